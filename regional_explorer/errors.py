@@ -1,0 +1,74 @@
+"""The exception family: every text says what went wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RegionalExplorerError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class UnsupportedTorchError(RegionalExplorerError):
+    """The installed torch is too old, or lacks a part this package stands on."""
+
+
+class CaptureError(RegionalExplorerError):
+    """The call could not be captured; the text names the reason and, where known, the user's line."""
+
+
+class NoRegionsError(RegionalExplorerError):
+    """An operation that needs a region was asked for while there is none."""
+
+
+class UnknownRegionError(RegionalExplorerError):
+    """No region of this name; near matches are listed."""
+
+
+class SelectorError(RegionalExplorerError):
+    """A selector is malformed or matches nothing; near matches are listed."""
+
+
+class UnknownConfigKeyError(RegionalExplorerError):
+    """The running torch has no Inductor config of this name; near matches are listed."""
+
+
+class InvalidConfigKeyError(RegionalExplorerError):
+    """The Inductor config exists, but cannot be set for one region."""
+
+
+class InvalidConfigValueError(RegionalExplorerError):
+    """The value does not fit the type or the allowed values of the Inductor config."""
+
+
+class RegionCompileError(RegionalExplorerError):
+    """Inductor could not compile a region; the region keeps running eagerly."""
+
+
+class NoCompilerError(RegionCompileError):
+    """No working C++ compiler, which Inductor needs for CPU code."""
+
+
+class MeasureError(RegionalExplorerError):
+    """A measurement was asked for that cannot be made."""
+
+
+class PlanError(RegionalExplorerError):
+    """A plan is malformed, or its file cannot be read."""
+
+
+class SessionError(RegionalExplorerError):
+    """A saved session is malformed, or its file cannot be read or written."""
+
+
+class ClosedError(RegionalExplorerError):
+    """The exploration was closed: its arguments and artifacts are freed."""
+
+
+def did_you_mean(word: str, known: Iterable[str], *, limit: int = 3) -> str:
+    """Return `` Did you mean 'a' or 'b'?`` for the names nearest to ``word``, or an empty string."""
+    near = difflib.get_close_matches(word, list(known), n=limit, cutoff=0.6)
+    if not near:
+        return ""
+    return " Did you mean " + " or ".join(repr(name) for name in near) + "?"

@@ -1,0 +1,147 @@
+"""What was captured: graphs of nodes, and the places where the capture broke."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class GraphKind(StrEnum):
+    """Which of the graphs of one Dynamo frame this is."""
+
+    DYNAMO = "dynamo"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    INFERENCE = "inference"
+
+
+class Role(StrEnum):
+    """What a node is for. Only ``OP`` nodes compute; the others are drawn as badges."""
+
+    OP = "op"
+    INPUT = "input"
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    SAVED = "saved"
+    TANGENT = "tangent"
+    CONSTANT = "constant"
+    SUBGRAPH = "subgraph"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """One line of the user's program, as the trace saw it."""
+
+    file: str
+    line: int
+    function: str
+    text: str = ""
+
+    def __str__(self) -> str:
+        """Return ``file:line in function``, with the file's name only."""
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Static facts of one tensor. Sizes and strides are ints, or text where they are symbolic."""
+
+    dtype: str
+    shape: tuple[int | str, ...]
+    stride: tuple[int | str, ...]
+    device: str
+
+    def __str__(self) -> str:
+        """Return for example ``float32[2, 128, 256]``."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    """One module call on the way to a node: the ``call``-th call of the module at ``path``.
+
+    ``path`` is the path below the root module as ``named_modules()`` gives it, ``""`` for the root itself.
+    """
+
+    path: str
+    class_name: str
+    call: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of one graph.
+
+    ``origin`` is the id stamped on the Dynamo node this one descends from; nodes that AOTAutograd adds on its own
+    (sums of gradients, copies back into mutated inputs) have none. ``inputs`` and ``name`` are node names of the
+    same graph. ``annotation`` is the value the user gave to ``compile_with_inductor``, made JSON-safe.
+    """
+
+    name: str
+    role: Role
+    target: str
+    inputs: tuple[str, ...] = ()
+    values: tuple[TensorSpec, ...] = ()
+    stack: tuple[SourceLine, ...] = ()
+    modules: tuple[ModuleCall, ...] = ()
+    annotated: bool = False
+    annotation: Any = None
+    origin: int | None = None
+    recompute: bool = False
+    random: bool = False
+
+    @property
+    def source(self) -> SourceLine | None:
+        """The innermost line of the user's program, or None."""
+        return self.stack[-1] if self.stack else None
+
+    @property
+    def module_path(self) -> str | None:
+        """The path of the innermost module this node belongs to, or None outside any module."""
+        return self.modules[-1].path if self.modules else None
+
+    @property
+    def op(self) -> str:
+        """The short name of the operator: ``mul`` for ``aten.mul.Tensor``."""
+        parts = self.target.split(".")
+        return parts[1] if len(parts) > 2 else parts[-1]  # noqa: PLR2004 - namespace.name.overload
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One graph of one Dynamo frame. ``parent`` is ``(graph id, node name)`` for the body of a higher-order op."""
+
+    id: str
+    kind: GraphKind
+    frame: int
+    nodes: tuple[Node, ...]
+    parent: tuple[str, str] | None = None
+
+    def __iter__(self) -> Iterator[Node]:
+        """Iterate over the nodes, in the order they run."""
+        return iter(self.nodes)
+
+    @property
+    def ops(self) -> tuple[Node, ...]:
+        """The nodes that compute something."""
+        return tuple(node for node in self.nodes if node.role is Role.OP)
+
+    def by_name(self) -> Mapping[str, Node]:
+        """Return the nodes keyed by name."""
+        return {node.name: node for node in self.nodes}
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """A place where Dynamo stopped one graph; what stands there runs in plain Python."""
+
+    reason: str
+    stack: tuple[SourceLine, ...] = field(default=())
+
+    @property
+    def source(self) -> SourceLine | None:
+        """The innermost line of the user's program, or None."""
+        return self.stack[-1] if self.stack else None

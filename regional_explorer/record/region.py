@@ -1,0 +1,129 @@
+"""What was asked (regions, selectors, the plan) and what was done (partitions)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from regional_explorer.errors import PlanError, UnknownRegionError, did_you_mean
+
+
+class SelectorKind(StrEnum):
+    """By what a selector picks nodes. ``ANNOTATION`` stands for marks made in the source."""
+
+    ANNOTATION = "annotation"
+    MODULES = "modules"
+    LINES = "lines"
+    OPS = "ops"
+    NODES = "nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A rule that picks nodes: ``Selector("modules", ("layers.*.attn",))``."""
+
+    kind: SelectorKind
+    patterns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return for example ``modules:layers.*.attn``."""
+        return f"{self.kind}:{','.join(self.patterns)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What the user marked: a name, the selectors that pick its nodes, and the config asked for.
+
+    ``config`` maps dotted Inductor config keys to values. A disabled region stays in the plan and runs eagerly.
+    """
+
+    name: str
+    selectors: tuple[Selector, ...]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    enabled: bool = True
+
+
+class Cut(StrEnum):
+    """How regions become partitions: one per instance, or merged as upstream does."""
+
+    INSTANCES = "instances"
+    UPSTREAM = "upstream"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ordered regions. Where two regions claim a node, the later one has it. Every edit returns a new plan."""
+
+    regions: tuple[Region, ...] = ()
+    cut: Cut = Cut.INSTANCES
+
+    def __getitem__(self, name: str) -> Region:
+        """Return the region called ``name``.
+
+        Raises:
+            UnknownRegionError: there is none; the text lists near matches.
+        """
+        for region in self.regions:
+            if region.name == name:
+                return region
+        known = [region.name for region in self.regions]
+        listed = f" Regions: {', '.join(known)}." if known else " There is no region yet."
+        raise UnknownRegionError(f"No region is called {name!r}.{did_you_mean(name, known)}{listed}")
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a region is called ``name``."""
+        return any(region.name == name for region in self.regions)
+
+    def added(self, region: Region) -> Plan:
+        """Return the plan with ``region`` at its end, in place of one of the same name."""
+        others = tuple(other for other in self.regions if other.name != region.name)
+        return replace(self, regions=(*others, region))
+
+    def removed(self, name: str) -> Plan:
+        """Return the plan without the region called ``name``."""
+        gone = self[name]
+        return replace(self, regions=tuple(region for region in self.regions if region is not gone))
+
+    def changed(self, name: str, **fields: Any) -> Plan:
+        """Return the plan with ``fields`` of the region called ``name`` replaced."""
+        old = self[name]
+        new_name = fields.get("name", name)
+        if new_name != name and new_name in self:
+            raise PlanError(f"Cannot rename {name!r} to {new_name!r}: a region of that name exists already.")
+        return replace(self, regions=tuple(replace(r, **fields) if r is old else r for r in self.regions))
+
+
+class State(StrEnum):
+    """Where a partition stands between the config asked and the code that runs."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    EAGER = "eager"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What was really cut out of one graph, and what became of it.
+
+    ``nodes`` are names of nodes of the graph ``graph``. ``config_applied`` was read inside the compile and is None
+    before one was seen. ``artifact`` is the key of the compiled callable; partitions of equal structure and config
+    share one. ``compile_s`` is the time of that compile in seconds, ``cache`` tells ``cold`` or ``warm``; both are
+    None when the artifact was shared with a partition compiled before.
+    """
+
+    id: str
+    region: str
+    instance: int
+    graph: str
+    nodes: tuple[str, ...]
+    state: State
+    config_asked: Mapping[str, Any] = field(default_factory=dict)
+    config_applied: Mapping[str, Any] | None = None
+    artifact: str | None = None
+    shared_with: str | None = None
+    compile_s: float | None = None
+    cache: str | None = None
+    error: str | None = None

@@ -1,0 +1,57 @@
+"""The finished, frozen record of one exploration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.graph import Graph, GraphBreak
+from regional_explorer.record.region import Partition, Plan
+from regional_explorer.record.timing import CompileCost, Conditions, Numerics, Timing
+
+FORMAT = 1
+"""Version of the JSON layout; a file of a newer one is refused with a clear text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where the record was made."""
+
+    torch: str
+    python: str
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Everything one exploration found out, without anything live in it.
+
+    ``members`` maps a region's name to the ids of its nodes, per graph: ``members["mlp"]["0/forward"]``.
+    """
+
+    title: str
+    environment: Environment
+    grad: bool
+    graphs: tuple[Graph, ...] = ()
+    breaks: tuple[GraphBreak, ...] = ()
+    plan: Plan = field(default_factory=Plan)
+    members: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    partitions: tuple[Partition, ...] = ()
+    timings: tuple[Timing, ...] = ()
+    conditions: Conditions | None = None
+    numerics: tuple[Numerics, ...] = ()
+    compile_costs: tuple[CompileCost, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def graph(self, graph_id: str) -> Graph:
+        """Return the graph called ``graph_id``.
+
+        Raises:
+            KeyError: there is none of that id.
+        """
+        for graph in self.graphs:
+            if graph.id == graph_id:
+                return graph
+        raise KeyError(graph_id)
