@@ -1,0 +1,1 @@
+"""What an exploration found: frozen dataclasses, standard library only."""

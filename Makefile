@@ -1,0 +1,80 @@
+# `make help` lists the targets. Everything runs in .venv, which is built when first needed.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# Which Python builds the virtual environments, for example: make PYTHON=python3.12 test
+PYTHON ?= $(shell scripts/find_python.sh)
+# Another place for .venv, one that exists included: make VENV=/path/to/venv test
+VENV ?= .venv
+# Which torch `make test-torch` takes.
+TORCH ?= 2.15.0
+# Which rows `make bench` runs; all when empty.
+ROWS ?=
+# More options for pytest, for example: make test PYTEST_ARGS="-k plan -x"
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+CODE := regional_explorer scripts tests $(if $(wildcard benchmarks/*.py),benchmarks)
+NOTEBOOK := notebooks/quickstart.ipynb
+# Jupyter shall take the kernel of the virtual environment, whatever other kernels there are.
+OWN_KERNEL := env -u JUPYTER_PATH JUPYTER_PREFER_ENV_PATH=1
+
+.PHONY: help demo lab test test-all test-torch bench lint clean cxx chromium
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1\t/' | expand -t 16
+
+$(STAMP): pyproject.toml constraints.txt
+	$(if $(PYTHON),,$(error no Python 3.11 or newer; name one: make PYTHON=/path/to/python))
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+cxx:
+	@scripts/require_cxx.sh
+
+# Without a browser the browser tests are skipped, but in CI they must run.
+chromium:
+	@scripts/require_chromium.sh >/dev/null $(if $(CI),,|| echo "The browser tests will be skipped." >&2)
+
+demo: $(STAMP) cxx ## run the quickstart notebook, write build/quickstart.html, print its tables
+	$(BIN)/python scripts/demo.py
+
+lab: $(STAMP) cxx ## open the quickstart notebook in JupyterLab
+	$(OWN_KERNEL) $(BIN)/jupyter lab $(NOTEBOOK)
+
+lint: $(STAMP) ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+
+test: lint cxx chromium ## lint, then all tests but the slow ones
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-all: lint cxx chromium ## lint, then all tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Deprecations of a torch newer than the pinned one are shown, but are no failure.
+test-torch: .venv-$(TORCH)/.stamp cxx ## the engine's tests with another torch: make test-torch TORCH=2.15.0
+	.venv-$(TORCH)/bin/python -m pytest -m "not browser" -W default::DeprecationWarning -W default::FutureWarning \
+		$(PYTEST_ARGS)
+
+.venv-$(TORCH)/.stamp: pyproject.toml constraints.txt
+	$(if $(PYTHON),,$(error no Python 3.11 or newer; name one: make PYTHON=/path/to/python))
+	$(PYTHON) -m venv .venv-$(TORCH)
+	grep -vE '^(torch|triton)==' constraints.txt > .venv-$(TORCH)/constraints.txt
+	echo 'torch==$(TORCH)' >> .venv-$(TORCH)/constraints.txt
+	.venv-$(TORCH)/bin/python -m pip install --disable-pip-version-check -c .venv-$(TORCH)/constraints.txt -e '.[dev]'
+	touch $@
+
+bench: $(STAMP) cxx ## run the benchmarks, or some rows of them: make bench ROWS="a b"
+	$(BIN)/python -m benchmarks $(ROWS)
+
+clean: ## remove what was built; virtual environments stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	find regional_explorer scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

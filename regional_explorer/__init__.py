@@ -1,0 +1,107 @@
+"""See, compile and measure regions of a PyTorch function.
+
+The names below are loaded when first used, so importing the package is quick and does not import torch:
+
+    import regional_explorer as rx
+
+    ex = rx.explore(fn, (x, y))
+    ex.mark("mlp", modules="layers.*.mlp")
+    ex.benchmark()
+
+In a notebook, ``%load_ext regional_explorer`` brings ``%regional_compile``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from regional_explorer.errors import (
+        CaptureError,
+        ClosedError,
+        InvalidConfigKeyError,
+        InvalidConfigValueError,
+        MeasureError,
+        NoCompilerError,
+        NoRegionsError,
+        PlanError,
+        RegionalExplorerError,
+        RegionCompileError,
+        SelectorError,
+        SessionError,
+        UnknownConfigKeyError,
+        UnknownRegionError,
+        UnsupportedTorchError,
+    )
+    from regional_explorer.explorer import Exploration, explore
+    from regional_explorer.record.region import DEFAULT, Plan, Region, Selector
+    from regional_explorer.record.session import Session
+    from regional_explorer.regions.annotate import region
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DEFAULT",
+    "CaptureError",
+    "ClosedError",
+    "Exploration",
+    "InvalidConfigKeyError",
+    "InvalidConfigValueError",
+    "MeasureError",
+    "NoCompilerError",
+    "NoRegionsError",
+    "Plan",
+    "PlanError",
+    "Region",
+    "RegionCompileError",
+    "RegionalExplorerError",
+    "Selector",
+    "SelectorError",
+    "Session",
+    "SessionError",
+    "UnknownConfigKeyError",
+    "UnknownRegionError",
+    "UnsupportedTorchError",
+    "explore",
+    "region",
+]
+
+_HOMES = {
+    "DEFAULT": "record.region",
+    "Exploration": "explorer",
+    "Plan": "record.region",
+    "Region": "record.region",
+    "Selector": "record.region",
+    "Session": "record.session",
+    "explore": "explorer",
+    "region": "regions.annotate",
+}
+"""Where a public name lives; every other one is an error class."""
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
+    value = getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(ipython: InteractiveShell) -> None:
+    """Bring ``%regional_compile`` into ``ipython``; called by ``%load_ext regional_explorer``."""
+    importlib.import_module(f"{__name__}.magic").load_ipython_extension(ipython)
+
+
+def unload_ipython_extension(ipython: InteractiveShell) -> None:
+    """Take ``%regional_compile`` out of ``ipython`` again; called by ``%unload_ext``."""
+    importlib.import_module(f"{__name__}.magic").unload_ipython_extension(ipython)

@@ -1,0 +1,149 @@
+"""Run the quickstart notebook in a kernel of its own, save it as HTML, and print its tables.
+
+The notebook leaves its exploration in ``ex``. The committed notebook is not changed: what was run goes to ``build/``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import nbformat
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbconvert.exporters.html import HTMLExporter
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parent.parent
+CELL_TIMEOUT_S = 900
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+TABLES = """
+import pandas
+with pandas.option_context("display.width", 200, "display.max_colwidth", 60):
+    print("Regions\\n")
+    print(ex.regions.to_string())
+    print("\\nTimings\\n")
+    print(ex.timings.to_string())
+"""
+
+# nbconvert's own page, without the scripts it would load from other hosts.
+OFFLINE_PAGE = """
+{%- extends 'index.html.j2' -%}
+{%- block html_head_js_requirejs -%}{%- endblock -%}
+{%- block html_head_js_mathjax -%}{%- endblock -%}
+{%- block html_head_js_mermaidjs -%}{%- endblock -%}
+{%- block jupyter_widgets -%}{%- endblock -%}
+"""
+
+
+class ThisPython(KernelSpecManager):
+    """Knows one kernel: the Python that runs this script, whatever kernels are registered elsewhere."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:  # noqa: ARG002 - every name means this Python
+        """Return the one kernel there is."""
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=argv, display_name="Python", language="python")
+
+
+def first_line(source: str) -> str:
+    """Return the first line of a cell that says something, for the progress line."""
+    lines = [line.strip() for line in source.splitlines()]
+    return next((line for line in lines if line and not line.startswith("#")), "")[:80]
+
+
+def say(text: str) -> None:
+    """Print now, even into a pipe."""
+    print(text, flush=True)
+
+
+def run(notebook: NotebookNode, folder: Path) -> str:
+    """Run every cell of ``notebook`` in place, telling each; return the tables of its exploration as text."""
+    manager = AsyncKernelManager(kernel_spec_manager=ThisPython(), kernel_name="python3")
+    client = NotebookClient(
+        notebook,
+        km=manager,
+        timeout=CELL_TIMEOUT_S,
+        startup_timeout=120,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    cells = [(index, cell) for index, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source]
+    with client.setup_kernel():
+        for number, (index, cell) in enumerate(cells, start=1):
+            say(f"[{number}/{len(cells)}] {first_line(cell.source)}")
+            began = time.perf_counter()
+            client.execute_cell(cell, index)
+            say(f"        {time.perf_counter() - began:.1f} s")
+        tables = nbformat.v4.new_code_cell(TABLES)
+        client.execute_cell(tables, len(notebook.cells))
+    return "".join(output.text for output in tables.outputs if output.get("name") == "stdout")
+
+
+def without_widgets(notebook: NotebookNode) -> NotebookNode:
+    """Return a copy in which widgets, dead without a kernel, are left out; their static twins stay."""
+    copy: NotebookNode = nbformat.from_dict(notebook)
+    for cell in copy.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if not is_bare_widget(output)]
+            for output in cell.outputs:
+                output.get("data", {}).pop(WIDGET_VIEW, None)
+    return copy
+
+
+def is_bare_widget(output: NotebookNode) -> bool:
+    """Tell whether an output is a widget and nothing else worth showing."""
+    data: dict[str, Any] = output.get("data", {})
+    return WIDGET_VIEW in data and not {"text/html", "image/svg+xml", "image/png"} & data.keys()
+
+
+def save(notebook: NotebookNode, name: str, build: Path) -> Path:
+    """Write the notebook that was run, and its HTML, which loads nothing from the network."""
+    build.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, build / f"{name}.ipynb")
+    exporter = HTMLExporter(
+        extra_loaders=[jinja2.DictLoader({"offline.html.j2": OFFLINE_PAGE})],
+        template_name="lab",
+        template_file="offline.html.j2",
+        embed_images=True,
+    )
+    text, _ = exporter.from_notebook_node(without_widgets(notebook), {"metadata": {"name": name}})
+    page = build / f"{name}.html"
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def main() -> int:
+    """Run the demo; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("notebook", nargs="?", type=Path, default=ROOT / "notebooks" / "quickstart.ipynb")
+    parser.add_argument("--build", type=Path, default=ROOT / "build", help="where to write; build/ by default")
+    options = parser.parse_args()
+    path: Path = options.notebook.resolve()
+    if not path.is_file():
+        say(f"There is no notebook {path}.")
+        return 2
+
+    notebook = nbformat.read(path, as_version=4)
+    say(f"Running {path.name}; the first compile takes a while.")
+    failure, tables = "", ""
+    try:
+        tables = run(notebook, path.parent)
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        failure = str(error)
+    page = save(notebook, path.stem, options.build)
+    if failure:
+        say(f"\n{failure}\nA cell failed; what ran until then is in {page}.")
+        return 1
+    say(f"\n{tables}\nThe whole notebook, with its drawings: {page}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
