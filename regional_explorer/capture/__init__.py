@@ -1,0 +1,1 @@
+"""From a call to a record: trace once, stamp origins, keep every graph."""

@@ -77,7 +77,8 @@ class Node:
 
     ``origin`` is the id stamped on the Dynamo node this one descends from; nodes that AOTAutograd adds on its own
     (sums of gradients, copies back into mutated inputs) have none. ``inputs`` and ``name`` are node names of the
-    same graph. ``annotation`` is the value the user gave to ``compile_with_inductor``, made JSON-safe.
+    same graph. ``annotation`` is the value the user gave to ``compile_with_inductor``, made JSON-safe; ``carved`` marks
+    an op taken out of its region by ``fallback_to_eager``.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Node:
     modules: tuple[ModuleCall, ...] = ()
     annotated: bool = False
     annotation: Any = None
+    carved: bool = False
     origin: int | None = None
     recompute: bool = False
     random: bool = False

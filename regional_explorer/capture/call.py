@@ -1,0 +1,219 @@
+"""The user's call: its function, its arguments by reference, what it may change, and its gradients."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from regional_explorer.capture.keep import RandomState, UndoLog
+from regional_explorer.capture.modules import parameter_names, reachable_modules
+from regional_explorer.capture.values import tensors_in
+from regional_explorer.errors import CaptureError
+from regional_explorer.record.graph import SourceLine
+
+COTANGENT_SEED = 20_251_016
+"""Seed of the generator that draws the fixed random cotangents."""
+
+_TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parent.parent)
+
+
+class Call:
+    """One call of the user's, ready to be repeated as often as measuring needs.
+
+    Construction runs it once in plain eager mode. That one run tells what it writes in place, which leaves its outputs
+    depend on, and whether it can be measured at all.
+
+    Args:
+        fn: the function or module.
+        args: positional arguments, kept by reference.
+        kwargs: keyword arguments, kept by reference.
+        grad: whether to take gradients; None means as the call would: if an output requires grad.
+
+    Raises:
+        CaptureError: the call raises, runs ``backward()`` or an optimizer itself, or ``grad=True`` was asked for and
+            no output depends on anything that requires grad.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        grad: bool | None = None,
+    ) -> None:
+        self.fn = fn
+        self.args = tuple(args)
+        self.kwargs = dict(kwargs or {})
+        self.modules = reachable_modules(fn, self.args, self.kwargs)
+        self._grad_mode = torch.is_grad_enabled() if grad is None else grad
+        self._random = RandomState()
+        self._undo = UndoLog()
+        outputs, started = self._first_run()
+        self.output_names = [name for name, _ in tensors_in(outputs, "output")]
+        self._edges = _frontier(outputs, started)
+        self.grad = bool(self._edges)
+        if grad and not self.grad:
+            raise CaptureError(
+                "grad=True, but no output depends on a tensor that requires grad. Make a parameter or an argument "
+                "require grad (x.requires_grad_()), or leave grad out for inference."
+            )
+        self._cotangents = _draw_cotangents(outputs)
+        self.gradient_names = self._name_gradients()
+
+    def _first_run(self) -> tuple[Any, int]:
+        started = _sequence_number()
+        try:
+            with self._random, _refusing_training_loops(), torch.set_grad_enabled(self._grad_mode), self._undo:
+                outputs = self.fn(*self.args, **self.kwargs)
+        except CaptureError:
+            raise
+        except Exception as error:
+            line = user_line(error)
+            place = f" at {line}: {line.text}" if line else ""
+            raise CaptureError(f"The call itself raises {type(error).__name__}{place}: {error}") from error
+        finally:
+            self._undo.restore()
+        return outputs, started
+
+    def forward(self, fn: Callable[..., Any] | None = None) -> Any:
+        """Run the call, through ``fn`` instead of the user's function where one is given, and return its outputs."""
+        with torch.set_grad_enabled(self._grad_mode):
+            return (self.fn if fn is None else fn)(*self.args, **self.kwargs)
+
+    def backward(self, outputs: Any) -> tuple[torch.Tensor | None, ...]:
+        """Return the gradients of ``outputs`` for the fixed cotangents; nobody's ``.grad`` is touched."""
+        tensors = _differentiable(outputs)
+        return torch.autograd.grad(tensors, self._edges, self._cotangents[: len(tensors)], allow_unused=True)
+
+    def restore(self) -> None:
+        """Put back what the call changed in place, and the random generators."""
+        self._undo.restore()
+        self._random.restore()
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """A block that runs the call and leaves nothing of the user's changed, whatever happens in it.
+
+        What the user's code prints was shown by the first run; repetitions are silent.
+        """
+        before = RandomState()
+        self.restore()
+        try:
+            with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+                yield
+        finally:
+            self._undo.restore()
+            before.restore()
+
+    def _name_gradients(self) -> list[str]:
+        names = parameter_names(self.modules)
+        for name, tensor in (*tensors_in(self.args, "args"), *tensors_in(self.kwargs, "kwargs")):
+            names.setdefault(id(tensor), name)
+        found = []
+        for index, edge in enumerate(self._edges):
+            variable = getattr(edge.node, "variable", None)
+            found.append(f"grad {names.get(id(variable), f'of leaf {index}')}")
+        return found
+
+
+def _sequence_number() -> int:
+    """Return the number the autograd engine gives to the next node; whatever is older was there before the call."""
+    with torch.enable_grad(), torch.inference_mode(mode=False):
+        probe = torch.zeros((), requires_grad=True).view(())
+    assert probe.grad_fn is not None  # noqa: S101 - grad mode is on
+    return int(probe.grad_fn._sequence_nr())
+
+
+def _differentiable(outputs: Any) -> list[torch.Tensor]:
+    """Return the distinct floating output tensors that require grad."""
+    found: dict[int, torch.Tensor] = {}
+    for _, tensor in tensors_in(outputs):
+        if tensor.requires_grad and (tensor.is_floating_point() or tensor.is_complex()):
+            found.setdefault(id(tensor), tensor)
+    return list(found.values())
+
+
+def _frontier(outputs: Any, started: int) -> list[GradientEdge]:
+    """Return the edges at which the call's part of the autograd graph ends.
+
+    These are its leaves, and nodes of the user's own that are older than the call: gradients stop there, so their
+    buffers stay for the user's own backward. As edges they are the same for every variant.
+    """
+    queue = [get_gradient_edge(tensor) for tensor in _differentiable(outputs)]
+    seen: set[tuple[Any, int]] = set()
+    ends: list[GradientEdge] = []
+    for edge in queue:
+        if (edge.node, edge.output_nr) in seen:
+            continue
+        seen.add((edge.node, edge.output_nr))
+        if hasattr(edge.node, "variable") or edge.node._sequence_nr() < started:
+            ends.append(edge)
+        else:
+            queue.extend(GradientEdge(node, nr) for node, nr in edge.node.next_functions if node is not None)
+    return ends
+
+
+def _draw_cotangents(outputs: Any) -> list[torch.Tensor]:
+    """Draw one fixed cotangent per differentiable output; ``sum()`` would hide wrong gradients of a softmax."""
+    drawn = []
+    for tensor in _differentiable(outputs):
+        if tensor.dim() == 0:
+            drawn.append(torch.ones_like(tensor, requires_grad=False))
+            continue
+        generator = torch.Generator(device=tensor.device).manual_seed(COTANGENT_SEED)
+        drawn.append(torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device))
+    return drawn
+
+
+@contextlib.contextmanager
+def _refusing_training_loops() -> Iterator[None]:
+    """Refuse a call that takes gradients or steps an optimizer itself, before it changes anything."""
+
+    def refuse(what: str) -> NoReturn:
+        line = _innermost(traceback.extract_stack())
+        place = f" at {line}: {line.text}" if line else ""
+        raise CaptureError(
+            f"The call itself runs {what}{place}. Pass the function that returns the loss instead: the explorer takes "
+            "the gradients, and leaves .grad and the optimizer alone."
+        )
+
+    handle = register_optimizer_step_pre_hook(lambda *_: refuse("an optimizer step"))
+    with (
+        mock.patch.object(torch.Tensor, "backward", lambda *_, **__: refuse("backward()")),
+        mock.patch.object(torch.autograd, "backward", lambda *_, **__: refuse("torch.autograd.backward()")),
+        mock.patch.object(torch.optim.Optimizer, "zero_grad", lambda *_, **__: refuse("zero_grad()")),
+        mock.patch.object(nn.Module, "zero_grad", lambda *_, **__: refuse("zero_grad()")),
+    ):
+        try:
+            yield
+        finally:
+            handle.remove()
+
+
+def user_line(error: BaseException) -> SourceLine | None:
+    """Return the innermost line of the user's program in the traceback of ``error``, or None."""
+    return _innermost(traceback.extract_tb(error.__traceback__))
+
+
+def _innermost(frames: traceback.StackSummary) -> SourceLine | None:
+    for frame in reversed(frames):
+        if not is_internal(frame.filename):
+            return SourceLine(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
+    return None
+
+
+def is_internal(file: str) -> bool:
+    """Tell whether a file belongs to torch, to this package or to the interpreter, rather than to the user."""
+    return file.startswith((_TORCH, _OURS, "<")) or "/unittest/mock.py" in file or file.endswith("/contextlib.py")

@@ -1,0 +1,255 @@
+"""From live graph modules to the record."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.capture.call import is_internal
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
+from regional_explorer.torch_api import ANNOTATION, FALLBACK, ORIGIN, Break
+
+ModuleNames = Mapping[int, tuple[str, ...]]
+
+
+def bodies(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.GraphModule]]:
+    """Yield the bodies of the higher-order ops of ``gm`` with the ``get_attr`` node that names them, each body once."""
+    seen: set[int] = set()
+    for node in gm.graph.nodes:
+        if node.op == "get_attr":
+            body = resolve(gm, node)
+            if isinstance(body, fx.GraphModule) and id(body) not in seen:
+                seen.add(id(body))
+                yield node, body
+
+
+def resolve(gm: fx.GraphModule, node: fx.Node) -> Any:
+    """Return what a ``get_attr`` node stands for."""
+    return functools.reduce(getattr, str(node.target).split("."), gm)
+
+
+def record_graphs(
+    gm: fx.GraphModule,
+    graph_id: str,
+    kind: GraphKind,
+    frame: int,
+    *,
+    names: ModuleNames,
+    origins: Mapping[int, Node] | None = None,
+    inputs: Sequence[Role] = (),
+    parent: tuple[str, str] | None = None,
+) -> list[Graph]:
+    """Return the record of ``gm`` and, after it, of the bodies of its higher-order ops.
+
+    Args:
+        gm: the live graph.
+        graph_id: its id; a body gets ``graph_id/attribute``.
+        kind: which of the graphs of its frame it is.
+        frame: number of the Dynamo frame.
+        names: module paths keyed by ``id(module)``, from ``module_names``.
+        origins: the recorded Dynamo node of each origin; nodes take stack and modules from theirs.
+        inputs: roles of the Dynamo graph's inputs in order, for graphs whose inputs are those.
+        parent: for a body, the graph and node it belongs to.
+    """
+    reader = _Reader(kind, names, origins or {}, inputs)
+    nodes = tuple(reader.node(node, gm) for node in gm.graph.nodes)
+    found = [Graph(graph_id, kind, frame, nodes, parent)]
+    for node, body in bodies(gm):
+        found += record_graphs(
+            body,
+            f"{graph_id}/{node.target}",
+            kind,
+            frame,
+            names=names,
+            origins=origins,
+            parent=(graph_id, node.name),
+        )
+    return found
+
+
+class _Reader:
+    def __init__(
+        self, kind: GraphKind, names: ModuleNames, origins: Mapping[int, Node], inputs: Sequence[Role]
+    ) -> None:
+        self._kind = kind
+        self._names = names
+        self._origins = origins
+        self._inputs = list(inputs)
+
+    def node(self, node: fx.Node, gm: fx.GraphModule) -> Node:
+        custom = node.meta.get("custom") or {}
+        role = self._role(node, gm)
+        read = Node(
+            name=node.name,
+            role=role,
+            target=target_name(node),
+            inputs=tuple(source.name for source in node.all_input_nodes),
+            values=tuple(_specs(node)),
+        )
+        if role not in (Role.OP, Role.SUBGRAPH):
+            # Placeholders first read inside an annotated block carry its mark; it means nothing there.
+            return read
+        origin = self._origins.get(custom.get(ORIGIN, -1))
+        return replace(
+            read,
+            stack=origin.stack if origin else _stack(node.meta.get("stack_trace")),
+            modules=origin.modules if origin else self._modules(node.meta.get("nn_module_stack")),
+            annotated=ANNOTATION in custom,
+            annotation=json_safe(custom.get(ANNOTATION)),
+            carved=FALLBACK in custom,
+            origin=custom.get(ORIGIN),
+            recompute=self._kind is GraphKind.BACKWARD and node.meta.get("partitioner_tag") == "is_forward",
+            random=is_random(node),
+        )
+
+    def _role(self, node: fx.Node, gm: fx.GraphModule) -> Role:
+        match node.op:
+            case "output":
+                return Role.OUTPUT
+            case "get_attr":
+                return Role.SUBGRAPH if isinstance(resolve(gm, node), fx.GraphModule) else Role.CONSTANT
+            case "placeholder":
+                return self._input_role(node)
+            case _:
+                return Role.OP
+
+    def _input_role(self, node: fx.Node) -> Role:
+        description = type(node.meta.get("desc")).__name__
+        if "Tangent" in description or node.name.startswith("tangents_"):
+            return Role.TANGENT
+        if (match := re.fullmatch(r"primals_(\d+)", node.name)) and self._inputs:
+            index = getattr(node.meta.get("desc"), "idx", int(match[1]) - 1)
+            return self._inputs[index] if index < len(self._inputs) else Role.INPUT
+        if match or "PlainAOTInput" in description or re.fullmatch(r"arg\d+_\d+", node.name):
+            index = getattr(node.meta.get("desc"), "idx", None)
+            known = isinstance(index, int) and index < len(self._inputs)
+            return self._inputs[index] if known and isinstance(index, int) else Role.INPUT
+        if "example_value" in node.meta or "grapharg" in node.meta:
+            return _dynamo_input_role(node)
+        return Role.SAVED
+
+    def _modules(self, stack: Mapping[str, tuple[str, Any]] | None) -> tuple[ModuleCall, ...]:
+        calls = []
+        for key, (expression, kind) in (stack or {}).items():
+            # Keys are "<id(module)>" or, for the k-th call, "<id(module)>@k"; the path is Dynamo's expression.
+            identity, _, call = str(key).partition("@")
+            paths = self._names.get(int(identity)) if identity.isdigit() else None
+            path = "|".join(paths) if paths is not None else _strip_root(expression)
+            class_name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+            calls.append(ModuleCall(path, class_name.rsplit(".", 1)[-1], int(call) if call.isdigit() else 0))
+        return tuple(calls)
+
+
+def _strip_root(expression: str) -> str:
+    return re.sub(r"^[LG]\[['\"]\w+['\"]\]\.?", "", expression)
+
+
+def _dynamo_input_role(node: fx.Node) -> Role:
+    static = (node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type")
+    if static is None:
+        return Role.INPUT
+    value = node.meta.get("example_value")
+    return Role.PARAMETER if isinstance(value, torch.Tensor) and value.requires_grad else Role.BUFFER
+
+
+def target_name(node: fx.Node) -> str:
+    """Return a readable, stable name of what a node calls, such as ``aten.mul.Tensor``."""
+    target = node.target
+    if isinstance(target, str):
+        return target
+    if isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
+        return str(target)
+    module = getattr(target, "__module__", None) or ""
+    name = getattr(target, "__name__", str(target))
+    if target is operator.getitem:
+        return "getitem"
+    return f"{module}.{name}" if module and not module.startswith(("_operator", "builtins")) else name
+
+
+def is_random(node: fx.Node) -> bool:
+    """Tell whether a node draws from a random generator."""
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags
+
+
+def _specs(node: fx.Node) -> Iterator[TensorSpec]:
+    value = node.meta.get("val", node.meta.get("example_value"))
+    for item in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(item, torch.Tensor):
+            strided = item.layout is torch.strided
+            yield TensorSpec(
+                dtype=str(item.dtype).removeprefix("torch."),
+                shape=tuple(_size(size) for size in item.shape),
+                stride=tuple(_size(size) for size in item.stride()) if strided else (),
+                device=str(item.device),
+            )
+
+
+def _size(size: Any) -> int | str:
+    return size if type(size) is int else str(size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _stack(trace: str | None) -> tuple[SourceLine, ...]:
+    """Read a ``stack_trace`` text; torch's own frames are left out unless there are no others."""
+    frames = [
+        SourceLine(file, int(line), clean_function(function), text.strip())
+        for file, line, function, text in re.findall(
+            r'^\s*File "(.*?)", line (\d+), in (.*?)\n((?:(?!\s*File ").*)?)', trace or "", re.MULTILINE
+        )
+    ]
+    users = [frame for frame in frames if not is_internal(frame.file)]
+    return tuple(users or frames)
+
+
+def clean_function(name: str) -> str:
+    """Return a function's own name where Dynamo shows the name of a resume function behind a graph break."""
+    return re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1", name)
+
+
+def record_breaks(breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
+    """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it."""
+    found: dict[tuple[str, SourceLine | None], GraphBreak] = {}
+    for item in breaks:
+        stack = tuple(
+            SourceLine(file, line, clean_function(function), _text(file, line))
+            for file, line, function in item.frames
+            if not is_internal(file)
+        )
+        reason = _first_sentences(item.reason)
+        found.setdefault((reason, stack[-1] if stack else None), GraphBreak(reason, stack))
+    return tuple(found.values())
+
+
+def _text(file: str, line: int) -> str:
+    import linecache  # noqa: PLC0415 - only when something broke
+
+    return linecache.getline(file, line).strip()
+
+
+def _first_sentences(reason: str) -> str:
+    """Keep Dynamo's headline and explanation; its hints and developer notes fill a screen."""
+    lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
+    kept = [line for line in lines[1:] if line.startswith("Explanation:")]
+    return ". ".join([lines[0].rstrip("."), *(line.removeprefix("Explanation: ") for line in kept)]) if lines else ""
+
+
+def json_safe(value: Any) -> Any:
+    """Return ``value`` as plain JSON, with the ``repr`` of whatever JSON does not know."""
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_safe(item) for item in value]
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return repr(value)
+    return value

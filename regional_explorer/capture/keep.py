@@ -1,0 +1,116 @@
+"""Leaving everything the user owns as it was: an undo log of in-place writes, and the states of random generators."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class UndoLog(TorchDispatchMode):
+    """Watches one call and copies every storage of the user's just before it is first written to.
+
+    A tensor is the user's if the call did not make it. ``restore()`` writes the copies back through the storages, which
+    moves no version counter: a loss the user made before and has not yet backwarded can still be backwarded.
+    """
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let functions the user compiled run as they are inside the call, flex_attention among them."""
+        return True
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Weak references keep the address of a freed storage from coming back as somebody else's.
+        self._made: dict[int, StorageWeakRef] = {}
+        self._copies: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run ``func``, first copying what it is about to write to."""
+        schema = getattr(func, "_schema", None)
+        keywords = dict(kwargs or {})
+        if schema is not None and schema.is_mutable:
+            for index, argument in enumerate(schema.arguments):
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    value = args[index] if index < len(args) else keywords.get(argument.name)
+                    for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                        self._keep(tensor)
+        result = func(*args, **keywords)
+        self._note_made(result, args)
+        return result
+
+    def _keep(self, tensor: Any) -> None:
+        storage = _storage(tensor)
+        if storage is None or storage._cdata in self._made or storage._cdata in self._copies:
+            return
+        self._copies[storage._cdata] = (storage, storage.clone())
+
+    def _note_made(self, result: Any, args: Sequence[Any]) -> None:
+        given = {storage._cdata for storage in map(_storage, args) if storage is not None}
+        for tensor in result if isinstance(result, (list, tuple)) else (result,):
+            storage = _storage(tensor)
+            if storage is not None and storage._cdata not in given and storage._cdata not in self._copies:
+                self._made[storage._cdata] = StorageWeakRef(storage)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop watching."""
+        super().__exit__(kind, error, trace)
+        self._made.clear()
+
+    @property
+    def wrote(self) -> bool:
+        """Whether the call changed anything of the user's in place."""
+        return bool(self._copies)
+
+    def restore(self) -> None:
+        """Write everything back as it was before the call."""
+        for storage, copy in self._copies.values():
+            if storage.nbytes() == copy.nbytes():
+                storage.copy_(copy)
+
+
+def _storage(tensor: Any) -> torch.UntypedStorage | None:
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+        return None
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # wrapper subclasses have none
+        return None
+
+
+class RandomState:
+    """The states of torch's generators (CPU and every CUDA device in use), NumPy's and Python's."""
+
+    def __init__(self) -> None:
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._numpy = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
+        self._python = random.getstate()
+
+    def restore(self) -> None:
+        """Set all generators to the states kept."""
+        torch.set_rng_state(self._torch)
+        if self._cuda:
+            torch.cuda.set_rng_state_all(self._cuda)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        random.setstate(self._python)
+
+    def __enter__(self) -> Self:
+        """Enter a block after which the generators stand as they did at construction."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Restore."""
+        self.restore()

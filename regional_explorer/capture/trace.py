@@ -1,0 +1,155 @@
+"""One trace of one call: Dynamo's graphs and AOTAutograd's, with origins stamped, in a callable that can be steered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx, nn
+
+from regional_explorer.capture.call import Call
+from regional_explorer.capture.convert import bodies, record_breaks, record_graphs
+from regional_explorer.capture.modules import module_names
+from regional_explorer.errors import CaptureError
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, Node, Role
+from regional_explorer.torch_api import ORIGIN, BoxedCall, aot_backend, boxed, compile_isolated, graph_breaks
+
+
+class LiveGraph:
+    """One graph that AOTAutograd runs, behind an implementation that can be replaced.
+
+    ``gm`` stays as captured; ``eager`` runs it as it is. ``implementation`` is what calls go to now.
+    """
+
+    def __init__(self, graph_id: str, kind: GraphKind, gm: fx.GraphModule) -> None:
+        self.id = graph_id
+        self.kind = kind
+        self.gm = gm
+        self.eager: BoxedCall = boxed(gm)
+        self.implementation: BoxedCall = self.eager
+
+    def as_boxed(self) -> BoxedCall:
+        """Return the function to hand to AOTAutograd."""
+
+        def call(args: list[Any]) -> Any:
+            return self.implementation(args)
+
+        call._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells boxed functions
+        return call
+
+
+@dataclass
+class Frame:
+    """What came of one Dynamo graph: its record, and the live graphs AOTAutograd made from it."""
+
+    index: int
+    dynamo: list[Graph]
+    live: list[LiveGraph] = field(default_factory=list)
+    records: list[Graph] = field(default_factory=list)
+
+
+class Capture:
+    """The trace of one call.
+
+    ``run`` is the traced callable; calling it on other shapes or in another grad mode makes Dynamo trace again, which
+    adds a frame and is told through ``on_frame``.
+
+    Args:
+        call: the call to trace; it is run once, and its gradients taken once if it has any.
+        dynamic: as in ``torch.compile``.
+        partitioner: ``"default"`` or ``"min_cut"``, how AOTAutograd splits forward from backward.
+
+    Raises:
+        CaptureError: nothing could be captured; the text lists the graph breaks.
+    """
+
+    def __init__(self, call: Call, *, dynamic: bool | None = None, partitioner: str = "default") -> None:
+        self.call = call
+        self.frames: list[Frame] = []
+        self.breaks: tuple[GraphBreak, ...] = ()
+        self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
+        self._partitioner = partitioner
+        self._names = module_names(call.modules)
+        self._next_origin = 0
+        self.run = compile_isolated(_traceable(call.fn), self._backend, dynamic=dynamic)
+        with call.kept(), graph_breaks() as breaks:
+            try:
+                outputs = call.forward(self.run)
+                if call.grad:
+                    call.backward(outputs)
+            except Exception as error:
+                raise CaptureError(f"torch could not trace the call: {_trim(error)}") from error
+        self.breaks = record_breaks(breaks)
+        if not self.frames:
+            raise CaptureError(_nothing_captured(self.breaks))
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """The record of all graphs, frame by frame: Dynamo's, then AOTAutograd's, each followed by its bodies."""
+        return [graph for frame in self.frames for graph in (*frame.dynamo, *frame.records)]
+
+    @property
+    def live(self) -> list[LiveGraph]:
+        """All graphs that AOTAutograd runs."""
+        return [live for frame in self.frames for live in frame.live]
+
+    def _backend(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        index = len(self.frames)
+        self._stamp(gm)
+        dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self._names)
+        frame = Frame(index, dynamo)
+        origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
+        roles = [node.role for node in dynamo[0].nodes if node.role in (Role.INPUT, Role.PARAMETER, Role.BUFFER)]
+
+        def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
+            return self._add_graph(frame, GraphKind(kind), aot_gm, origins, roles)
+
+        compiled = aot_backend(compile_graph, partitioner=self._partitioner)(gm, inputs)
+        # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what came through.
+        self.frames.append(frame)
+        return compiled
+
+    def _add_graph(
+        self, frame: Frame, kind: GraphKind, gm: fx.GraphModule, origins: dict[int, Node], roles: list[Role]
+    ) -> BoxedCall:
+        live = LiveGraph(f"{frame.index}/{kind}", kind, gm)
+        frame.live.append(live)
+        frame.records += record_graphs(
+            gm, live.id, kind, frame.index, names=self._names, origins=origins, inputs=roles
+        )
+        self.on_graph(frame, live)
+        return live.as_boxed()
+
+    def _stamp(self, gm: fx.GraphModule) -> None:
+        """Give every op its origin, inside the bodies of higher-order ops too."""
+        for node in gm.graph.nodes:
+            if node.op not in ("placeholder", "output"):
+                # Nodes of one annotated block share one dict: each gets its own before it is written to.
+                node.meta["custom"] = {**(node.meta.get("custom") or {}), ORIGIN: self._next_origin}
+                self._next_origin += 1
+        for _, body in bodies(gm):
+            self._stamp(body)
+
+
+def _traceable(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``fn`` in a form that Dynamo starts on at once: partials and callable objects get a plain function."""
+    if isinstance(fn, nn.Module) or hasattr(fn, "__code__"):
+        return fn
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return call
+
+
+def _nothing_captured(breaks: Sequence[GraphBreak]) -> str:
+    listed = "".join(f"\n  - {item.source or 'unknown line'}: {item.reason}" for item in breaks[:5])
+    if listed:
+        return f"Nothing was captured: every frame of the call fell back to plain Python.{listed}"
+    return "Nothing was captured: the call runs no torch operation that Dynamo could trace."
+
+
+def _trim(error: Exception) -> str:
+    lines = [line for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
+    return "\n".join(lines[:15])
