@@ -1,0 +1,137 @@
+"""What samples allow one to say: numbers in, numbers out."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regional_explorer.record.timing import Verdict
+
+Floats = NDArray[np.float64]
+
+LEAST_FLOOR = 0.005
+"""A difference below this is never called one: where data and code come to lie in memory alone moves a figure so far,
+and stays as it is for as long as the process lives, so that no number of rounds averages it out."""
+
+_RESAMPLES = 10_000
+_POWER = 0.9
+
+
+def median_and_iqr(samples: ArrayLike) -> tuple[float, float]:
+    """Return the median and the distance between the quartiles, in the unit of the samples."""
+    low, median, high = np.quantile(np.asarray(samples, dtype=np.float64), (0.25, 0.5, 0.75))
+    return float(median), float(high - low)
+
+
+def paired_ratios(eager: ArrayLike, variant: ArrayLike) -> Floats:
+    """Return eager / variant round by round, for the rounds that have both."""
+    above, below = np.asarray(eager, dtype=np.float64), np.asarray(variant, dtype=np.float64)
+    rounds = min(len(above), len(below))
+    # A coarse clock may read 0 for a tiny call: its next tick stands in, so that the ratio stays finite.
+    least = float(np.finfo(np.float64).tiny)
+    ratios: Floats = np.maximum(above[:rounds], least) / np.maximum(below[:rounds], least)
+    return ratios
+
+
+def bootstrap_interval(values: Floats, confidence: float, seed: int) -> tuple[float, float] | None:
+    """Return the percentile bootstrap CI of the median, or None for fewer than two values.
+
+    Nothing is resampled. The median of a resample is one or the mean of two of the values, and the ranks of the
+    middle of n uniform draws follow a beta law: drawing the ranks gives the same distribution in one step.
+    """
+    n = len(values)
+    if n < 2:  # noqa: PLR2004 - one value has no spread
+        return None
+    generator = np.random.default_rng(seed)
+    lower, upper = (n + 1) // 2, n // 2 + 1  # the ranks of the middle, equal where n is odd
+    first = generator.beta(lower, n + 1 - lower, _RESAMPLES)
+    second = first if lower == upper else first + (1.0 - first) * generator.beta(1, n - lower, _RESAMPLES)
+    ordered = np.sort(values)
+    ranks = [np.minimum((n * drawn).astype(np.intp), n - 1) for drawn in (first, second)]
+    medians = (ordered[ranks[0]] + ordered[ranks[1]]) / 2.0
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(medians, (tail, 1.0 - tail))
+    return float(low), float(high)
+
+
+def rank_interval(values: Floats, confidence: float) -> tuple[float, float] | None:
+    """Return the CI of the median between two order statistics, or None where there are too few values.
+
+    Each value lies below the median with probability one half, whatever their distribution, so the interval covers
+    with at least ``confidence`` for any number of values. Far out, where a verdict is made, a bootstrap does not.
+    """
+    n = len(values)
+    if n == 0:
+        return None
+    counts = np.arange(n)
+    log_ways = np.concatenate(([0.0], np.cumsum(np.log((n - counts) / (counts + 1.0)))))
+    at_most = np.cumsum(np.exp(log_ways - n * np.log(2.0)))
+    cut = int(np.searchsorted(at_most, (1.0 - confidence) / 2.0, side="right"))
+    if cut == 0:
+        return None
+    ordered = np.sort(values)
+    return float(ordered[cut - 1]), float(ordered[n - cut])
+
+
+def floor_of(control: Floats | None, confidence: float) -> float:
+    """Return how far from 1 a speedup must lie to count, as seen on eager against itself in the same rounds.
+
+    That is how far the CI of the control reaches, and never less than ``LEAST_FLOOR``.
+    """
+    interval = None if control is None else rank_interval(control, confidence)
+    if interval is None:
+        return LEAST_FLOOR
+    low, high = interval
+    return max(LEAST_FLOOR, high - 1.0, 1.0 / low - 1.0)
+
+
+def verdict_of(ratios: Floats, confidence: float, floor: float) -> Verdict:
+    """Return what the ratios say at ``confidence``, once a difference is beyond ``floor``."""
+    interval = rank_interval(ratios, confidence)
+    if interval is None:
+        return Verdict.UNKNOWN
+    low, high = interval
+    median = float(np.median(ratios))
+    if low > 1.0 and median > 1.0 + floor:
+        return Verdict.FASTER
+    if high < 1.0 and 1.0 / median > 1.0 + floor:
+        return Verdict.SLOWER
+    return Verdict.SAME
+
+
+def smallest_difference(ratios: Floats, confidence: float, floor: float) -> float | None:
+    """Return the relative difference that a run like this one would have found nine times in ten, or None.
+
+    The spread is read off the interval itself; what is added to the bar is the luck of the one run in ten.
+    """
+    interval = rank_interval(ratios, confidence)
+    if interval is None:
+        return None
+    half_width = (interval[1] - interval[0]) / 2.0 / float(np.median(ratios))
+    bell = NormalDist()
+    luck = half_width * bell.inv_cdf(_POWER) / bell.inv_cdf((1.0 + confidence) / 2.0)
+    return max(half_width, floor) + luck
+
+
+def trend(values: Floats) -> float:
+    """Return the relative change from the first to the last third, 0 where chance alone could explain it.
+
+    Chance is judged by the rank correlation with the order of the rounds, at about one in a thousand.
+    """
+    n = len(values)
+    third = n // 3
+    if third < 3:  # noqa: PLR2004 - a third of fewer has no median to speak of
+        return 0.0
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    if np.ptp(values) == 0.0 or abs(np.corrcoef(ranks, np.arange(n))[0, 1]) * np.sqrt(n - 1) < 3.3:  # noqa: PLR2004
+        return 0.0
+    return float(np.median(values[-third:]) / np.median(values[:third]) - 1.0)
+
+
+def outlying(samples: ArrayLike) -> float:
+    """Return the part of the samples that lies more than three IQRs above the upper quartile."""
+    values = np.asarray(samples, dtype=np.float64)
+    low, high = np.quantile(values, (0.25, 0.75))
+    return float(np.mean(values > high + 3.0 * (high - low)))
