@@ -17,8 +17,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
     from regional_explorer.errors import (
         CaptureError,
         ClosedError,
@@ -97,11 +95,11 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def load_ipython_extension(ipython: InteractiveShell) -> None:
+def load_ipython_extension(ipython: Any) -> None:
     """Bring ``%regional_compile`` into ``ipython``; called by ``%load_ext regional_explorer``."""
     importlib.import_module(f"{__name__}.magic").load_ipython_extension(ipython)
 
 
-def unload_ipython_extension(ipython: InteractiveShell) -> None:
+def unload_ipython_extension(ipython: Any) -> None:
     """Take ``%regional_compile`` out of ``ipython`` again; called by ``%unload_ext``."""
     importlib.import_module(f"{__name__}.magic").unload_ipython_extension(ipython)

@@ -1,0 +1,179 @@
+"""A page of JupyterLab, in the words of a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import nbformat
+from nbformat import NotebookNode
+from playwright.sync_api import ConsoleMessage, Locator, Page, Request
+
+from tests.browser.server import LabServer
+
+# What the page is asked goes through JupyterLab's own commands and models: clicking its menus would test JupyterLab.
+OPEN = """
+async ({path, kernel}) => {
+    const app = window.jupyterapp;
+    const factory = app.docRegistry.getWidgetFactory('notebook');
+    const before = factory._preferKernel;
+    factory._preferKernel = kernel;
+    try {
+        const panel = await app.commands.execute('docmanager:open', {path, factory: 'Notebook'});
+        app.shell.activateById(panel.id);
+        await panel.context.ready;
+        await panel.revealed;
+        await panel.context.sessionContext.ready;
+        if (kernel) await panel.context.sessionContext.session.kernel.info;
+    } finally {
+        factory._preferKernel = before;
+    }
+}
+"""
+IDLE = """
+() => {
+    const panel = window.jupyterapp.shell.currentWidget;
+    const kernel = panel.context.sessionContext.session?.kernel;
+    const running = panel.content.widgets.some(cell => cell.model.executionState === 'running');
+    return !window.pendingCommands && !running && !kernel?.hasPendingInput && kernel?.status === 'idle';
+}
+"""
+ADD = """
+async (code) => {
+    const {commands, shell} = window.jupyterapp;
+    const notebook = shell.currentWidget.content;
+    notebook.activeCellIndex = notebook.widgets.length - 1;
+    await commands.execute('notebook:insert-cell-below');
+    notebook.activeCell.model.sharedModel.setSource(code);
+    return notebook.activeCellIndex;
+}
+"""
+OUTPUTS = """
+(index) => window.jupyterapp.shell.currentWidget.content.widgets[index].model.outputs.toJSON()
+"""
+EXECUTE = """
+([command, options]) => {
+    window.pendingCommands = (window.pendingCommands ?? 0) + 1;
+    window.jupyterapp.commands.execute(command, options).finally(() => { window.pendingCommands -= 1; });
+}
+"""
+EXECUTE_AND_WAIT = "async ([command, options]) => { await window.jupyterapp.commands.execute(command, options); }"
+
+THEMES = {"dark": "JupyterLab Dark", "light": "JupyterLab Light"}
+
+
+class Lab:
+    """One page of JupyterLab. ``page`` is Playwright's, for all that is not said here.
+
+    ``errors`` collects what the page logs as an error, ``foreign_requests`` what it asks of other hosts.
+    """
+
+    def __init__(self, page: Page, server: LabServer, *, screenshots: Path) -> None:
+        self.page = page
+        self.server = server
+        self.errors: list[str] = []
+        self.foreign_requests: list[str] = []
+        self._screenshots = screenshots
+        page.on("console", self._note_console)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("request", self._note_request)
+
+    def start(self) -> None:
+        """Load JupyterLab with an empty workspace."""
+        self.page.goto(f"{self.server.url}/lab?reset")
+        self.page.wait_for_function("() => window.jupyterapp !== undefined")
+        self.page.evaluate("async () => { await window.jupyterapp.restored; }")
+
+    def write_notebook(self, path: str, cells: list[str]) -> NotebookNode:
+        """Write a notebook of code cells, one per text, into the server's folder."""
+        notebook: NotebookNode = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
+            # Without it JupyterLab opens a dialog and asks for a kernel.
+            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}},
+        )
+        nbformat.write(notebook, self.server.folder / path)
+        return notebook
+
+    def read_notebook(self, path: str) -> NotebookNode:
+        """Read a notebook as it was saved last."""
+        notebook: NotebookNode = nbformat.read(self.server.folder / path, as_version=4)
+        return notebook
+
+    def open_notebook(self, path: str, *, kernel: bool = True) -> None:
+        """Open a notebook, and unless told otherwise start its kernel."""
+        self.page.evaluate(OPEN, {"path": path, "kernel": kernel})
+
+    def reopen_without_kernel(self, path: str) -> None:
+        """Save the notebook, end its kernel, load the page anew, and open the notebook as a reader finds it."""
+        self.save()
+        self.server.end_sessions()
+        self.start()
+        self.errors.clear()
+        self.open_notebook(path, kernel=False)
+
+    def save(self) -> None:
+        """Save the notebook in front."""
+        self.execute("docmanager:save")
+
+    def run_all(self, *, timeout_s: float = 300) -> None:
+        """Run all cells and wait until they are done."""
+        self.execute("notebook:run-all-cells", wait=False)
+        self.wait_idle(timeout_s=timeout_s)
+
+    def add_cell_and_run(self, code: str, *, timeout_s: float = 300) -> int:
+        """Append a cell, run it, and return its index once it is done."""
+        index: int = self.page.evaluate(ADD, code)
+        self.execute("notebook:run-cell", wait=False)
+        self.wait_idle(timeout_s=timeout_s)
+        return index
+
+    def wait_idle(self, *, timeout_s: float = 300) -> None:
+        """Wait until the kernel has been idle, with no cell waiting, for a moment."""
+        calm = 0
+        while calm < 3:
+            self.page.wait_for_function(IDLE, timeout=timeout_s * 1000)
+            self.page.wait_for_timeout(100)
+            calm = calm + 1 if self.page.evaluate(IDLE) else 0
+
+    def execute(self, command: str, options: dict[str, Any] | None = None, *, wait: bool = True) -> None:
+        """Execute one of JupyterLab's commands."""
+        self.page.evaluate(EXECUTE_AND_WAIT if wait else EXECUTE, [command, options or {}])
+
+    def cell(self, index: int) -> Locator:
+        """Return the cell at ``index``."""
+        return self.page.locator(f".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell[data-windowed-list-index='{index}']")
+
+    def output(self, index: int) -> Locator:
+        """Return what the cell at ``index`` shows below its code."""
+        return self.cell(index).locator(".jp-Cell-outputArea")
+
+    def outputs(self, index: int) -> list[dict[str, Any]]:
+        """Return the outputs of the cell at ``index`` as they would be saved."""
+        outputs: list[dict[str, Any]] = self.page.evaluate(OUTPUTS, index)
+        return outputs
+
+    def set_theme(self, theme: Literal["dark", "light"]) -> None:
+        """Change the theme and wait until the page wears it."""
+        self.execute("apputils:change-theme", {"theme": THEMES[theme]})
+        light = "true" if theme == "light" else "false"
+        self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")
+
+    def set_viewport(self, width: int, height: int) -> None:
+        """Change the size of the window."""
+        self.page.set_viewport_size({"width": width, "height": height})
+
+    def screenshot(self, name: str, locator: Locator | None = None) -> Path:
+        """Save a picture of the window, or of one part of it, below ``build/screenshots``."""
+        self._screenshots.mkdir(parents=True, exist_ok=True)
+        path = self._screenshots / f"{name}.png"
+        (locator or self.page).screenshot(path=path)
+        return path
+
+    def _note_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.errors.append(f"{message.text} ({message.location.get('url', '')})")
+
+    def _note_request(self, request: Request) -> None:
+        own = (self.server.url, self.server.url.replace("http", "ws", 1), "data:", "blob:")
+        if not request.url.startswith(own):
+            self.foreign_requests.append(request.url)

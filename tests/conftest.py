@@ -1,0 +1,61 @@
+"""Shared by all tests: one Inductor cache per run, the same seeds for each test, no compiling without a compiler.
+
+torch is not imported here, so tests of the record alone start at once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+KEPT_CACHE = "REGIONAL_EXPLORER_TEST_CACHE"
+"""Environment variable: a directory for Inductor's cache that stays, so that the next run finds it warm."""
+
+INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+OWN_CACHE = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name Inductor's cache directory before anything imports torch; child processes inherit it."""
+    if kept := os.environ.get(KEPT_CACHE):
+        os.environ[INDUCTOR_CACHE] = str(Path(kept).expanduser().resolve())
+    elif INDUCTOR_CACHE not in os.environ:
+        own = Path(tempfile.mkdtemp(prefix="regional-explorer-tests-"))
+        config.stash[OWN_CACHE] = own
+        os.environ[INDUCTOR_CACHE] = str(own)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the cache directory if it was made for this run."""
+    own = config.stash.get(OWN_CACHE, None)
+    if own is not None:
+        os.environ.pop(INDUCTOR_CACHE, None)
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what compiles where no C++ compiler is; in CI it runs, and fails."""
+    default = "clang++" if sys.platform == "darwin" else "g++"
+    compiler = os.environ.get("CXX", default).split()
+    if (compiler and shutil.which(compiler[0])) or os.environ.get("CI"):
+        return
+    skip = pytest.mark.skip(reason="no C++ compiler")
+    for item in items:
+        if "compiles" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def same_seeds() -> None:
+    """Start every test from the same random numbers, of those libraries that are loaded."""
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
