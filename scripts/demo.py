@@ -18,6 +18,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert.exporters.html import HTMLExporter
+from nbconvert.filters.ansi import strip_ansi
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,7 +49,7 @@ class ThisPython(KernelSpecManager):
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:  # noqa: ARG002 - every name means this Python
         """Return the one kernel there is."""
-        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        argv = [sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR", "-f", "{connection_file}"]
         return KernelSpec(argv=argv, display_name="Python", language="python")
 
 
@@ -82,7 +83,11 @@ def run(notebook: NotebookNode, folder: Path) -> str:
             client.execute_cell(cell, index)
             say(f"        {time.perf_counter() - began:.1f} s")
         tables = nbformat.v4.new_code_cell(TABLES)
-        client.execute_cell(tables, len(notebook.cells))
+        notebook.cells.append(tables)  # for a moment: a client runs the cells of its notebook only
+        try:
+            client.execute_cell(tables, len(notebook.cells) - 1)
+        finally:
+            notebook.cells.remove(tables)
     return "".join(output.text for output in tables.outputs if output.get("name") == "stdout")
 
 
@@ -136,7 +141,7 @@ def main() -> int:
     try:
         tables = run(notebook, path.parent)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-        failure = str(error)
+        failure = str(error) if sys.stdout.isatty() else strip_ansi(str(error))
     page = save(notebook, path.stem, options.build)
     if failure:
         say(f"\n{failure}\nA cell failed; what ran until then is in {page}.")

@@ -59,6 +59,7 @@ EXECUTE = """
 """
 EXECUTE_AND_WAIT = "async ([command, options]) => { await window.jupyterapp.commands.execute(command, options); }"
 
+SPLASH = "#jupyterlab-splash"
 THEMES = {"dark": "JupyterLab Dark", "light": "JupyterLab Light"}
 
 
@@ -83,6 +84,7 @@ class Lab:
         self.page.goto(f"{self.server.url}/lab?reset")
         self.page.wait_for_function("() => window.jupyterapp !== undefined")
         self.page.evaluate("async () => { await window.jupyterapp.restored; }")
+        self.page.wait_for_selector(SPLASH, state="detached")
 
     def write_notebook(self, path: str, cells: list[str]) -> NotebookNode:
         """Write a notebook of code cells, one per text, into the server's folder."""
@@ -157,6 +159,7 @@ class Lab:
         self.execute("apputils:change-theme", {"theme": THEMES[theme]})
         light = "true" if theme == "light" else "false"
         self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")
+        self.page.wait_for_selector(SPLASH, state="detached")
 
     def set_viewport(self, width: int, height: int) -> None:
         """Change the size of the window."""
