@@ -10,7 +10,7 @@ import functools
 import shutil
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -28,6 +28,8 @@ from torch._inductor.graph import GraphLowering
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import create_op_support
 
 from regional_explorer.errors import NoCompilerError, RegionCompileError, UnsupportedTorchError
 
@@ -102,6 +104,27 @@ def boxed(gm: fx.GraphModule) -> BoxedCall:
     return gm.forward
 
 
+def bodies(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.GraphModule]]:
+    """Yield the bodies of the higher-order ops of ``gm`` with the ``get_attr`` node that names them, each body once."""
+    seen: set[int] = set()
+    for node in gm.graph.nodes:
+        if node.op == "get_attr":
+            body = resolve(gm, node)
+            if isinstance(body, fx.GraphModule) and id(body) not in seen:
+                seen.add(id(body))
+                yield node, body
+
+
+def resolve(gm: fx.GraphModule, node: fx.Node) -> Any:
+    """Return what a ``get_attr`` node stands for."""
+    return functools.reduce(getattr, str(node.target).split("."), gm)
+
+
+def is_operator(target: Any) -> bool:
+    """Tell whether a node's target is one of torch's operators, whose ``str`` is its full name."""
+    return isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
+
+
 @dataclass(frozen=True)
 class Break:
     """A graph break as Dynamo reports it: the reason, and ``(file, line, function)`` of the frames, outermost first."""
@@ -138,6 +161,22 @@ def graph_breaks() -> Iterator[list[Break]]:
 def is_compiling() -> bool:
     """Tell whether the caller is being traced by Dynamo."""
     return torch.compiler.is_compiling()
+
+
+def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
+    """Set version counters back to what they were, for tensors whose content was put back too."""
+    tensors, numbers = zip(*versions, strict=True) if (versions := list(versions)) else ((), ())
+    if tensors:
+        torch._C._autograd._unsafe_set_version_counter(tensors, numbers)
+
+
+def propose_partitions(gm: fx.GraphModule, wanted: Sequence[fx.Node]) -> list[list[fx.Node]]:
+    """Return how upstream's partitioner groups the ``wanted`` nodes, each group in the order of the graph."""
+    chosen = set(wanted)
+    support = create_op_support(lambda _submodules, node: node in chosen)
+    partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
+    position = {node: index for index, node in enumerate(gm.graph.nodes)}
+    return [sorted(part.nodes, key=position.__getitem__) for part in partitioner.propose_partitions()]
 
 
 # --------------------------------------------------------------------------------------------------------------- config

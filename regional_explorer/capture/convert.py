@@ -15,25 +15,9 @@ from torch import fx
 
 from regional_explorer.capture.call import is_internal
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
-from regional_explorer.torch_api import ANNOTATION, FALLBACK, ORIGIN, Break
+from regional_explorer.torch_api import ANNOTATION, FALLBACK, ORIGIN, Break, bodies, is_operator, resolve
 
 ModuleNames = Mapping[int, tuple[str, ...]]
-
-
-def bodies(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.GraphModule]]:
-    """Yield the bodies of the higher-order ops of ``gm`` with the ``get_attr`` node that names them, each body once."""
-    seen: set[int] = set()
-    for node in gm.graph.nodes:
-        if node.op == "get_attr":
-            body = resolve(gm, node)
-            if isinstance(body, fx.GraphModule) and id(body) not in seen:
-                seen.add(id(body))
-                yield node, body
-
-
-def resolve(gm: fx.GraphModule, node: fx.Node) -> Any:
-    """Return what a ``get_attr`` node stands for."""
-    return functools.reduce(getattr, str(node.target).split("."), gm)
 
 
 def record_graphs(
@@ -142,9 +126,10 @@ class _Reader:
             # Keys are "<id(module)>" or, for the k-th call, "<id(module)>@k"; the path is Dynamo's expression.
             identity, _, call = str(key).partition("@")
             paths = self._names.get(int(identity)) if identity.isdigit() else None
-            path = "|".join(paths) if paths is not None else _strip_root(expression)
+            path, *aliases = paths or (_strip_root(expression),)
             class_name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-            calls.append(ModuleCall(path, class_name.rsplit(".", 1)[-1], int(call) if call.isdigit() else 0))
+            number = int(call) if call.isdigit() else 0
+            calls.append(ModuleCall(path, class_name.rsplit(".", 1)[-1], number, tuple(aliases)))
         return tuple(calls)
 
 
@@ -165,7 +150,7 @@ def target_name(node: fx.Node) -> str:
     target = node.target
     if isinstance(target, str):
         return target
-    if isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
+    if is_operator(target):
         return str(target)
     module = getattr(target, "__module__", None) or ""
     name = getattr(target, "__name__", str(target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -12,12 +13,14 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regional_explorer.torch_api import set_versions
+
 
 class UndoLog(TorchDispatchMode):
     """Watches one call and copies every storage of the user's just before it is first written to.
 
-    A tensor is the user's if the call did not make it. ``restore()`` writes the copies back through the storages, which
-    moves no version counter: a loss the user made before and has not yet backwarded can still be backwarded.
+    A tensor is the user's if the call did not make it. ``restore()`` writes the copies back through the storages and
+    sets the version counters back: a loss the user made before and has not yet backwarded can still be backwarded.
     """
 
     supports_higher_order_operators = True
@@ -32,28 +35,29 @@ class UndoLog(TorchDispatchMode):
         # Weak references keep the address of a freed storage from coming back as somebody else's.
         self._made: dict[int, StorageWeakRef] = {}
         self._copies: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._versions: dict[int, tuple[torch.Tensor, int]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run ``func``, first copying what it is about to write to."""
-        schema = getattr(func, "_schema", None)
         keywords = dict(kwargs or {})
-        if schema is not None and schema.is_mutable:
-            for index, argument in enumerate(schema.arguments):
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    value = args[index] if index < len(args) else keywords.get(argument.name)
-                    for tensor in value if isinstance(value, (list, tuple)) else (value,):
-                        self._keep(tensor)
+        for index, name in _written(func):
+            value = args[index] if index < len(args) else keywords.get(name)
+            for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                self._keep(tensor)
         result = func(*args, **keywords)
         self._note_made(result, args)
         return result
 
     def _keep(self, tensor: Any) -> None:
         storage = _storage(tensor)
-        if storage is None or storage._cdata in self._made or storage._cdata in self._copies:
+        if storage is None or storage._cdata in self._made:
             return
-        self._copies[storage._cdata] = (storage, storage.clone())
+        if not tensor.is_inference():
+            self._versions.setdefault(id(tensor), (tensor, tensor._version))
+        if storage._cdata not in self._copies:
+            self._copies[storage._cdata] = (storage, storage.clone())
 
     def _note_made(self, result: Any, args: Sequence[Any]) -> None:
         given = {storage._cdata for storage in map(_storage, args) if storage is not None}
@@ -79,6 +83,19 @@ class UndoLog(TorchDispatchMode):
         for storage, copy in self._copies.values():
             if storage.nbytes() == copy.nbytes():
                 storage.copy_(copy)
+        set_versions(self._versions.values())
+
+
+@functools.lru_cache(maxsize=2048)
+def _written(func: Any) -> tuple[tuple[int, str], ...]:
+    """Return position and name of the arguments that an operator writes to."""
+    schema = getattr(func, "_schema", None)
+    return tuple(
+        (index, argument.name)
+        for index, argument in enumerate(schema.arguments if schema is not None else ())
+        # Batch norm writes its running statistics, but its schema does not say so (native_batch_norm, torch 2.13).
+        if (argument.alias_info is not None and argument.alias_info.is_write) or argument.name.startswith("running_")
+    )
 
 
 def _storage(tensor: Any) -> torch.UntypedStorage | None:

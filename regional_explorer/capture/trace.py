@@ -9,11 +9,11 @@ from typing import Any
 from torch import fx, nn
 
 from regional_explorer.capture.call import Call
-from regional_explorer.capture.convert import bodies, record_breaks, record_graphs
+from regional_explorer.capture.convert import record_breaks, record_graphs
 from regional_explorer.capture.modules import module_names
 from regional_explorer.errors import CaptureError
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, Node, Role
-from regional_explorer.torch_api import ORIGIN, BoxedCall, aot_backend, boxed, compile_isolated, graph_breaks
+from regional_explorer.torch_api import ORIGIN, BoxedCall, aot_backend, bodies, boxed, compile_isolated, graph_breaks
 
 
 class LiveGraph:

@@ -63,12 +63,14 @@ class TensorSpec:
 class ModuleCall:
     """One module call on the way to a node: the ``call``-th call of the module at ``path``.
 
-    ``path`` is the path below the root module as ``named_modules()`` gives it, ``""`` for the root itself.
+    ``path`` is the path below the root module as ``named_modules()`` gives it, ``""`` for the root itself; ``aliases``
+    are the other names of a module that is shared.
     """
 
     path: str
     class_name: str
     call: int = 0
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

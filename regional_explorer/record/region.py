@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any
 
 from regional_explorer.errors import PlanError, UnknownRegionError, did_you_mean
+
+
+class Default(Enum):
+    """The type of ``DEFAULT``."""
+
+    DEFAULT = "default"
+
+    def __repr__(self) -> str:
+        """Return ``DEFAULT``."""
+        return "DEFAULT"
+
+
+DEFAULT = Default.DEFAULT
+"""As the value of a config key: take the key out of the region's config, back to Inductor's own default."""
 
 
 class SelectorKind(StrEnum):
@@ -22,10 +36,14 @@ class SelectorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A rule that picks nodes: ``Selector("modules", ("layers.*.attn",))``."""
+    """A rule that picks nodes: ``Selector(SelectorKind.MODULES, ("layers.*.attn",))``.
+
+    ``innermost`` narrows a line selector to ops whose own line it is, leaving out those of functions called there.
+    """
 
     kind: SelectorKind
     patterns: tuple[str, ...]
+    innermost: bool = False
 
     def __str__(self) -> str:
         """Return for example ``modules:layers.*.attn``."""

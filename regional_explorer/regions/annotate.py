@@ -1,0 +1,29 @@
+"""Marking a region in the source."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from torch.fx.traceback import annotate
+
+from regional_explorer.torch_api import ANNOTATION
+
+
+def region(name: str, /, **configs: Any) -> AbstractContextManager[None]:
+    """Mark the ops of a block as the region ``name``, to be compiled under ``configs``.
+
+    Sugar over ``torch.fx.traceback.annotate``: the block works the same under plain ``torch.compile`` with the
+    ``regional_inductor`` backend, and does nothing in eager mode.
+
+    Args:
+        name: the region's name; blocks of one name belong to one region.
+        **configs: Inductor configs by dotted key; those with a dot need ``**{"triton.cudagraphs": False}``.
+
+    Example::
+
+        with rx.region("mlp", max_fusion_size=8):
+            x = self.mlp(x)
+    """
+    # A plain function that returns annotate(...): Dynamo traces that, but no context manager class of our own.
+    return annotate({ANNOTATION: {"inductor_region": name, "inductor_configs": configs}})

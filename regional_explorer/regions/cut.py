@@ -1,0 +1,157 @@
+"""Cutting: a graph rebuilt so that each partition is one call through an object of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from regional_explorer.record.graph import Node
+from regional_explorer.record.region import Cut
+from regional_explorer.regions.partition import (
+    Group,
+    Proposal,
+    dependencies,
+    propose,
+    propose_upstream,
+    schedule,
+)
+from regional_explorer.regions.select import Assignment, Claim
+from regional_explorer.torch_api import bodies, resolve
+
+CUTTABLE_BODIES = ("invoke_subgraph", "cond", "while_loop")
+"""Higher-order ops whose bodies run op by op; others (flex_attention, scan) run theirs under vmap or trace it again."""
+
+
+@dataclass
+class Piece:
+    """One partition, live: a graph module of its own, and where it came from.
+
+    ``nodes`` are the names of its nodes in the graph it was cut from, ``inputs`` the names of what is fed to it,
+    ``outputs`` of what it returns as a tuple.
+    """
+
+    claim: Claim
+    graph_id: str
+    gm: fx.GraphModule
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass
+class CutGraph:
+    """A graph with its partitions cut out."""
+
+    gm: fx.GraphModule
+    pieces: list[Piece] = field(default_factory=list)
+    cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+
+
+def cut_graph(
+    gm: fx.GraphModule,
+    graph_id: str,
+    records: dict[str, dict[str, Node]],
+    assignment: Assignment,
+    order: Sequence[str],
+    call_for: Callable[[Piece], Callable[..., Any]],
+    how: Cut = Cut.INSTANCES,
+) -> CutGraph:
+    """Return ``gm`` with each partition replaced by one call; ``gm`` itself stays as it is.
+
+    Args:
+        gm: the live graph.
+        graph_id: its id.
+        records: the recorded nodes by graph id and name, bodies of higher-order ops included.
+        assignment: who has which node.
+        order: names of the regions, in the order of the plan.
+        call_for: gives the function that stands for a piece.
+        how: one partition per instance, or upstream's cut.
+    """
+    nodes = records[graph_id]
+
+    def claim_of(node: fx.Node) -> Claim | None:
+        return assignment.claim(nodes[node.name])
+
+    if how is Cut.UPSTREAM:
+        proposal = propose_upstream(gm, claim_of, order)
+    else:
+        proposal = propose(gm.graph, claim_of, order)
+    cut = _rebuild(gm, graph_id, proposal, call_for, ordered=how is not Cut.UPSTREAM)
+    cut.cyclic = [(graph_id, regions) for regions in proposal.cyclic]
+    for node, body in bodies(cut.gm):
+        if not any(str(user.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES for user in node.users):
+            continue
+        inner = cut_graph(body, f"{graph_id}/{node.target}", records, assignment, order, call_for, how)
+        if inner.pieces:
+            setattr(cut.gm, str(node.target), inner.gm)
+            cut.pieces += inner.pieces
+            cut.cyclic += inner.cyclic
+    return cut
+
+
+def _rebuild(
+    gm: fx.GraphModule,
+    graph_id: str,
+    proposal: Proposal,
+    call_for: Callable[[Piece], Callable[..., Any]],
+    *,
+    ordered: bool,
+) -> CutGraph:
+    nodes = list(gm.graph.nodes)
+    before = dependencies(gm.graph) if ordered else {node: list(node.all_input_nodes) for node in nodes}
+    parts = {id(part.nodes): part for part in proposal.parts}
+    graph = fx.Graph()
+    new: dict[fx.Node, fx.Node] = {}
+    pieces = []
+    for unit in schedule(nodes, before, proposal.parts):
+        part = parts.get(id(unit))
+        if part is None:
+            new[unit[0]] = graph.node_copy(unit[0], new.__getitem__)
+        else:
+            piece, inputs, outputs = _extract(gm, graph_id, part)
+            pieces.append(piece)
+            result = graph.call_function(call_for(piece), tuple(new[node] for node in inputs))
+            for index, node in enumerate(outputs):
+                new[node] = graph.call_function(_take, (result, index))
+                new[node].meta = dict(node.meta)
+    return CutGraph(fx.GraphModule(gm, graph), pieces)
+
+
+def _take(values: Sequence[Any], index: int) -> Any:
+    """Take one result of a piece: ``getitem`` under another name, so that cutting can be seen in the code."""
+    return values[index]
+
+
+def _extract(gm: fx.GraphModule, graph_id: str, part: Group) -> tuple[Piece, list[fx.Node], list[fx.Node]]:
+    """Return a partition as a graph of its own, with the nodes of ``gm`` it takes from and gives to."""
+    inside = set(part.nodes)
+    graph = fx.Graph()
+    new: dict[fx.Node, fx.Node] = {}
+    inputs = []
+    for node in part.nodes:
+        for source in node.all_input_nodes:
+            if source not in inside and source not in new:
+                if source.op == "get_attr" and isinstance(resolve(gm, source), fx.GraphModule):
+                    new[source] = None  # type: ignore[assignment]  # the body of a higher-order op goes along, below
+                else:
+                    inputs.append(source)
+                    new[source] = graph.placeholder(source.name)
+                    new[source].meta = {key: source.meta[key] for key in ("val",) if key in source.meta}
+    for source in [source for source, copy in new.items() if copy is None]:
+        new[source] = graph.node_copy(source)
+    for node in part.nodes:
+        new[node] = graph.node_copy(node, new.__getitem__)
+    outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
+    graph.output(tuple(new[node] for node in outputs))
+    piece = Piece(
+        claim=part.claim,
+        graph_id=graph_id,
+        gm=fx.GraphModule(gm, graph, class_name="Piece"),
+        nodes=tuple(node.name for node in part.nodes),
+        inputs=tuple(node.name for node in inputs),
+        outputs=tuple(node.name for node in outputs),
+    )
+    return piece, inputs, outputs

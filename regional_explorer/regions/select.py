@@ -1,0 +1,200 @@
+"""Which nodes a region has: set arithmetic over the origins stamped at capture, so marking never traces again."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from regional_explorer.errors import SelectorError, did_you_mean
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
+from regional_explorer.regions.lines import LineRange
+
+Instance = tuple[str, int] | None
+"""What tells one instance of a region from another: the module call, or None where connection decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who has a node: a region, and which instance of it."""
+
+    region: str
+    instance: Instance = None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Who has which origin, and which regions claimed what a later one took."""
+
+    owners: Mapping[int, Claim]
+    by_annotation: Mapping[str, str] = field(default_factory=dict)
+    overruled: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+
+    def claim(self, node: Node) -> Claim | None:
+        """Return who has ``node`` of any graph, or None."""
+        if node.role is not Role.OP or node.carved:
+            return None
+        if node.origin is not None:
+            return self.owners.get(node.origin)
+        # A graph break in a callee leaves the forward unmarked while its backward carries the mark, without an origin.
+        name = self.by_annotation.get(annotation_key(node.annotation)) if node.annotated else None
+        return Claim(name) if name is not None else None
+
+
+def annotation_key(annotation: Any) -> str:
+    """Return what tells source-marked regions apart: the id, or for marks without one the config.
+
+    Upstream puts all marks without an id into one default region and compiles it under the first config it meets. They
+    stay one region here as long as their configs agree.
+    """
+    if isinstance(annotation, Mapping) and "inductor_region" in annotation:
+        return f"id:{annotation['inductor_region']}"
+    return f"default:{json.dumps(annotated_config(annotation), sort_keys=True)}"
+
+
+def annotated_config(annotation: Any) -> dict[str, Any]:
+    """Return the Inductor configs inside an annotation, or none."""
+    config = annotation.get("inductor_configs") if isinstance(annotation, Mapping) else None
+    return dict(config) if isinstance(config, Mapping) else {}
+
+
+def source_regions(graphs: Sequence[Graph]) -> list[Region]:
+    """Return the regions marked in the source, in the order in which their first op runs."""
+    found: dict[str, Region] = {}
+    defaults = 0
+    for node in marked_nodes(graphs):
+        key = annotation_key(node.annotation)
+        if key in found:
+            continue
+        if key.startswith("id:"):
+            name = str(node.annotation["inductor_region"])
+        else:
+            defaults += 1
+            name = "default" if defaults == 1 else f"default-{defaults}"
+        while any(region.name == name for region in found.values()):
+            name += "'"
+        selector = Selector(SelectorKind.ANNOTATION, (key,))
+        found[key] = Region(name, (selector,), annotated_config(node.annotation))
+    return list(found.values())
+
+
+def marked_nodes(graphs: Iterable[Graph]) -> Iterator[Node]:
+    """Yield the ops of the Dynamo graphs that carry a mark, then backward ops that alone carry one."""
+    graphs = list(graphs)
+    for graph in graphs:
+        if graph.kind is GraphKind.DYNAMO:
+            yield from (node for node in graph.ops if node.annotated)
+    for graph in graphs:
+        if graph.kind is not GraphKind.DYNAMO:
+            yield from (node for node in graph.ops if node.annotated and node.origin is None)
+
+
+def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
+    """Return who has which node; where two regions claim one, the later of the plan has it."""
+    owners: dict[int, Claim] = {}
+    overruled: dict[tuple[str, str], list[int]] = {}
+    by_annotation: dict[str, str] = {}
+    for region in plan.regions:
+        for selector in region.selectors:
+            if selector.kind is SelectorKind.ANNOTATION:
+                by_annotation.update(dict.fromkeys(selector.patterns, region.name))
+            for origin, instance in picks(selector, graphs).items():
+                before = owners.get(origin)
+                if before is not None and before.region != region.name:
+                    overruled.setdefault((before.region, region.name), []).append(origin)
+                owners[origin] = Claim(region.name, instance)
+    return Assignment(owners, by_annotation, {key: tuple(value) for key, value in overruled.items()})
+
+
+def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
+    """Return the origins that ``selector`` picks, each with its instance."""
+    match selector.kind:
+        case SelectorKind.ANNOTATION:
+            wanted = set(selector.patterns)
+            return {o: None for o, n in _dynamo_ops(graphs) if n.annotated and annotation_key(n.annotation) in wanted}
+        case SelectorKind.MODULES:
+            return _pick_modules(selector.patterns, graphs)
+        case SelectorKind.LINES:
+            ranges = [LineRange.parse(pattern) for pattern in selector.patterns]
+            return {
+                origin: None
+                for origin, node in _dynamo_ops(graphs)
+                for stack in [node.stack[-1:] if selector.innermost else node.stack]
+                if any(lines.holds(line) for lines in ranges for line in stack)
+            }
+        case SelectorKind.OPS:
+            return _pick(graphs, lambda _, node: any(fnmatch.fnmatchcase(node.target, p) for p in selector.patterns))
+        case SelectorKind.NODES:
+            wanted = set(selector.patterns)
+            return _pick(graphs, lambda graph, node: node.name in wanted or f"{graph.id}:{node.name}" in wanted)
+
+
+def _dynamo_ops(graphs: Sequence[Graph]) -> Iterator[tuple[int, Node]]:
+    for graph in graphs:
+        if graph.kind is GraphKind.DYNAMO:
+            yield from ((node.origin, node) for node in graph.ops if node.origin is not None)
+
+
+def _pick(graphs: Sequence[Graph], wanted: Any) -> dict[int, Instance]:
+    return {
+        node.origin: None
+        for graph in graphs
+        for node in graph.ops
+        if node.origin is not None and wanted(graph, node)
+    }
+
+
+def _pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
+    rules = [module_glob(pattern) for pattern in patterns]
+    picked: dict[int, Instance] = {}
+    for origin, node in _dynamo_ops(graphs):
+        for call in node.modules:
+            if any(rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
+                # The outermost match is the instance: what it calls belongs to it.
+                picked[origin] = (call.path, call.call)
+                break
+    return picked
+
+
+def module_glob(pattern: str) -> re.Pattern[str]:
+    """Return a module glob as a regular expression: ``*`` stays within one level of the path, ``**`` does not."""
+    parts = re.split(r"(\*\*|\*|\?)", pattern)
+    special = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
+    return re.compile("".join(special.get(part, re.escape(part)) for part in parts))
+
+
+def require_match(region: Region, graphs: Sequence[Graph]) -> None:
+    """Raise SelectorError when a selector of ``region`` picks nothing; the text lists near matches."""
+    for selector in region.selectors:
+        if not picks(selector, graphs):
+            known = sorted(_known(selector.kind, graphs))
+            plain = [pattern.replace("*", "") for pattern in selector.patterns]
+            near = did_you_mean(plain[0], known) or (f" There are for example: {', '.join(known[:8])}." if known else "")
+            raise SelectorError(f"Region {region.name!r}: {selector} matches no operation of this call.{near}")
+
+
+def _known(kind: SelectorKind, graphs: Sequence[Graph]) -> set[str]:
+    ops = [(graph, node) for graph in graphs for node in graph.ops]
+    match kind:
+        case SelectorKind.MODULES:
+            return {call.path for _, node in ops for call in node.modules if call.path}
+        case SelectorKind.LINES:
+            return {f"{line.file.rsplit('/', 1)[-1]}:{line.line}" for _, node in ops for line in node.stack}
+        case SelectorKind.OPS:
+            return {node.target for _, node in ops}
+        case _:
+            return {node.name for _, node in ops}
+
+
+def members(graphs: Sequence[Graph], assignment: Assignment) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return the names of each region's nodes, per graph."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for graph in graphs:
+        for node in graph.ops:
+            if (claim := assignment.claim(node)) is not None:
+                found.setdefault(claim.region, {}).setdefault(graph.id, []).append(node.name)
+    return {region: {graph: tuple(names) for graph, names in held.items()} for region, held in found.items()}
