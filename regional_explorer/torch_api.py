@@ -5,8 +5,10 @@ Everything here is a thin, named door; what it is good for stands in the rooms t
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
+import inspect
 import shutil
 import time
 import types
@@ -125,6 +127,14 @@ def is_operator(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
 
 
+def target_key(node: fx.Node) -> str:
+    """Return what a node calls as a text that is equal for equal code."""
+    target = node.target
+    if isinstance(target, str) or is_operator(target):
+        return str(target)
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', target)}"
+
+
 @dataclass(frozen=True)
 class Break:
     """A graph break as Dynamo reports it: the reason, and ``(file, line, function)`` of the frames, outermost first."""
@@ -198,6 +208,37 @@ def config_entries() -> Mapping[str, ConfigEntry]:
     for key, entry in inductor_config._config.items():
         entries[key] = ConfigEntry(key, entry.value_type, entry.default)
     return entries
+
+
+@functools.cache
+def config_comments() -> Mapping[str, str]:
+    """Return the comment above each config key in torch's source, keyed by dotted name; the only doc there is."""
+    try:
+        source = inspect.getsource(inductor_config)
+    except (OSError, TypeError):
+        return {}
+    lines = source.splitlines()
+    found: dict[str, str] = {}
+
+    def read(body: Sequence[ast.stmt], prefix: str) -> None:
+        for statement in body:
+            if isinstance(statement, ast.ClassDef):
+                read(statement.body, f"{prefix}{statement.name}.")
+                continue
+            targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    found[prefix + target.id] = _comment_above(lines, statement.lineno - 1)
+
+    read(ast.parse(source).body, "")
+    return {key: text for key, text in found.items() if text}
+
+
+def _comment_above(lines: Sequence[str], index: int) -> str:
+    start = index
+    while start > 0 and lines[start - 1].lstrip().startswith("#"):
+        start -= 1
+    return " ".join(line.strip().lstrip("# ").strip() for line in lines[start:index]).strip()
 
 
 def read_config(keys: Sequence[str]) -> dict[str, Any]:
@@ -351,7 +392,8 @@ def compile_piece(
     seconds = time.perf_counter() - started
     warm = counters["aot_autograd"]["autograd_cache_hit"] > hits
     return Compiled(
-        call=artifact,
+        # Two layers of Python calls below the artifact: they do nothing but pass the arguments on.
+        call=getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact),
         code="\n".join(codes),
         config=seen[-1] if seen else None,
         seconds=seconds,

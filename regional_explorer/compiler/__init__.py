@@ -1,0 +1,1 @@
+"""What is done: the config catalogue, compiling pieces, and switching between implementations in place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +53,7 @@ class CutGraph:
 def cut_graph(
     gm: fx.GraphModule,
     graph_id: str,
-    records: dict[str, dict[str, Node]],
+    records: Mapping[str, Mapping[str, Node]],
     assignment: Assignment,
     order: Sequence[str],
     call_for: Callable[[Piece], Callable[..., Any]],

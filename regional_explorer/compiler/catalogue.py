@@ -1,0 +1,245 @@
+"""The Inductor configs of the running torch: which exist, what they take, and which can be set for one region."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regional_explorer.errors import (
+    InvalidConfigKeyError,
+    InvalidConfigValueError,
+    UnknownConfigKeyError,
+    did_you_mean,
+)
+from regional_explorer.record.region import DEFAULT
+from regional_explorer.torch_api import ConfigEntry, config_comments, config_entries
+
+_CACHE = "it steers Inductor's caches, which all regions share"
+_WORKERS = "it steers the compile workers, which all regions share"
+_PASS = "it holds a Python function, which a plan cannot carry"
+_INSTALL = "it depends on what is installed, not on the region"
+_TRACE = "it is set by the tool that reads the compiler's output"
+
+GLOBAL: Mapping[str, str] = {
+    "autotune_local_cache": _CACHE,
+    "autotune_remote_cache": _CACHE,
+    "bundled_autotune_remote_cache": _CACHE,
+    "force_disable_caches": _CACHE,
+    "fx_graph_cache": _CACHE,
+    "fx_graph_remote_cache": _CACHE,
+    "local_cache_dir": _CACHE,
+    "unsafe_skip_cache_dynamic_shape_guards": _CACHE,
+    "compile_threads": _WORKERS,
+    "quiesce_async_compile_pool": _WORKERS,
+    "use_static_triton_launcher": _WORKERS,
+    "worker_start_method": _WORKERS,
+    "worker_suppress_logging": _WORKERS,
+    "cpp.cxx": _INSTALL,
+    "cpu_backend": _INSTALL,
+    "cuda_backend": _INSTALL,
+    "xpu_backend": _INSTALL,
+    "triton.cudagraph_trees": "CUDA graph trees belong to the process, not to one region",
+    "cpp.force_inline_kernel": "the C++ build fails with it (torch 2.13)",
+    "cpp_wrapper_build_separate": _WORKERS,
+}
+"""Keys that cannot be set for one region, each with the reason."""
+
+INERT: Mapping[str, str] = {
+    "freezing": "weights are inputs of a region, so there is nothing to freeze",
+    "freezing_discard_parameters": "weights are inputs of a region, so there is nothing to freeze",
+    "triton.autotune_at_compile_time": "standalone_compile sets it itself",
+}
+"""Keys that Inductor accepts for a region and then does not use."""
+
+INERT_ON_CPU: Mapping[str, str] = {
+    "max_autotune": "C++ GEMM templates need constant weights; those of a region are inputs",
+    "max_autotune_gemm": "C++ GEMM templates need constant weights; those of a region are inputs",
+    "max_autotune_pointwise": "it tunes Triton kernels",
+    "coordinate_descent_tuning": "it tunes Triton kernels",
+    "shape_padding": "it pads GPU matrix products",
+}
+
+COMMON: Mapping[str, tuple[str, ...]] = {
+    "cpu": (
+        "max_fusion_size",
+        "cpp.simdlen",
+        "cpp.threads",
+        "cpp.max_horizontal_fusion_size",
+        "cpp.min_chunk_size",
+        "epilogue_fusion",
+        "pattern_matcher",
+        "inplace_buffers",
+        "realize_opcount_threshold",
+        "emulate_precision_casts",
+        "fallback_random",
+        "cpp_wrapper",
+    ),
+    "cuda": (
+        "max_autotune",
+        "coordinate_descent_tuning",
+        "max_autotune_gemm_backends",
+        "epilogue_fusion",
+        "shape_padding",
+        "combo_kernels",
+        "max_fusion_size",
+        "triton.cudagraphs",
+        "triton.persistent_reductions",
+        "triton.multi_kernel",
+        "emulate_precision_casts",
+        "fallback_random",
+    ),
+}
+"""The keys most worth trying, per device type."""
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "max-autotune, no cudagraphs": {
+        "max_autotune": True,
+        "coordinate_descent_tuning": True,
+        "triton.cudagraphs": False,
+    },
+    "eager numerics": {"emulate_precision_casts": True, "fallback_random": True},
+    "debug": {"max_fusion_size": 1, "nan_asserts": True},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One config key, ready to show: its type in words, default, allowed values, doc, and why it may not be set."""
+
+    key: str
+    type_name: str
+    default: Any
+    choices: tuple[Any, ...]
+    doc: str
+    refused: str | None
+
+
+@functools.cache
+def catalogue() -> Mapping[str, ConfigKey]:
+    """Return every config key of the running torch, those that cannot be set for one region included."""
+    comments = config_comments()
+    return {
+        key: ConfigKey(
+            key=key,
+            type_name=_type_name(entry.value_type),
+            default=entry.default,
+            choices=_choices(entry.value_type),
+            doc=comments.get(key, ""),
+            refused=_refused(entry),
+        )
+        for key, entry in config_entries().items()
+    }
+
+
+def check_key(key: str) -> ConfigKey:
+    """Return the catalogue's entry for ``key``.
+
+    Raises:
+        UnknownConfigKeyError: the running torch has no such key; near names are listed.
+        InvalidConfigKeyError: the key exists but cannot be set for one region; the reason is given.
+    """
+    known = catalogue()
+    if key not in known:
+        inner = [name for name in known if name.startswith(f"{key}.")]
+        hint = f" Write it with a dot, for example {inner[0]!r}." if inner else did_you_mean(key, known)
+        raise UnknownConfigKeyError(f"torch._inductor.config has no key {key!r}.{hint}")
+    if (reason := known[key].refused) is not None:
+        raise InvalidConfigKeyError(f"{key!r} cannot be set for one region: {reason}.")
+    return known[key]
+
+
+def check_value(key: str, value: Any) -> Any:
+    """Return ``value`` if it fits ``key``.
+
+    Raises:
+        InvalidConfigValueError: it has the wrong type, or is not among the allowed values.
+        UnknownConfigKeyError, InvalidConfigKeyError: as ``check_key``.
+    """
+    entry = check_key(key)
+    if value is DEFAULT or _fits(value, config_entries()[key].value_type, entry.default):
+        return value
+    if entry.choices:
+        wanted = f"one of {', '.join(map(repr, entry.choices))}"
+        near = did_you_mean(str(value), map(str, entry.choices))
+    else:
+        wanted, near = entry.type_name, ""
+    raise InvalidConfigValueError(
+        f"{key}={value!r} is {type(value).__name__}, but {key} takes {wanted} (default {entry.default!r}).{near}"
+    )
+
+
+def parse_value(key: str, text: str) -> Any:
+    """Read a value as typed by a person: a Python literal, else text; then check it.
+
+    Raises:
+        InvalidConfigValueError, UnknownConfigKeyError, InvalidConfigKeyError: as ``check_value``.
+    """
+    word = {"true": "True", "false": "False", "none": "None"}.get(text.strip().lower(), text.strip())
+    try:
+        value = ast.literal_eval(word)
+    except (ValueError, SyntaxError):
+        value = text.strip()
+    return check_value(key, value)
+
+
+def inert_reason(key: str, device_type: str) -> str | None:
+    """Return why ``key`` is known to have no effect in a region on this device, or None."""
+    return INERT.get(key) or (INERT_ON_CPU.get(key) if device_type == "cpu" else None)
+
+
+def _refused(entry: ConfigEntry) -> str | None:
+    if entry.key in GLOBAL:
+        return GLOBAL[entry.key]
+    if entry.key.startswith(("trace.", "test_configs.", "autotune_fallback")):
+        return _TRACE
+    if entry.key.startswith("_"):
+        return "it is private to torch"
+    if "cache" in entry.key and not entry.key.startswith(("cuda.", "triton.")):
+        return _CACHE
+    if "Callable" in str(entry.value_type) or "custom_graph_pass" in str(entry.value_type):
+        return _PASS
+    return None
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return tuple(member for part in typing.get_args(kind) for member in _members(part))
+    return (kind,)
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    literals = [part for part in _members(kind) if typing.get_origin(part) is typing.Literal]
+    values = tuple(value for part in literals for value in typing.get_args(part))
+    return (*values, None) if values and type(None) in _members(kind) else values
+
+
+def _fits(value: Any, kind: Any, default: Any) -> bool:
+    if kind is type(None):
+        # Declared as plain None, such as ``cpp.simdlen`` in some versions: the type says nothing about other values.
+        return value is None or isinstance(value, (bool, int, float, str))
+    for part in _members(kind):
+        origin = typing.get_origin(part) or part
+        if origin is typing.Literal:
+            if any(value == choice and type(value) is type(choice) for choice in typing.get_args(part)):
+                return True
+        elif origin is float:
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return True
+        elif origin is int:
+            if isinstance(value, int) and not isinstance(value, bool):
+                return True
+        elif origin is typing.Any or (isinstance(origin, type) and isinstance(value, origin)):
+            return True
+    return default is not None and type(value) is type(default) and not _choices(kind)
+
+
+def _type_name(kind: Any) -> str:
+    names = [getattr(part, "__name__", str(part)) if isinstance(part, type) else str(part) for part in _members(kind)]
+    readable = {"NoneType": "None", "bool": "True or False", "int": "an int", "float": "a number", "str": "text"}
+    return " or ".join(readable.get(name, name.replace("typing.", "")) for name in names)

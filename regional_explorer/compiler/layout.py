@@ -1,0 +1,70 @@
+"""What really flows in and out of a piece, read from one eager run.
+
+The fakes of the trace do not always tell the truth about strides (a backward input may arrive in another layout), and
+a compiled piece may return other strides than the eager one, which its compiled consumer would reject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One input or output of a piece.
+
+    For a tensor: ``dtype``, ``size``, ``stride`` and ``device``, whether its data is 16-byte aligned, its storage
+    offset, and ``storage``, equal for tensors that share one. For a plain number ``value``.
+    """
+
+    dtype: str
+    size: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    device: str = ""
+    aligned: bool = True
+    offset: int = 0
+    storage: int = -1
+    value: Any = None
+
+
+def layouts_of(values: Sequence[Any]) -> tuple[Layout, ...]:
+    """Return the layouts of ``values``, storages numbered in order of appearance."""
+    storages: dict[int, int] = {}
+    return tuple(_layout(value, storages) for value in values)
+
+
+def _layout(value: Any, storages: dict[int, int]) -> Layout:
+    if not isinstance(value, torch.Tensor):
+        return Layout(dtype=type(value).__name__, value=value)
+    if value.layout is not torch.strided:
+        return Layout(dtype=str(value.dtype), size=tuple(value.shape), device=str(value.device), value=str(value.layout))
+    storage = storages.setdefault(value.untyped_storage()._cdata, len(storages))
+    return Layout(
+        dtype=str(value.dtype),
+        size=tuple(value.shape),
+        stride=tuple(value.stride()),
+        device=str(value.device),
+        aligned=value.data_ptr() % 16 == 0,
+        offset=value.storage_offset(),
+        storage=storage,
+    )
+
+
+def same_strides(value: Any, layout: Layout) -> bool:
+    """Tell whether ``value`` lies in memory as ``layout`` says, as far as anybody could tell the difference."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return True
+    pairs = zip(value.shape, value.stride(), layout.stride, strict=True)
+    return value.numel() == 0 or all(mine == theirs for size, mine, theirs in pairs if size > 1)
+
+
+def with_order(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """Return a copy of ``value`` whose dimensions lie in memory in the order that ``stride`` has."""
+    order = sorted(range(value.dim()), key=lambda dim: stride[dim], reverse=True)
+    copy = value.new_empty([value.shape[dim] for dim in order])
+    back = [order.index(dim) for dim in range(value.dim())]
+    return copy.permute(back).copy_(value)

@@ -1,0 +1,253 @@
+"""The captured call, cut along a plan, with a switch at every partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from regional_explorer.capture.trace import Capture, Frame, LiveGraph
+from regional_explorer.compiler.artifact import Artifact, ArtifactStore, artifact_key, asked_config, surroundings
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.errors import NoCompilerError, RegionCompileError
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.region import Partition, Plan, Region, State
+from regional_explorer.regions.cut import Piece, cut_graph
+from regional_explorer.regions.select import Assignment, Instance, assign
+from regional_explorer.torch_api import BoxedCall, boxed
+
+
+@dataclass(frozen=True)
+class CompileStep:
+    """One step of a compile, told while it happens: ``done`` of ``total`` artifacts, and whose turn it is."""
+
+    done: int
+    total: int
+    partition: str
+    region: str
+
+
+@dataclass
+class _Cut:
+    live: LiveGraph
+    run: BoxedCall
+    switches: list[Switch]
+
+
+@dataclass
+class Program:
+    """What runs: every live graph with its partitions cut out, and the artifacts they may be switched to.
+
+    ``capture`` stays untouched by plans: a new plan only cuts again, and only when regions changed their nodes.
+    """
+
+    capture: Capture
+    plan: Plan
+    store: ArtifactStore = field(default_factory=ArtifactStore)
+    assignment: Assignment = field(default_factory=lambda: Assignment({}))
+    cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    _cuts: list[_Cut] = field(default_factory=list)
+    _selected: bool = True
+    _first_of: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Cut what is there, and whatever later calls make Dynamo trace."""
+        self.capture.on_graph = self._add
+        self.cut()
+
+    def apply(self, plan: Plan) -> None:
+        """Go over to ``plan``; graphs are cut again only if it moves nodes between regions."""
+        before, self.plan = self.plan, plan
+        moved = before.cut is not plan.cut or [(r.name, r.selectors) for r in before.regions] != [
+            (r.name, r.selectors) for r in plan.regions
+        ]
+        if moved:
+            self.cut()
+        self.settle()
+
+    def cut(self) -> None:
+        """Cut every live graph along the plan. Nothing is traced, and artifacts are kept."""
+        graphs = self.capture.graphs
+        self.assignment = assign(graphs, self.plan)
+        self.cyclic = []
+        self._cuts = [self._cut(live, graphs) for live in self.capture.live]
+        self.select_regional(on=self._selected)
+
+    def _add(self, frame: Frame, live: LiveGraph) -> None:
+        """Cut a graph that a later call brought; its partitions run eagerly until the next compile."""
+        graphs = self.capture.graphs
+        if frame not in self.capture.frames:
+            graphs += [*frame.dynamo, *frame.records]
+        self.assignment = assign(graphs, self.plan)
+        self._cuts.append(self._cut(live, graphs))
+        self.select_regional(on=self._selected)
+
+    def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> _Cut:
+        switches: list[Switch] = []
+
+        def call_for(piece: Piece) -> Callable[..., Any]:
+            switches.append(Switch(piece))
+            return switches[-1].as_function()
+
+        records = {graph.id: graph.by_name() for graph in graphs}
+        order = [region.name for region in self.plan.regions]
+        made = cut_graph(live.gm, live.id, records, self.assignment, order, call_for, self.plan.cut)
+        self.cyclic += made.cyclic
+        # What has no partition runs as captured, so that there is nothing to pay for.
+        return _Cut(live, boxed(made.gm) if switches else live.eager, switches)
+
+    def select_regional(self, *, on: bool) -> None:
+        """Run the cut graphs, or with ``on=False`` the graphs as captured: that is ``aot_eager``."""
+        self._selected = on
+        for cut in self._cuts:
+            cut.live.implementation = cut.run if on else cut.live.eager
+
+    @property
+    def switches(self) -> list[Switch]:
+        """The switches of all partitions, graph by graph."""
+        return [switch for cut in self._cuts for switch in cut.switches]
+
+    # ----------------------------------------------------------------------------------------------------- compiling
+
+    def record_layouts(self) -> None:
+        """Run the call once, eagerly, so that every partition knows what flows through it."""
+        if all(switch.inputs is not None for switch in self.switches):
+            return
+        selected = self._selected
+        for switch in self.switches:
+            switch.record()
+        try:
+            self.select_regional(on=True)
+            with self.capture.call.kept():
+                outputs = self.capture.call.forward(self.capture.run)
+                if self.capture.call.grad:
+                    self.capture.call.backward(outputs)
+        finally:
+            for switch in self.switches:
+                switch.use_eager()
+            self.select_regional(on=selected)
+
+    def keys(self) -> dict[int, str]:
+        """Return the keys of the artifacts that partitions ask for here and now, by ``id(switch)``.
+
+        A partition of a disabled region asks for none, nor does one whose layouts are not known yet.
+        """
+        here = surroundings()
+        asked = {region.name: asked_config(region.config) for region in self.plan.regions if region.enabled}
+        return {
+            id(switch): artifact_key(switch.fingerprint(), asked[switch.piece.claim.region], here)
+            for switch in self.switches
+            if switch.inputs is not None and switch.piece.claim.region in asked
+        }
+
+    def settle(self) -> None:
+        """Switch every partition to what the plan asks for, as far as it has been compiled; compiles nothing."""
+        keys = self.keys()
+        for switch in self.switches:
+            artifact = self.store.artifacts.get(keys.get(id(switch), ""))
+            if artifact is None:
+                switch.use_eager()
+            elif switch.artifact is not artifact and switch.refused is not artifact:
+                switch.use(artifact)
+
+    def stale(self) -> dict[str, Switch]:
+        """Return the artifacts still to compile, by key, each with the first partition that asks for it."""
+        self.record_layouts()
+        keys = self.keys()
+        wanted: dict[str, Switch] = {}
+        for switch in self.switches:
+            key = keys.get(id(switch))
+            if key is not None and key not in self.store.artifacts and key not in self.store.failures:
+                wanted.setdefault(key, switch)
+        return wanted
+
+    def compile(self, cancelled: Callable[[], bool] = lambda: False) -> Iterator[CompileStep]:
+        """Compile what is stale, yielding before each compile; a region that fails runs eagerly, the rest go on.
+
+        Raises:
+            NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
+        """
+        wanted = self.stale()
+        ids = self.ids()
+        try:
+            for done, (key, switch) in enumerate(wanted.items()):
+                if cancelled():
+                    return
+                region = self.plan[switch.piece.claim.region]
+                yield CompileStep(done, len(wanted), ids[id(switch)], region.name)
+                assert switch.inputs is not None  # noqa: S101 - layouts were recorded above
+                try:
+                    self.store.compile(key, switch.piece, switch.inputs, asked_config(region.config))
+                    self._first_of[key] = ids[id(switch)]
+                except NoCompilerError:
+                    self.store.failures.pop(key, None)
+                    raise
+                except RegionCompileError:
+                    continue
+        finally:
+            self.settle()
+
+    # -------------------------------------------------------------------------------------------------------- record
+
+    def ids(self) -> dict[int, str]:
+        """Return the partitions' ids, keyed by ``id(switch)``: region, instance, graph, and a number if it was split."""
+        named: dict[int, str] = {}
+        taken: dict[str, int] = {}
+        for switch, instance in self._instances():
+            claim = switch.piece.claim
+            base = f"{claim.region}.{instance}/{switch.piece.graph_id}"
+            count = taken[base] = taken.get(base, -1) + 1
+            named[id(switch)] = base if count == 0 else f"{base}.{count}"
+        return named
+
+    def _instances(self) -> Iterator[tuple[Switch, int]]:
+        numbers: dict[str, dict[Instance, int]] = {}
+        counters: dict[tuple[str, str], int] = {}
+        for switch in self.switches:
+            claim = switch.piece.claim
+            if claim.instance is not None:
+                known = numbers.setdefault(claim.region, {})
+                yield switch, known.setdefault(claim.instance, len(known))
+            else:
+                place = (claim.region, switch.piece.graph_id)
+                counters[place] = counters.get(place, -1) + 1
+                yield switch, counters[place]
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """Return the record of all partitions."""
+        ids, keys = self.ids(), self.keys()
+        return tuple(
+            self._partition(switch, instance, ids[id(switch)], keys.get(id(switch), ""))
+            for switch, instance in self._instances()
+        )
+
+    def _partition(self, switch: Switch, instance: int, name: str, key: str) -> Partition:
+        region = self.plan[switch.piece.claim.region]
+        artifact = self.store.artifacts.get(key)
+        refused = artifact is not None and switch.refused is artifact
+        problem = self.store.failures.get(key) or (switch.refusal if refused else None)
+        first = self._first_of.get(key, name)
+        mine = artifact is not None and first == name
+        return Partition(
+            id=name,
+            region=region.name,
+            instance=instance,
+            graph=switch.piece.graph_id,
+            nodes=switch.piece.nodes,
+            state=_state(region, artifact, problem),
+            config_asked=asked_config(region.config),
+            config_applied=artifact.config if artifact is not None else None,
+            artifact=artifact.key if artifact is not None else None,
+            shared_with=first if artifact is not None and not mine else None,
+            compile_s=artifact.seconds if artifact is not None and mine else None,
+            cache=artifact.cache if artifact is not None and mine else None,
+            error=problem,
+        )
+
+
+def _state(region: Region, artifact: Artifact | None, problem: str | None) -> State:
+    if not region.enabled:
+        return State.EAGER
+    if problem is not None:
+        return State.FAILED
+    return State.FRESH if artifact is not None else State.STALE

@@ -1,0 +1,112 @@
+"""The object a cut graph calls at each partition: its implementation can be replaced without tracing again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from regional_explorer.compiler.artifact import Artifact, fingerprint
+from regional_explorer.compiler.layout import Layout, layouts_of, same_strides, with_order
+from regional_explorer.regions.cut import Piece
+
+
+class Switch:
+    """One partition in the live callable.
+
+    ``inputs`` and ``outputs`` are the layouts seen in the last recorded eager run, None before one. ``artifact`` is
+    what calls go to now, None for the eager piece. ``refused`` is an artifact that would not take what the call really
+    feeds it, ``refusal`` what it said; such a partition stays eager.
+    """
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+        self.eager: Callable[..., Any] = piece.gm.forward
+        self.implementation: Callable[..., Any] = self.eager
+        self.inputs: tuple[Layout, ...] | None = None
+        self.outputs: tuple[Layout, ...] = ()
+        self.artifact: Artifact | None = None
+        self.refused: Artifact | None = None
+        self.refusal: str | None = None
+        self._fingerprint: str | None = None
+
+    def as_function(self) -> Callable[..., Any]:
+        """Return the function to put into the cut graph."""
+
+        def piece(*args: Any) -> Any:
+            return self.implementation(*args)
+
+        return piece
+
+    def use_eager(self) -> None:
+        """Send calls to the eager piece."""
+        self.artifact = None
+        self.implementation = self.eager
+
+    def record(self) -> None:
+        """Run the next calls eagerly and note the layouts of the last one."""
+        self.artifact = None
+        self.implementation = self._recorded
+
+    def use(self, artifact: Artifact) -> None:
+        """Send calls to ``artifact``; the first call checks what it returns."""
+        self.artifact = artifact
+        self.implementation = self._checked
+
+    def _recorded(self, *args: Any) -> Any:
+        results = self.eager(*args)
+        self.inputs, self.outputs = layouts_of(args), layouts_of(results)
+        self._fingerprint = None
+        return results
+
+    def fingerprint(self) -> str:
+        """Return the hash that equal pieces share. Layouts must have been recorded."""
+        if self._fingerprint is None:
+            assert self.inputs is not None  # noqa: S101 - the caller recorded them
+            self._fingerprint = fingerprint(self.piece, self.inputs)
+        return self._fingerprint
+
+    def _checked(self, *args: Any) -> Any:
+        """Run the artifact for the first time, and settle on the cheapest way to call it from now on."""
+        artifact = self.artifact
+        assert artifact is not None  # noqa: S101 - set together with this implementation
+        results = self._or_eager(artifact, args)
+        if self.artifact is None:
+            return results
+        wrong = [index for index, layout in enumerate(self.outputs) if not same_strides(results[index], layout)]
+        self.implementation = self._settled(artifact, wrong)
+        return self._mended(results, wrong)
+
+    def _settled(self, artifact: Artifact, wrong: list[int]) -> Callable[..., Any]:
+        call, guard, eager = artifact.call, artifact.guard, self.eager
+
+        def guarded(*args: Any) -> Any:
+            if guard is not None and not guard(args):
+                return eager(*args)
+            try:
+                return call(*args)
+            except AssertionError:
+                return self._or_eager(artifact, args)
+
+        if not wrong:
+            return guarded
+        return lambda *args: self._mended(guarded(*args), wrong)
+
+    def _mended(self, results: Any, wrong: list[int]) -> Any:
+        if not wrong:
+            return results
+        mended = list(results)
+        for index in wrong:
+            mended[index] = with_order(mended[index], self.outputs[index].stride)
+        return tuple(mended)
+
+    def _or_eager(self, artifact: Artifact, args: tuple[Any, ...]) -> Any:
+        """Run the artifact; where it refuses its inputs' sizes or strides, go over to eager for good and say why."""
+        if artifact.guard is not None and not artifact.guard(args):
+            return self.eager(*args)
+        try:
+            return artifact.call(*args)
+        except AssertionError as error:
+            self.use_eager()
+            self.refused = artifact
+            self.refusal = f"the compiled code refused its inputs: {error}".splitlines()[0]
+            return self.eager(*args)
