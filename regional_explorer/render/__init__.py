@@ -1,0 +1,1 @@
+"""What a person sees of a session: pictures, tables and pages, from the frozen record alone."""

@@ -1,0 +1,71 @@
+"""How figures are written: durations, speedups, counts. The one place that picks a unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regional_explorer.record.timing import Timing
+
+NONE = "–"
+"""Stands where there is no figure."""
+
+_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (float("inf"), 1.0, "s"))
+
+
+def duration(seconds: float | None) -> str:
+    """Return ``seconds`` with three significant digits in µs, ms or s: ``12.3 µs``."""
+    if seconds is None:
+        return NONE
+    for below, factor, unit in _UNITS:
+        # Rounded first: 999.9996 µs is 1.00 ms, not 1000 µs.
+        if float(f"{abs(seconds):.3g}") < below:
+            return f"{significant(seconds * factor)} {unit}"
+    return NONE
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` significant digits and no exponent where it is readable without one."""
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits}g}")
+    whole = len(f"{abs(rounded):.0f}") if abs(rounded) >= 1 else 0
+    if whole > 6 or abs(rounded) < 1e-3:  # noqa: PLR2004 - beyond these an exponent reads better
+        return f"{value:.{digits - 1}e}"
+    if whole:
+        return f"{rounded:,.{max(digits - whole, 0)}f}"
+    leading = len(f"{abs(rounded):.10f}"[2:]) - len(f"{abs(rounded):.10f}"[2:].lstrip("0"))
+    return f"{rounded:.{leading + digits}f}"
+
+
+def speedup(timing: Timing) -> str:
+    """Return ``1.24×``, or a dash where a speedup must not be shown."""
+    return NONE if timing.speedup is None or wrong(timing) else f"{timing.speedup:.2f}×"
+
+
+def interval(timing: Timing) -> str:
+    """Return the bounds of the speedup's CI, ``1.21–1.27×``, or a dash."""
+    low, high = timing.speedup_low, timing.speedup_high
+    if low is None or high is None or speedup(timing) == NONE:
+        return NONE
+    return f"{low:.2f}–{high:.2f}×"
+
+
+def wrong(timing: Timing) -> bool:
+    """Tell whether the numerics check of this variant failed: then no speedup stands."""
+    return failed(timing.numerics)
+
+
+def failed(verdict: str) -> bool:
+    """Tell whether a numerics verdict says that the check failed."""
+    return verdict.strip().casefold().startswith(("fail", "wrong", "differ"))
+
+
+def count(number: int, word: str, plural: str | None = None) -> str:
+    """Return ``1 op`` or ``1,200 ops``."""
+    return f"{number:,} {word if number == 1 else plural or word + 's'}"
+
+
+def listing(items: Sequence[str], most: int = 3) -> str:
+    """Return the first ``most`` items, and ``…`` where there are more."""
+    shown = ", ".join(items[:most])
+    return f"{shown}, …" if len(items) > most else shown

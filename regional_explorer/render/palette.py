@@ -1,0 +1,68 @@
+"""A colour per region that colour-blind people can tell apart, in a light and a dark tone.
+
+The eight hues are those of Okabe and Ito. Colour never stands alone: a region also has a letter, and from the ninth
+region on another stroke.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+
+_HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b3a500", "#7a7a7a")
+_STROKES = ("solid", "dashed", "dotted")
+
+
+@dataclass(frozen=True, slots=True)
+class Tone:
+    """The three colours of a region on one background."""
+
+    fill: str
+    stroke: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """How one region is drawn. ``hue`` counts the colours, ``letter`` marks the region where a name has no room."""
+
+    hue: int
+    letter: str
+    line: str
+    light: Tone
+    dark: Tone
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What lies under and between the regions, on one background."""
+
+    paper: str
+    ink: str
+    quiet: str
+    edge: str
+    box: str
+    bad: str
+
+
+LIGHT = Ground(paper="#ffffff", ink="#1f2328", quiet="#5f6872", edge="#a3abb4", box="#f4f5f7", bad="#b3261e")
+DARK = Ground(paper="#15181c", ink="#e3e6ea", quiet="#9aa4af", edge="#5b6570", box="#24292f", bad="#ff8a80")
+
+
+def paint(index: int) -> Paint:
+    """Return how the region at ``index`` of the plan is drawn."""
+    cycle, hue = divmod(index, len(_HUES))
+    turn, letter = divmod(index, len(string.ascii_uppercase))
+    return Paint(
+        hue=hue,
+        letter=string.ascii_uppercase[letter] + (str(turn + 1) if turn else ""),
+        line=_STROKES[cycle % len(_STROKES)],
+        light=Tone(mix(_HUES[hue], "#ffffff", 0.84), mix(_HUES[hue], "#000000", 0.12), mix(_HUES[hue], "#000000", 0.5)),
+        dark=Tone(mix(_HUES[hue], DARK.paper, 0.78), mix(_HUES[hue], "#ffffff", 0.10), mix(_HUES[hue], "#ffffff", 0.6)),
+    )
+
+
+def mix(colour: str, other: str, share: float) -> str:
+    """Return ``colour`` with ``share`` of ``other`` in it; both are written ``#rrggbb``."""
+    pairs = ((int(colour[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(one * (1 - share) + two * share):02x}" for one, two in pairs)

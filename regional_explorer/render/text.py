@@ -1,0 +1,119 @@
+"""A session as plain text, for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.session import Session
+from regional_explorer.render.results import compile_table, conditions, numerics_table, timings_table
+from regional_explorer.render.table import Table
+from regional_explorer.render.tables import breaks_table, partitions_table, regions_table, summary
+from regional_explorer.render.untrusted import LONG_TEXT, clean
+
+WIDTH = 100
+WIDEST_CELL = 34
+TABLES: tuple[Callable[[Session], Table], ...] = (
+    regions_table,
+    partitions_table,
+    timings_table,
+    numerics_table,
+    compile_table,
+    breaks_table,
+)
+"""The tables of a session, in the order of reading."""
+
+
+def session_text(session: Session, *, width: int = WIDTH) -> str:
+    """Return all that ``session`` knows, as text of about ``width`` columns."""
+    parts = [summary_text(session), *(table_text(table(session), width=width) for table in TABLES)]
+    return "\n\n".join([*parts, diagnostics_text(session.diagnostics, width=width)]) + "\n"
+
+
+def summary_text(session: Session) -> str:
+    """Return the first lines of a session."""
+    facts = summary(session)
+    wide = max(len(label) for label, _ in facts)
+    return "\n".join([clean(session.title), *(f"  {label:<{wide}}  {text}" for label, text in facts)])
+
+
+def regions_text(session: Session, *, width: int = WIDTH) -> str:
+    """Return the table of regions."""
+    return table_text(regions_table(session), width=width)
+
+
+def partitions_text(session: Session, *, width: int = WIDTH) -> str:
+    """Return the table of partitions."""
+    return table_text(partitions_table(session), width=width)
+
+
+def timings_text(session: Session, *, width: int = WIDTH) -> str:
+    """Return the table of run times with its conditions."""
+    return table_text(timings_table(session), width=width)
+
+
+def numerics_text(session: Session, *, width: int = WIDTH) -> str:
+    """Return the table of numerics."""
+    return table_text(numerics_table(session), width=width)
+
+
+def conditions_text(session: Session) -> str:
+    """Return the line about the conditions of the benchmark."""
+    return conditions(session)
+
+
+def diagnostics_text(diagnostics: Sequence[Diagnostic], *, width: int = WIDTH) -> str:
+    """Return the diagnostics as paragraphs."""
+    if not diagnostics:
+        return "Diagnostics\n  None: what was asked was done."
+    lines = [f"Diagnostics ({len(diagnostics)})"]
+    for found in diagnostics:
+        text = f"{found.severity}: {clean(found, LONG_TEXT)}"
+        lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def table_text(table: Table, *, width: int = WIDTH) -> str:
+    """Return ``table`` with aligned columns; long cells go on in the next line."""
+    notes = [line for note in table.note.splitlines() for line in _wrapped(note, width - 2)]
+    if not table.rows:
+        return "\n".join(
+            f"  {line}" if n else line for n, line in enumerate([table.title, *_wrapped(table.empty, width - 2)])
+        )
+    shown = [n for n in range(len(table.columns)) if any(row[n].text for row in table.rows)]
+    rows = [[_wrapped(row[n].text, WIDEST_CELL) for n in shown] for row in table.rows]
+    heads = [table.columns[n] for n in shown]
+    widths = [
+        max(_columns(head), *(_columns(line) for row in rows for line in row[place]))
+        for place, head in enumerate(heads)
+    ]
+    flush = [head in table.figures for head in heads]
+    lines = [table.title, _row(heads, widths, flush), _row(["─" * wide for wide in widths], widths, flush)]
+    for row in rows:
+        lines += [
+            _row([cell[number] if number < len(cell) else "" for cell in row], widths, flush)
+            for number in range(max(map(len, row)))
+        ]
+    return "\n".join([*lines, *(f"  {note}" for note in notes)])
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], flush: Sequence[bool]) -> str:
+    padded = []
+    for cell, wide, right in zip(cells, widths, flush, strict=True):
+        space = " " * (wide - _columns(cell))
+        padded.append(space + cell if right else cell + space)
+    return ("  " + "  ".join(padded)).rstrip()
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+
+
+def _columns(text: str) -> int:
+    """Return how many columns of a terminal ``text`` takes: wide characters take two, marks none."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )

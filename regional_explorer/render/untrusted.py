@@ -1,0 +1,43 @@
+"""Text of the user's program made fit to be shown: names, lines and errors may hold anything."""
+
+from __future__ import annotations
+
+import unicodedata
+from html import escape
+
+SHORT = 40
+"""Characters kept of a name inside a picture."""
+LONG = 240
+"""Characters kept of a name or value inside a table."""
+LONG_TEXT = 4000
+"""Characters kept of an error or another long text."""
+
+
+def clean(text: object, limit: int = LONG) -> str:
+    """Return ``text`` on one line, without characters that cannot be seen, cut to ``limit`` characters.
+
+    Control characters, marks that turn the writing direction and lone surrogates are dropped; every kind of white
+    space becomes one space.
+    """
+    # Cutting first keeps a text of many megabytes cheap; twice the limit leaves room for what is dropped.
+    seen = "".join(character for character in str(text)[: 2 * limit + 2] if _visible(character))
+    line = " ".join(seen.split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def clean_page(text: object, limit: int = LONG_TEXT) -> str:
+    """Return ``text`` cleaned line by line: the line breaks stay."""
+    page = str(text)
+    kept = "\n".join("".join(c for c in line if _visible(c)).rstrip() for line in page[:limit].splitlines())
+    return kept if len(page) <= limit else kept + "\n…"
+
+
+def markup(text: object, limit: int = LONG) -> str:
+    """Return ``text`` cleaned and escaped for HTML and XML, in elements and in quoted attributes."""
+    return escape(clean(text, limit), quote=True)
+
+
+def _visible(character: str) -> bool:
+    if character.isspace():
+        return True
+    return unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn"}

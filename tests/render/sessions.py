@@ -1,0 +1,236 @@
+"""Sessions built by hand, for the tests of what is drawn and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
+from regional_explorer.record.region import Partition, Plan, Region, Selector, SelectorKind, State
+from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.timing import CompileCost, Conditions, Numerics, Phase, Timing, Verdict
+
+ENVIRONMENT = Environment(torch="2.13.0", python="3.11.9", device="cpu", threads=2)
+SPEC = TensorSpec("float32", (2, 128, 256), (32768, 256, 1), "cpu")
+
+HOSTILE = (
+    "</title></text></style><script>alert(1)</script>",
+    'x" onload="alert(1)',
+    "x' onclick='alert(1)",
+    "]]><![CDATA[",
+    "<img src=http://example.org/x.png>",
+    "a\\",
+    'end\\" ] evil [label="',
+    "&#60;script&#62;",
+    "&lt;b&gt;",
+    "line\nbreak\r\ttab\x00\x1b[31m",
+    "right\u202eto\u200fleft\u2066",
+    "\\N \\G \\l \\n",
+    "<b>html like</b>",
+    "}; digraph { evil -> node",
+    "日本語 ラベル 🙂",
+    "lone \ud800 surrogate",
+    "x" * 10_000,
+)
+"""Names that would break out of HTML, XML or DOT, could not be seen, or are far too long."""
+
+
+def source(line: int, text: str = "y = self.mlp(x)", file: str = "model.py") -> SourceLine:
+    return SourceLine(f"/home/someone/{file}", line, "forward", text)
+
+
+def op(name: str, target: str, *inputs: str, module: str = "", line: int = 0, **fields: Any) -> Node:
+    return Node(
+        name,
+        Role.OP,
+        target,
+        inputs,
+        values=(SPEC,),
+        stack=(source(line),) if line else (),
+        modules=(ModuleCall(module, "Module"),) if module else (),
+        **fields,
+    )
+
+
+def session(
+    graphs: Iterable[Graph] = (),
+    regions: Iterable[Region] = (),
+    members: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
+    **fields: Any,
+) -> Session:
+    return Session(
+        title="model(x)",
+        environment=ENVIRONMENT,
+        grad=True,
+        graphs=tuple(graphs),
+        plan=Plan(tuple(regions)),
+        members=members or {},
+        **fields,
+    )
+
+
+def region(name: str, **config: Any) -> Region:
+    return Region(name, (Selector(SelectorKind.MODULES, (f"layers.*.{name}",)),), config)
+
+
+def layers(count: int, *, kind: GraphKind = GraphKind.FORWARD) -> Graph:
+    """Return ``count`` layers with a residual around ``t``, ``mm``, ``gelu`` each, and a norm that gives a tuple."""
+    nodes = [Node("x", Role.INPUT, "x", values=(SPEC,))]
+    nodes += [Node(f"w{n}", Role.PARAMETER, f"w{n}") for n in range(count)]
+    last = "x"
+    for n in range(count):
+        mlp = f"layers.{n}.mlp"
+        nodes += [
+            op(f"norm{n}", "aten.native_layer_norm.default", last, module=f"layers.{n}.norm", line=3),
+            op(f"item{n}", "_operator.getitem", f"norm{n}", module=f"layers.{n}.norm", line=3),
+            op(f"t{n}", "aten.t.default", f"w{n}", module=mlp, line=5),
+            op(f"mm{n}", "aten.mm.default", f"item{n}", f"t{n}", module=mlp, line=5),
+            op(f"gelu{n}", "aten.gelu.default", f"mm{n}", module=mlp, line=6),
+            op(f"add{n}", "aten.add.Tensor", last, f"gelu{n}", module=f"layers.{n}", line=7),
+        ]
+        last = f"add{n}"
+    nodes.append(Node("output", Role.OUTPUT, "output", (last, *(f"mm{n}" for n in range(count)))))
+    return Graph(f"0/{kind}", kind, 0, tuple(nodes))
+
+
+def backward(count: int) -> Graph:
+    nodes = [Node("tangents_1", Role.TANGENT, "tangents_1"), *(Node(f"mm{n}", Role.SAVED, f"mm{n}") for n in range(count))]
+    last = "tangents_1"
+    for n in reversed(range(count)):
+        mlp = f"layers.{n}.mlp"
+        nodes += [
+            op(f"tanh{n}", "aten.tanh.default", f"mm{n}", module=mlp, line=6, recompute=True),
+            op(f"gelu_backward{n}", "aten.gelu_backward.default", last, f"tanh{n}", module=mlp, line=6),
+            op(f"mm_back{n}", "aten.mm.default", f"gelu_backward{n}", module=mlp, line=5),
+            op(f"sum{n}", "aten.add.Tensor", last, f"mm_back{n}"),
+        ]
+        last = f"sum{n}"
+    nodes.append(Node("output", Role.OUTPUT, "output", (last,)))
+    return Graph("0/backward", GraphKind.BACKWARD, 0, tuple(nodes))
+
+
+def trained(count: int = 4, *, state: State = State.FRESH, error: str | None = None, **config: Any) -> Session:
+    """Return a training session of ``count`` layers whose MLPs are a region, one partition each and per graph."""
+    asked = config or {"max_autotune": True}
+    forward = {n: (f"t{n}", f"mm{n}", f"gelu{n}") for n in range(count)}
+    back = {n: (f"tanh{n}", f"gelu_backward{n}", f"mm_back{n}") for n in range(count)}
+    cuts = tuple(
+        Partition(
+            id=f"mlp/{n}/{graph}",
+            region="mlp",
+            instance=n,
+            graph=graph,
+            nodes=nodes[n],
+            state=state,
+            config_asked=asked,
+            config_applied=None if state is State.FAILED else dict(asked),
+            artifact=None if state is State.FAILED else f"artifact-{graph}",
+            compile_s=1.5 if n == 0 else None,
+            cache="cold" if n == 0 else None,
+            error=error,
+        )
+        for graph, nodes in (("0/forward", forward), ("0/backward", back))
+        for n in range(count)
+    )
+    members = {
+        "mlp": {
+            "0/forward": tuple(name for names in forward.values() for name in names),
+            "0/backward": tuple(name for names in back.values() for name in names),
+        },
+    }
+    return session((layers(count), backward(count)), (region("mlp", **asked),), members, partitions=cuts)
+
+
+def timing(variant: str, median_s: float, speedup: float | None, **fields: Any) -> Timing:
+    base = Timing(
+        variant=variant,
+        phase=Phase.FORWARD,
+        samples_s=(median_s,) * 40,
+        median_s=median_s,
+        iqr_s=median_s / 50,
+        speedup=speedup,
+        speedup_low=None if speedup is None else speedup - 0.03,
+        speedup_high=None if speedup is None else speedup + 0.03,
+        verdict=Verdict.FASTER,
+    )
+    return replace(base, **fields)
+
+
+def measured(base: Session | None = None, *, numerics: str = "passed") -> Session:
+    """Return ``base`` with timings, conditions, numerics and compile costs."""
+    variants = (
+        timing("eager", 397e-6, 1.0, verdict=Verdict.BASELINE, speedup_low=None, speedup_high=None),
+        timing("aot_eager", 531e-6, 0.75, verdict=Verdict.SLOWER, numerics="passed"),
+        timing("regional", 320e-6, 1.24, numerics=numerics),
+        timing("full", 0.0024, 1.01, verdict=Verdict.SAME, numerics="passed"),
+    )
+    tensor = Numerics("regional", "output 0", "float32", False, 2.1e-7, 9e-7, 3e-7, 2e-7, 1.2e-6, numerics)
+    return replace(
+        base or trained(),
+        timings=variants,
+        conditions=Conditions("cpu", "2.13.0", 2, 0.95, 40, "every CI is narrow enough", 5.0, 0.011),
+        numerics=(tensor, replace(tensor, tensor="gradient of layers.0.w", error=5e-7)),
+        compile_costs=(CompileCost("mlp", 3.25, "cold"), CompileCost("full", 0.4, "warm")),
+    )
+
+
+def troubled() -> Session:
+    """Return a session with graph breaks and diagnostics."""
+    return replace(
+        trained(),
+        breaks=(GraphBreak("call to print", (source(12, "print(x.sum())"),)),),
+        diagnostics=(
+            Diagnostic(
+                "region-split",
+                "Region 'mlp' is cut into two pieces.",
+                Severity.WARNING,
+                where=(source(5),),
+                upstream="would merge all four instances.",
+                remedy="Mark the op between them too.",
+            ),
+            Diagnostic("inert-config", "max_autotune does nothing here.", Severity.INFO),
+        ),
+    )
+
+
+def hostile(text: str) -> Session:
+    """Return a session that says ``text`` wherever the user's program has a say."""
+    line = SourceLine(text, 3, text, text)
+    spec = TensorSpec(text, (text,), (text,), text)
+    nodes = (
+        Node(text, Role.INPUT, text, values=(spec,)),
+        Node(f"{text}1", Role.OP, f"aten.{text}.default", (text,), (spec,), (line,), (ModuleCall(text, text),)),
+        Node(f"{text}2", Role.OP, text, (f"{text}1",), (spec,), (line,), (ModuleCall(text, text),)),
+        Node(f"{text}3", Role.OP, text, (f"{text}2",), (spec,), (line,), (ModuleCall(text, text),)),
+        Node(f"{text}4", Role.OUTPUT, "output", (f"{text}3",)),
+    )
+    cut = Partition(text, text, 0, text, (f"{text}1",), State.FAILED, {text: text}, {text: text * 2}, text, error=text)
+    base = Session(
+        title=text,
+        environment=Environment(text, text, text, 2),
+        grad=True,
+        graphs=(Graph(text, GraphKind.FORWARD, 0, nodes),),
+        breaks=(GraphBreak(text, (line,)),),
+        plan=Plan((Region(text, (Selector(SelectorKind.LINES, (text,)),), {text: text}),)),
+        members={text: {text: (f"{text}1",)}},
+        partitions=(cut,),
+        timings=(timing(text, 1.0, 1.5, numerics=text, warnings=(text,)),),
+        conditions=Conditions(text, text, 2, 0.95, 40, text, 5.0),
+        compile_costs=(CompileCost(text, 1.0, text),),
+        diagnostics=(Diagnostic(text, text, Severity.ERROR, text, text, (text,), (line,), text, text),),
+    )
+    found = Numerics(text, text, text, False, 1.0, 1.0, None, None, 0.5, text, text)
+    return replace(base, numerics=(found,))
+
+
+def huge(count: int) -> Session:
+    """Return a session of ``count`` unmarked ops in a row, every tenth fed from far back too."""
+    nodes = [Node("x", Role.INPUT, "x")]
+    for n in range(count):
+        before = f"op{n - 1}" if n else "x"
+        far = (f"op{n - 977}",) if n % 10 == 0 and n > 977 else ()  # noqa: PLR2004 - a distance without a rhythm
+        nodes.append(op(f"op{n}", f"aten.{'mul' if n % 3 else 'add'}.Tensor", before, *far))
+    nodes.append(Node("output", Role.OUTPUT, "output", (f"op{count - 1}",)))
+    return session((Graph("0/inference", GraphKind.INFERENCE, 0, tuple(nodes)),))
