@@ -45,7 +45,7 @@ demo: $(STAMP) cxx ## run the quickstart notebook, write build/quickstart.html, 
 	$(BIN)/python scripts/demo.py
 
 lab: $(STAMP) cxx ## open the quickstart notebook in JupyterLab
-	$(OWN_KERNEL) $(BIN)/jupyter lab $(NOTEBOOK)
+	$(OWN_KERNEL) $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(NOTEBOOK)
 
 lint: $(STAMP) ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
