@@ -64,7 +64,7 @@ class CudaClock:
 
     def __init__(self, device: str = "cuda") -> None:
         """Make a clock for ``device``, such as ``cuda:0``."""
-        import torch  # noqa: PLC0415 - a CPU measurement of plain callables needs no torch
+        import torch
 
         self._cuda = torch.cuda
         self._device = torch.device(device)

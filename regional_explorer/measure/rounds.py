@@ -18,15 +18,18 @@ from regional_explorer.measure.result import Progress, RoundsResult, Stop, ratio
 from regional_explorer.measure.statistics import Floats, bootstrap_interval, rank_interval
 from regional_explorer.record.timing import Phase
 
-SAMPLE_S = 3e-3
-"""Seconds a sample should last: long against what surrounds it, short against the changes of a busy machine."""
+SAMPLE_S = 1e-3
+"""Seconds a sample should last: long against what surrounds it, short against the changes of a busy machine. In equal
+time many short samples tell more than few long ones, for what disturbs them comes in spells of milliseconds."""
 
 FIRST_CALLS = 3
 """Calls before the budget begins: they may compile, tune or record."""
 
 _WARMUP_SHARE = 0.1
 _STEADY = 0.98
+_TELL_S = 0.05
 _ROUNDS_WANTED = 50
+_ROUNDS_AT_MOST = 2000
 _ROUNDS_WITH_CONTROL = 20
 _CONTROL = "\0control"
 
@@ -51,7 +54,8 @@ def run_rounds(
         baseline: the name of the variant the others are compared with. Without one of it there are no speedups.
         clock: the clock that fits the device; the host's by default.
         cancelled: looked at between samples; the run ends as soon as it is true.
-        on_progress: called before a variant is warmed up and after every round.
+        on_progress: called before a variant is warmed up, and after a round when the last time is 50 ms ago: it costs
+            time that is not measured with.
 
     Raises:
         MeasureError: there is no contender, two share a name, or every one of them raised before the first round
@@ -81,6 +85,7 @@ class _Run:
     history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)
     calls: int = 1
     began_s: float | None = None
+    told_s: float = -math.inf
 
     def go(self) -> Stop:
         """Warm up and measure; return why it ended."""
@@ -154,12 +159,14 @@ class _Run:
         """
         if not costs:
             return
-        round_s = max(sum(costs.values()) + costs.get(self.baseline, 0.0), 1e-9)
+        budget_s = self.effort.budget_s
+        round_s = max(sum(costs.values()) + costs.get(self.baseline, 0.0), 1e-9)  # of one call each
         long_enough = math.ceil(SAMPLE_S / max(min(costs.values()), 1e-9))
-        self.calls = max(1, min(long_enough, int(self.effort.budget_s / (_ROUNDS_WANTED * round_s))))
+        few_enough = math.ceil(budget_s / (_ROUNDS_AT_MOST * round_s))
+        self.calls = max(1, min(max(long_enough, few_enough), int(budget_s / (_ROUNDS_WANTED * round_s))))
         wanted = self.effort.control
         if wanted is None:
-            wanted = self.effort.budget_s >= _ROUNDS_WITH_CONTROL * self.calls * round_s
+            wanted = budget_s >= _ROUNDS_WITH_CONTROL * self.calls * round_s
         if wanted and self.baseline in self.seats and len(self.seats) > 1:
             self.seats[_CONTROL] = self.seats[self.baseline]
 
@@ -172,7 +179,8 @@ class _Run:
             if self.history and self._spent_s() + round_s > budget_s:
                 return Stop.BUDGET
             self._round(order)
-            self._tell(f"round {len(self.history)}")
+            if self.clock.now() >= self.told_s + _TELL_S:
+                self._tell(f"round {len(self.history)}")
             if looks and self._spent_s() >= looks[0] * budget_s:
                 looks = [look for look in looks if look * budget_s > self._spent_s()]
                 if self._precise():
@@ -199,7 +207,7 @@ class _Run:
             self.seats = {name: other for name, other in self.seats.items() if other is not contender}
             when = f"in round {len(self.history) + 1}" if self.history else "before the first round was complete"
             # The text alone: an exception holds its frames, and those hold tensors.
-            self.dropped[contender.name] = f"{contender.name!r} raised {type(error).__name__} {when}: {error}"
+            self.dropped[contender.name] = f"'{contender.name}' raised {type(error).__name__} {when}: {error}"
             return None
 
     def _samples(self) -> dict[str, Mapping[Phase, tuple[float, ...]]]:
@@ -213,10 +221,13 @@ class _Run:
         }
 
     def _precise(self) -> bool:
-        """Tell whether the CI of every speedup (of every median, where there is nothing to compare) is narrow."""
+        """Tell whether the CI of every speedup (of every median, where there is nothing to compare) is narrow.
+
+        The control is one of them: a wide one would hide small differences behind a high floor.
+        """
         samples = self._samples()
         baseline = samples.get(self.baseline, {})
-        others = [phases for seat, phases in samples.items() if seat not in (self.baseline, _CONTROL)]
+        others = [phases for seat, phases in samples.items() if seat != self.baseline]
         compared = [ratios_of(baseline, phases, phase) for phases in others for phase in phases]
         figures = [ratios for ratios in compared if ratios is not None]
         figures = figures or [np.array(seconds) for phases in samples.values() for seconds in phases.values()]
@@ -233,6 +244,7 @@ class _Run:
         return 0.0 if self.began_s is None else self.clock.now() - self.began_s
 
     def _tell(self, doing: str) -> None:
+        self.told_s = self.clock.now()
         self.on_progress(Progress(len(self.history), min(1.0, self._spent_s() / self.effort.budget_s), doing))
 
 

@@ -124,8 +124,9 @@ def trend(values: Floats) -> float:
     third = n // 3
     if third < 3:  # noqa: PLR2004 - a third of fewer has no median to speak of
         return 0.0
-    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
-    if np.ptp(values) == 0.0 or abs(np.corrcoef(ranks, np.arange(n))[0, 1]) * np.sqrt(n - 1) < 3.3:  # noqa: PLR2004
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - counts / 2.0)[inverse]  # equal values share one rank, else their order counts as rise
+    if len(counts) == 1 or abs(np.corrcoef(ranks, np.arange(n))[0, 1]) * np.sqrt(n - 1) < 3.3:  # noqa: PLR2004
         return 0.0
     return float(np.median(values[-third:]) / np.median(values[:third]) - 1.0)
 

@@ -1,0 +1,59 @@
+"""``python -m regional_explorer.measure --self-test``: how often measuring on this machine is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from regional_explorer.errors import MeasureError
+from regional_explorer.measure.effort import Effort
+
+PLANTED = (0.0, 0.03)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the self-test; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m regional_explorer.measure",
+        description="Measure pairs of equal functions, and pairs of which one does 3 % more work, and print how "
+        "often each was called different, here and by torch.utils.benchmark in the same time.",
+    )
+    parser.add_argument("--self-test", action="store_true", required=True, help="run the pairs")
+    parser.add_argument("--pairs", type=int, default=40, help="pairs of each kind (default: 40)")
+    parser.add_argument("--budget", type=float, default=2.0, help="seconds for each pair and method (default: 2)")
+    # One thread, as torch.utils.benchmark does by default: what is tested is the measuring, not the threads.
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: 1)")
+    options = parser.parse_args(arguments)
+    for name in ("pairs", "threads"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name}: give a number of at least 1")
+    try:
+        Effort(options.budget)
+    except MeasureError as error:
+        parser.error(f"--budget: {error}")
+    return _self_test(options.pairs, options.budget, options.threads)
+
+
+def _self_test(pairs: int, budget_s: float, threads: int) -> int:
+    from regional_explorer.measure import trial
+
+    seen = []
+    try:
+        for planted in PLANTED:
+            for outcome in trial.outcomes(pairs, planted, budget_s, threads):
+                seen.append(outcome)
+                _tell(f"\r{len(seen) // 2} of {pairs * len(PLANTED)} pairs")
+    except KeyboardInterrupt:
+        _tell("\ninterrupted: the rates are of the pairs so far")
+    _tell("\n")
+    print(trial.table(trial.rates(seen)))  # noqa: T201 - what the command is for
+    return 0
+
+
+def _tell(text: str) -> None:
+    print(text, end="", file=sys.stderr, flush=True)  # noqa: T201 - progress, beside the result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

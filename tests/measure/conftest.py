@@ -1,0 +1,45 @@
+"""Variants that take exactly as long as they are told, on a clock that only moves with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+
+import pytest
+
+from regional_explorer.measure import Contender
+from regional_explorer.record.session import Environment
+from tests.measure.fakes import FakeClock, Make
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Return a clock at zero."""
+    return FakeClock()
+
+
+@pytest.fixture
+def taking(clock: FakeClock) -> Make:
+    """Return a maker of variants that take given seconds: ``taking("eager", 0.25)``, or one number for each call."""
+
+    def make(name: str, forward: float | Iterable[float], backward: float | None = None) -> Contender:
+        durations: Iterator[float] = repeat(forward) if isinstance(forward, float) else iter(forward)
+
+        def run() -> str:
+            clock.log.append(name)
+            clock.spend(next(durations))
+            return name
+
+        def back(outputs: str) -> None:
+            assert outputs == name
+            clock.spend(backward or 0.0)
+
+        return Contender(name, run, None if backward is None else back)
+
+    return make
+
+
+@pytest.fixture
+def environment() -> Environment:
+    """Return where the runs are said to happen."""
+    return Environment(torch="2.13.0", python="3.11", device="cpu", threads=2)

@@ -1,0 +1,151 @@
+"""Statistics: exact on samples one can count by hand, and right as often as they claim on synthetic noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from regional_explorer.measure.statistics import (
+    LEAST_FLOOR,
+    Floats,
+    bootstrap_interval,
+    floor_of,
+    median_and_iqr,
+    outlying,
+    paired_ratios,
+    rank_interval,
+    smallest_difference,
+    trend,
+    verdict_of,
+)
+from regional_explorer.record.timing import Verdict
+
+CONFIDENCE = 0.998
+
+
+def counted(n: int) -> Floats:
+    return np.arange(1.0, n + 1.0)
+
+
+def noise(seed: int, runs: int, rounds: int) -> Floats:
+    """Ratios of equal things: skewed samples, one in ten disturbed, and a machine that drifts for both alike."""
+    generator = np.random.default_rng(seed)
+    drift = np.linspace(1.0, 1.3, rounds)
+    samples = drift * np.exp(generator.gamma(1.0, 0.03, (2, runs, rounds)))
+    samples *= np.where(generator.random(samples.shape) < 0.1, generator.uniform(1.0, 3.0, samples.shape), 1.0)
+    return np.asarray(samples[0] / samples[1], dtype=np.float64)
+
+
+def test_median_and_iqr() -> None:
+    assert median_and_iqr([4.0, 1.0, 2.0, 3.0, 5.0]) == (3.0, 2.0)
+    assert median_and_iqr([7.0]) == (7.0, 0.0)
+
+
+def test_ratios_pair_the_rounds_that_both_have() -> None:
+    assert paired_ratios([2.0, 4.0, 8.0], [1.0, 8.0]).tolist() == [2.0, 0.5]
+    assert np.isfinite(paired_ratios([0.0, 0.0], [0.0, 1.0])).all()
+
+
+def test_the_rank_interval_is_the_binomial_one() -> None:
+    # P(at most 1 of 10 heads) = 11/1024 and P(at most 2) = 56/1024: at 95 %, 2.5 % a side, the second from each end.
+    assert rank_interval(counted(10), 0.95) == (2.0, 9.0)
+    # P(no head in 10) = 1/1024: at 99.8 % the ends themselves, and nine are too few.
+    assert rank_interval(counted(10)[::-1], CONFIDENCE) == (1.0, 10.0)
+    assert rank_interval(counted(9), CONFIDENCE) is None
+    assert rank_interval(counted(0), CONFIDENCE) is None
+    # A hundred: 40 and 61 at 95 %, as tables of the sign test have it; and far more values than 2.0**n can count.
+    assert rank_interval(counted(100), 0.95) == (40.0, 61.0)
+    low, high = rank_interval(counted(5001), 0.95) or (0.0, 0.0)
+    assert low + high == 5002.0
+    assert high - low == pytest.approx(1.96 * np.sqrt(5001), abs=2)
+
+
+def test_the_bootstrap_interval_is_that_of_resampling() -> None:
+    generator = np.random.default_rng(0)
+    for n in (5, 8, 40, 41):
+        values = generator.normal(1.0, 0.1, n)
+        medians = np.median(generator.choice(values, (20_000, n)), axis=1)
+        expected = np.quantile(medians, (0.05, 0.95))
+        assert bootstrap_interval(values, 0.90, seed=1) == pytest.approx(expected, abs=0.01), n
+
+
+def test_the_bootstrap_interval_is_reproducible_and_needs_two_values() -> None:
+    values = np.random.default_rng(0).normal(1.0, 0.1, 50)
+    assert bootstrap_interval(values, 0.99, seed=5) == bootstrap_interval(values[::-1], 0.99, seed=5)
+    assert bootstrap_interval(values[:1], 0.99, seed=5) is None
+    assert bootstrap_interval(np.array([1.25, 1.25]), 0.99, seed=5) == (1.25, 1.25)
+
+
+@pytest.mark.parametrize("rounds", [15, 100])
+def test_intervals_cover_the_true_median(rounds: int) -> None:
+    runs = noise(rounds, 300, rounds)
+    boots = [bootstrap_interval(ratios, 0.95, seed=0) or (0.0, 0.0) for ratios in runs]
+    ranks = [rank_interval(ratios, 0.95) or (0.0, 0.0) for ratios in runs]
+    boot, rank = (np.mean([low <= 1.0 <= high for low, high in intervals]) for intervals in (boots, ranks))
+    # Three standard errors of 300 runs are 0.04.
+    assert boot > 0.91
+    assert rank > 0.91
+
+
+def test_equal_things_are_rarely_called_different_though_one_may_stop_at_any_look() -> None:
+    runs, rounds = noise(7, 2000, 320), 320
+    wrong = 0
+    for ratios in runs:
+        for look in (20, 40, 80, 160, rounds):
+            low, high = rank_interval(ratios[:look], CONFIDENCE) or (0.0, 9.0)
+            if high - low < 0.03 or look == rounds:
+                wrong += verdict_of(ratios[:look], CONFIDENCE, floor=0.0) is not Verdict.SAME
+                break
+    assert wrong / len(runs) <= 0.01
+
+
+def test_three_per_cent_are_found_and_called_by_their_side() -> None:
+    ratios, control = noise(11, 200, 320), noise(12, 200, 320)
+    floors = [floor_of(equal, CONFIDENCE) for equal in control]
+    for factor, wanted in ((1.03, Verdict.FASTER), (1 / 1.03, Verdict.SLOWER)):
+        pairs = zip(ratios * factor, floors, strict=True)
+        found = [verdict_of(run, CONFIDENCE, floor) is wanted for run, floor in pairs]
+        assert np.mean(found) > 0.9
+
+
+def test_a_verdict_needs_samples_significance_and_a_difference_beyond_the_floor() -> None:
+    steady = np.full(20, 1.02)
+    assert verdict_of(steady, CONFIDENCE, 0.005) is Verdict.FASTER
+    assert verdict_of(1 / steady, CONFIDENCE, 0.005) is Verdict.SLOWER
+    assert verdict_of(steady, CONFIDENCE, 0.03) is Verdict.SAME
+    assert verdict_of(1 / steady, CONFIDENCE, 0.03) is Verdict.SAME
+    assert verdict_of(steady[:9], CONFIDENCE, 0.005) is Verdict.UNKNOWN
+    assert verdict_of(np.linspace(0.5, 2.0, 20), CONFIDENCE, 0.005) is Verdict.SAME
+
+
+def test_the_floor_is_the_reach_of_the_control() -> None:
+    assert floor_of(None, CONFIDENCE) == LEAST_FLOOR
+    assert floor_of(np.full(5, 1.5), CONFIDENCE) == LEAST_FLOOR
+    assert floor_of(np.full(50, 1.001), CONFIDENCE) == LEAST_FLOOR
+    assert floor_of(np.full(50, 1.25), CONFIDENCE) == 0.25
+    assert floor_of(np.full(50, 0.8), CONFIDENCE) == 0.25
+
+
+def test_the_smallest_difference_is_one_that_is_found_nine_times_in_ten() -> None:
+    assert smallest_difference(np.full(9, 1.0), CONFIDENCE, LEAST_FLOOR) is None
+    assert smallest_difference(np.full(50, 1.0), CONFIDENCE, LEAST_FLOOR) == LEAST_FLOOR
+    runs = noise(13, 400, 200)
+    claimed = float(np.median([smallest_difference(run, CONFIDENCE, LEAST_FLOOR) or 0.0 for run in runs]))
+    found = [verdict_of(run * (1.0 + claimed), CONFIDENCE, LEAST_FLOOR) is Verdict.FASTER for run in runs]
+    assert 0.8 < np.mean(found) < 0.97
+
+
+def test_a_trend_is_told_where_chance_does_not_explain_it() -> None:
+    generator = np.random.default_rng(0)
+    assert trend(np.linspace(1.0, 2.0, 90)) == pytest.approx(0.58, abs=0.005)
+    assert trend(np.linspace(2.0, 1.0, 90)) < -0.3
+    assert trend(np.ones(90)) == 0.0
+    assert trend(np.array([1.0, 1.3] * 20)) == 0.0
+    assert trend(np.linspace(1.0, 2.0, 8)) == 0.0
+    told = [trend(generator.normal(1.0, 0.1, 60)) != 0.0 for _ in range(500)]
+    assert np.mean(told) < 0.01
+
+
+def test_outlying_samples_are_far_above_the_quartiles() -> None:
+    assert outlying([1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.0, 1.05, 5.0]) == 0.1
+    assert outlying([1.0] * 10) == 0.0
