@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from regional_explorer.capture.keep import RandomState, UndoLog
 from regional_explorer.capture.modules import parameter_names, reachable_modules
 from regional_explorer.capture.values import tensors_in
-from regional_explorer.errors import CaptureError
+from regional_explorer.errors import CaptureError, ClosedError
 from regional_explorer.record.graph import SourceLine
 
 COTANGENT_SEED = 20_251_016
@@ -32,7 +32,8 @@ class Call:
     """One call of the user's, ready to be repeated as often as measuring needs.
 
     Construction runs it once in plain eager mode. That one run tells what it writes in place, which leaves its outputs
-    depend on, and whether it can be measured at all.
+    depend on, and whether it can be measured at all. ``stateful`` tells whether it changes tensors or draws random
+    numbers, so that something has to be put back before each repetition; ``draws`` tells the latter alone.
 
     Args:
         fn: the function or module.
@@ -61,6 +62,7 @@ class Call:
         self._random = RandomState()
         self._undo = UndoLog()
         outputs, started = self._first_run()
+        self.stateful = self._undo.wrote or self.draws
         self.output_names = [name for name, _ in tensors_in(outputs, "output")]
         self._edges = _frontier(outputs, started)
         self.grad = bool(self._edges)
@@ -77,6 +79,7 @@ class Call:
         try:
             with self._random, _refusing_training_loops(), torch.set_grad_enabled(self._grad_mode), self._undo:
                 outputs = self.fn(*self.args, **self.kwargs)
+                self.draws = not self._random.holds()
         except CaptureError:
             raise
         except Exception as error:
@@ -117,6 +120,11 @@ class Call:
             self._undo.restore()
             before.restore()
 
+    def close(self) -> None:
+        """Let go of everything that belongs to the user."""
+        self.fn, self.args, self.kwargs, self.modules = _closed, (), {}, []
+        self._edges, self._cotangents, self._undo = [], [], UndoLog()
+
     def _name_gradients(self) -> list[str]:
         names = parameter_names(self.modules)
         for name, tensor in (*tensors_in(self.args, "args"), *tensors_in(self.kwargs, "kwargs")):
@@ -126,6 +134,10 @@ class Call:
             variable = getattr(edge.node, "variable", None)
             found.append(f"grad {names.get(id(variable), f'of leaf {index}')}")
         return found
+
+
+def _closed(*_args: Any, **_kwargs: Any) -> NoReturn:
+    raise ClosedError("The exploration was closed. Make a new one with rx.explore(...).")
 
 
 def _sequence_number() -> int:

@@ -116,6 +116,15 @@ class RandomState:
         self._numpy = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
         self._python = random.getstate()
 
+    def holds(self) -> bool:
+        """Tell whether all generators still stand as they were kept."""
+        return (
+            torch.equal(self._torch, torch.get_rng_state())
+            and all(map(torch.equal, self._cuda, torch.cuda.get_rng_state_all() if self._cuda else ()))
+            and self._python == random.getstate()
+            and repr(self._numpy) == repr(np.random.get_state())  # noqa: NPY002
+        )
+
     def restore(self) -> None:
         """Set all generators to the states kept."""
         torch.set_rng_state(self._torch)

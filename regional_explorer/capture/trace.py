@@ -41,10 +41,14 @@ class LiveGraph:
 
 @dataclass
 class Frame:
-    """What came of one Dynamo graph: its record, and the live graphs AOTAutograd made from it."""
+    """What came of one Dynamo graph: its record, and the live graphs AOTAutograd made from it.
+
+    ``late`` frames came from calls after the capture, on other shapes or in another grad mode.
+    """
 
     index: int
     dynamo: list[Graph]
+    late: bool
     live: list[LiveGraph] = field(default_factory=list)
     records: list[Graph] = field(default_factory=list)
 
@@ -72,6 +76,7 @@ class Capture:
         self._partitioner = partitioner
         self._names = module_names(call.modules)
         self._next_origin = 0
+        self._done = False
         self.run = compile_isolated(_traceable(call.fn), self._backend, dynamic=dynamic)
         with call.kept(), graph_breaks() as breaks:
             try:
@@ -80,6 +85,7 @@ class Capture:
                     call.backward(outputs)
             except Exception as error:
                 raise CaptureError(f"torch could not trace the call: {_trim(error)}") from error
+        self._done = True
         self.breaks = record_breaks(breaks)
         if not self.frames:
             raise CaptureError(_nothing_captured(self.breaks))
@@ -94,11 +100,18 @@ class Capture:
         """All graphs that AOTAutograd runs."""
         return [live for frame in self.frames for live in frame.live]
 
+    def close(self) -> None:
+        """Let go of the live graphs and the traced callable; the record stays."""
+        for frame in self.frames:
+            frame.live = []
+        self.on_graph = lambda _frame, _live: None
+        self.run = self.call.fn
+
     def _backend(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         index = len(self.frames)
         self._stamp(gm)
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self._names)
-        frame = Frame(index, dynamo)
+        frame = Frame(index, dynamo, late=self._done)
         origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
         roles = [node.role for node in dynamo[0].nodes if node.role in (Role.INPUT, Role.PARAMETER, Role.BUFFER)]
 

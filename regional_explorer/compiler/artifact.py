@@ -67,7 +67,7 @@ class ArtifactStore:
         except Exception as error:
             self.failures[key] = str(error)
             raise
-        check = guard_check(mode, list(symbols))
+        check = guard_check(mode, [size for size, _ in symbols])
         artifact = Artifact(
             key=key,
             call=compiled.call,
@@ -75,7 +75,7 @@ class ArtifactStore:
             config=compiled.config,
             seconds=compiled.seconds,
             cache=compiled.cache,
-            guard=None if check is None else _guard(check, list(symbols.values())),
+            guard=None if check is None else _guard(check, [place for _, place in symbols]),
         )
         self.artifacts[key] = artifact
         return artifact
@@ -120,6 +120,10 @@ def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
         shown = layout if not dynamic else (layout.dtype, layout.device, layout.aligned, layout.storage)
         digest.update(f"{shown}{symbolic}".encode())
     return digest.hexdigest()[:20]
+
+
+Symbols = list[tuple[torch.SymInt, tuple[int, int]]]
+"""Each dynamic size of a piece, and where a call's value for it is found: argument and dimension, -1 for the argument."""
 
 
 class _SymbolNames:
@@ -173,11 +177,10 @@ def _plain(value: Any, names: _SymbolNames) -> str:
 
 def _canonical(
     piece: Piece, inputs: Sequence[Layout], mode: Any
-) -> tuple[fx.GraphModule, list[Any], dict[Any, tuple[int, int]]]:
+) -> tuple[fx.GraphModule, list[Any], Symbols]:
     """Return the piece with names that depend on nothing but its structure, fakes for its inputs, and its symbols.
 
-    Equal pieces then look equal to AOTAutograd's cache as well. Each symbol maps to where its value is found in a
-    call: ``(argument, dimension)``, or dimension -1 for an argument that is itself a size.
+    Equal pieces then look equal to AOTAutograd's cache as well.
     """
     graph = fx.Graph()
     new: dict[fx.Node, fx.Node] = {}
@@ -195,14 +198,14 @@ def _canonical(
     return fx.GraphModule(piece.gm, graph, class_name="Piece"), fakes, symbols
 
 
-def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[list[Any], dict[Any, tuple[int, int]]]:
+def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[list[Any], Symbols]:
     known: dict[Any, Any] = {}
-    places: dict[Any, tuple[int, int]] = {}
+    places: Symbols = []
 
     def place(expression: Any, hint: int, where: tuple[int, int]) -> None:
         if expression is not None and expression not in known:
             known[expression] = new_symbol(mode, hint, f"size_{len(known)}")
-            places[known[expression]] = where
+            places.append((known[expression], where))
 
     sizes = [
         (symbols_of(size), hint, (argument, dim))

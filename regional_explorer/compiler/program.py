@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +12,8 @@ from regional_explorer.capture.trace import Capture, Frame, LiveGraph
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore, artifact_key, asked_config, surroundings
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
-from regional_explorer.record.graph import Graph
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import Graph, Role
 from regional_explorer.record.region import Partition, Plan, Region, State
 from regional_explorer.regions.cut import Piece, cut_graph
 from regional_explorer.regions.select import Assignment, Instance, assign
@@ -48,7 +51,9 @@ class Program:
     cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     _cuts: list[_Cut] = field(default_factory=list)
     _selected: bool = True
+    _recorded: bool = False
     _first_of: dict[str, str] = field(default_factory=dict)
+    _last: tuple[Partition, ...] | None = None
 
     def __post_init__(self) -> None:
         """Cut what is there, and whatever later calls make Dynamo trace."""
@@ -70,6 +75,7 @@ class Program:
         graphs = self.capture.graphs
         self.assignment = assign(graphs, self.plan)
         self.cyclic = []
+        self._recorded = False
         self._cuts = [self._cut(live, graphs) for live in self.capture.live]
         self.select_regional(on=self._selected)
 
@@ -80,6 +86,14 @@ class Program:
             graphs += [*frame.dynamo, *frame.records]
         self.assignment = assign(graphs, self.plan)
         self._cuts.append(self._cut(live, graphs))
+        if self._cuts[-1].switches:
+            warnings.warn(
+                f"The call was traced again ({', '.join(_inputs(frame))}); its {len(self._cuts[-1].switches)} new "
+                f"{live.kind} partitions run eagerly until the next ex.compile().",
+                stacklevel=2,
+            )
+        for switch in self._cuts[-1].switches:
+            switch.record()
         self.select_regional(on=self._selected)
 
     def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> _Cut:
@@ -111,7 +125,7 @@ class Program:
 
     def record_layouts(self) -> None:
         """Run the call once, eagerly, so that every partition knows what flows through it."""
-        if all(switch.inputs is not None for switch in self.switches):
+        if self._recorded or not self.switches:
             return
         selected = self._selected
         for switch in self.switches:
@@ -122,9 +136,9 @@ class Program:
                 outputs = self.capture.call.forward(self.capture.run)
                 if self.capture.call.grad:
                     self.capture.call.backward(outputs)
+            self._recorded = True
         finally:
-            for switch in self.switches:
-                switch.use_eager()
+            self.settle()
             self.select_regional(on=selected)
 
     def keys(self) -> dict[int, str]:
@@ -145,7 +159,10 @@ class Program:
         keys = self.keys()
         for switch in self.switches:
             artifact = self.store.artifacts.get(keys.get(id(switch), ""))
-            if artifact is None:
+            if switch.inputs is None:
+                # A graph that a call on other shapes brought: its next call tells what flows through it.
+                switch.record()
+            elif artifact is None:
                 switch.use_eager()
             elif switch.artifact is not artifact and switch.refused is not artifact:
                 switch.use(artifact)
@@ -187,7 +204,52 @@ class Program:
         finally:
             self.settle()
 
+    @contextlib.contextmanager
+    def drawing_as_eager(self) -> Iterator[None]:
+        """A block in which compiled pieces draw the random numbers that eager draws, so that results can be compared.
+
+        Inductor has a generator of its own; a twin of each piece that draws is compiled under ``fallback_random``.
+
+        Raises:
+            RegionCompileError: a twin does not compile.
+        """
+        here = surroundings()
+        try:
+            for switch in self.switches:
+                config = asked_config(self.plan[switch.piece.claim.region].config)
+                if switch.artifact is None or switch.inputs is None or not switch.draws:
+                    continue
+                config["fallback_random"] = True
+                key = artifact_key(switch.fingerprint(), config, here)
+                twin = self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, config)
+                switch.use(twin)
+            yield
+        finally:
+            self.settle()
+
+    def close(self) -> None:
+        """Let go of the artifacts and of everything live. The record stays."""
+        self._last = self.partitions()
+        self._cuts = []
+        self.capture.close()
+        self.store = ArtifactStore()
+
     # -------------------------------------------------------------------------------------------------------- record
+
+    def late_diagnostics(self) -> list[Diagnostic]:
+        """Return a ``recompiled`` per graph that a later call brought."""
+        late = [frame for frame in self.capture.frames if frame.late]
+        return [
+            Diagnostic(
+                "recompiled",
+                f"A later call made Dynamo trace again (graph {frame.index}: {', '.join(_inputs(frame))}).",
+                Severity.INFO,
+                graph=frame.dynamo[0].id,
+                upstream="it would compile all its regions anew at that moment.",
+                remedy="Its partitions run eagerly until the next ex.compile().",
+            )
+            for frame in late
+        ]
 
     def ids(self) -> dict[int, str]:
         """Return the partitions' ids, keyed by ``id(switch)``: region, instance, graph, and a number if it was split."""
@@ -215,6 +277,8 @@ class Program:
 
     def partitions(self) -> tuple[Partition, ...]:
         """Return the record of all partitions."""
+        if self._last is not None:
+            return self._last
         ids, keys = self.ids(), self.keys()
         return tuple(
             self._partition(switch, instance, ids[id(switch)], keys.get(id(switch), ""))
@@ -243,6 +307,11 @@ class Program:
             cache=artifact.cache if artifact is not None and mine else None,
             error=problem,
         )
+
+
+def _inputs(frame: Frame) -> list[str]:
+    nodes = [node for node in frame.dynamo[0].nodes if node.role is Role.INPUT]
+    return [str(value) for node in nodes[:4] for value in node.values]
 
 
 def _state(region: Region, artifact: Artifact | None, problem: str | None) -> State:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from regional_explorer.compiler.artifact import Artifact, fingerprint
 from regional_explorer.compiler.layout import Layout, layouts_of, same_strides, with_order
 from regional_explorer.regions.cut import Piece
@@ -29,6 +31,12 @@ class Switch:
         self.refusal: str | None = None
         self._fingerprint: str | None = None
 
+    @property
+    def draws(self) -> bool:
+        """Whether the piece draws random numbers."""
+        nodes = self.piece.gm.graph.nodes
+        return any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in nodes)
+
     def as_function(self) -> Callable[..., Any]:
         """Return the function to put into the cut graph."""
 
@@ -43,7 +51,7 @@ class Switch:
         self.implementation = self.eager
 
     def record(self) -> None:
-        """Run the next calls eagerly and note the layouts of the last one."""
+        """Run the next call eagerly and note the layouts of what it takes and gives."""
         self.artifact = None
         self.implementation = self._recorded
 
@@ -56,6 +64,7 @@ class Switch:
         results = self.eager(*args)
         self.inputs, self.outputs = layouts_of(args), layouts_of(results)
         self._fingerprint = None
+        self.implementation = self.eager
         return results
 
     def fingerprint(self) -> str:

@@ -1,0 +1,1 @@
+"""Taking results home: tables, files, source."""

@@ -49,7 +49,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under which conditions a benchmark ran: no figure is shown without them."""
+    """Under which conditions a benchmark ran: no figure is shown without them.
+
+    ``outdated`` tells that the plan has changed since; ``smallest_difference`` is the smallest relative difference
+    from eager that this run could have told.
+    """
 
     device: str
     torch: str
@@ -59,6 +63,7 @@ class Conditions:
     stopped: str
     budget_s: float
     smallest_difference: float | None = None
+    outdated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

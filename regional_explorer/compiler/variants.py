@@ -1,0 +1,76 @@
+"""The things compared: eager, aot_eager, regional and full."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from regional_explorer.capture.call import Call
+from regional_explorer.compiler.program import Program
+from regional_explorer.record.timing import CompileCost
+from regional_explorer.torch_api import compile_isolated, full_compile_is_warm
+
+
+class VariantName(StrEnum):
+    """The variants. ``aot_eager`` is the capture with nothing cut, ``full`` plain ``torch.compile``."""
+
+    EAGER = "eager"
+    AOT_EAGER = "aot_eager"
+    REGIONAL = "regional"
+    FULL = "full"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One variant: ``select`` makes it the live implementation, ``forward`` then makes the call."""
+
+    name: VariantName
+    forward: Callable[[], Any]
+    backward: Callable[[Any], Any] | None
+    select: Callable[[], None]
+    function: Callable[..., Any]
+
+
+class Variants:
+    """Makes variants of one call, and keeps the whole-graph compile."""
+
+    def __init__(self, call: Call, program: Program, dynamic: bool | None) -> None:
+        self._call = call
+        self._program = program
+        self._dynamic = dynamic
+        self._full: Callable[..., Any] | None = None
+        self.cost: CompileCost | None = None
+
+    def get(self, name: VariantName) -> Variant:
+        """Return the variant ``name``; ``full`` is compiled by its first call, see ``compile_full``."""
+        functions = {VariantName.EAGER: self._call.fn, VariantName.FULL: self._full}
+        function = functions.get(name) or self._program.capture.run
+        return Variant(
+            name=name,
+            forward=lambda: self._call.forward(function),
+            backward=self._call.backward if self._call.grad else None,
+            select=lambda: self._program.select_regional(on=name is not VariantName.AOT_EAGER),
+            function=function,
+        )
+
+    def compile_full(self) -> None:
+        """Compile the whole call with plain ``torch.compile``, and note what its first call cost.
+
+        Raises:
+            Exception: whatever torch raises.
+        """
+        if self._full is not None:
+            return
+        function = compile_isolated(self._call.fn, "inductor", dynamic=self._dynamic)
+        hits = full_compile_is_warm()
+        started = time.perf_counter()
+        with self._call.kept():
+            outputs = self._call.forward(function)
+            if self._call.grad:
+                self._call.backward(outputs)
+        seconds = time.perf_counter() - started
+        self.cost = CompileCost("full", seconds, "warm" if full_compile_is_warm() > hits else "cold")
+        self._full = function

@@ -1,0 +1,29 @@
+"""Paying for the toolchain once, before any region is charged for it."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import fx
+
+from regional_explorer.torch_api import compile_piece, fake_mode_with_symbols
+
+
+@functools.cache
+def warm_toolchain(device_type: str) -> float:
+    """Compile one tiny graph, so that the next compile is charged for itself alone; return the seconds it took.
+
+    The first C++ compile of a machine probes the instruction set and builds a precompiled header, the first of a
+    process imports Inductor. Done once per process and device type.
+
+    Raises:
+        NoCompilerError: there is no working C++ compiler.
+    """
+    graph = fx.Graph()
+    value = graph.placeholder("value")
+    graph.output((graph.call_function(torch.ops.aten.add.Tensor, (value, 1)),))
+    mode = fake_mode_with_symbols()
+    with mode:
+        fake = torch.empty(8, device=device_type)
+    return compile_piece(fx.GraphModule({}, graph), [fake], mode, {}).seconds

@@ -1,0 +1,176 @@
+"""The record as plain pandas tables, with the unit in the column name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.region import Partition, State
+from regional_explorer.record.session import Session
+
+MICRO = 1e6
+
+REGION_COLUMNS = (
+    "region",
+    "selector",
+    "enabled",
+    "state",
+    "ops_forward",
+    "ops_backward",
+    "partitions",
+    "compile_s",
+    "config",
+)
+PARTITION_COLUMNS = (
+    "partition",
+    "region",
+    "graph",
+    "ops",
+    "state",
+    "config_asked",
+    "config_applied",
+    "artifact",
+    "shared_with",
+    "compile_s",
+    "cache",
+    "error",
+)
+TIMING_COLUMNS = (
+    "variant",
+    "phase",
+    "median_us",
+    "iqr_us",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "verdict",
+    "numerics",
+    "samples",
+    "calls_per_sample",
+    "warnings",
+)
+NUMERICS_COLUMNS = (
+    "variant",
+    "tensor",
+    "dtype",
+    "verdict",
+    "bitwise",
+    "rms_error",
+    "max_error",
+    "eager_rms_error_f64",
+    "variant_rms_error_f64",
+    "tolerance",
+    "note",
+)
+
+
+def regions_frame(session: Session) -> pd.DataFrame:
+    """Return one row per region."""
+    kinds = {graph.id: graph.kind for graph in session.graphs}
+    rows = []
+    for region in session.plan.regions:
+        held = session.members.get(region.name, {})
+        mine = [part for part in session.partitions if part.region == region.name]
+        forward = (GraphKind.FORWARD, GraphKind.INFERENCE)
+        rows.append(
+            {
+                "region": region.name,
+                "selector": " ".join(map(str, region.selectors)),
+                "enabled": region.enabled,
+                "state": str(region_state(mine)) if mine else "empty",
+                "ops_forward": sum(len(names) for graph, names in held.items() if kinds[graph] in forward),
+                "ops_backward": sum(
+                    len(names) for graph, names in held.items() if kinds[graph] is GraphKind.BACKWARD
+                ),
+                "partitions": len(mine),
+                "compile_s": _sum([part.compile_s for part in mine]),
+                "config": dict(region.config),
+            }
+        )
+    return pd.DataFrame(rows, columns=list(REGION_COLUMNS))
+
+
+def region_state(partitions: Sequence[Partition]) -> State:
+    """Return the state of a region: that of its partition which is worst off."""
+    states = {part.state for part in partitions}
+    return next(state for state in (State.FAILED, State.STALE, State.EAGER, State.FRESH) if state in states)
+
+
+def _sum(seconds: Sequence[float | None]) -> float | None:
+    known = [value for value in seconds if value is not None]
+    return sum(known) if known else None
+
+
+def partitions_frame(session: Session) -> pd.DataFrame:
+    """Return one row per partition, the config asked beside the config applied."""
+    ops = {(graph.id, node.name) for graph in session.graphs for node in graph.ops if node.target != "getitem"}
+    rows = [
+        {
+            "partition": part.id,
+            "region": part.region,
+            "graph": part.graph,
+            "ops": sum((part.graph, name) in ops for name in part.nodes),
+            "state": str(part.state),
+            "config_asked": dict(part.config_asked),
+            "config_applied": None if part.config_applied is None else dict(part.config_applied),
+            "artifact": part.artifact,
+            "shared_with": part.shared_with,
+            "compile_s": part.compile_s,
+            "cache": part.cache,
+            "error": part.error,
+        }
+        for part in session.partitions
+    ]
+    return pd.DataFrame(rows, columns=list(PARTITION_COLUMNS))
+
+
+def timings_frame(session: Session) -> pd.DataFrame:
+    """Return one row per variant and phase; speedups are withheld where the numerics check failed."""
+    rows: list[dict[str, Any]] = [
+        {
+            "variant": timing.variant,
+            "phase": str(timing.phase),
+            "median_us": timing.median_s * MICRO,
+            "iqr_us": timing.iqr_s * MICRO,
+            "speedup": timing.speedup,
+            "speedup_low": timing.speedup_low,
+            "speedup_high": timing.speedup_high,
+            "verdict": str(timing.verdict),
+            "numerics": timing.numerics,
+            "samples": len(timing.samples_s),
+            "calls_per_sample": timing.calls_per_sample,
+            "warnings": "; ".join(timing.warnings),
+        }
+        for timing in session.timings
+    ]
+    return pd.DataFrame(rows, columns=list(TIMING_COLUMNS))
+
+
+def numerics_frame(session: Session) -> pd.DataFrame:
+    """Return one row per variant and tensor; errors are root mean squares in the tensor's own unit."""
+    rows = [
+        {
+            "variant": row.variant,
+            "tensor": row.tensor,
+            "dtype": row.dtype,
+            "verdict": row.verdict,
+            "bitwise": row.bitwise,
+            "rms_error": row.error,
+            "max_error": row.max_error,
+            "eager_rms_error_f64": row.eager_error,
+            "variant_rms_error_f64": row.variant_error,
+            "tolerance": row.tolerance,
+            "note": row.note,
+        }
+        for row in session.numerics
+    ]
+    return pd.DataFrame(rows, columns=list(NUMERICS_COLUMNS))
+
+
+def compiles_frame(session: Session) -> pd.DataFrame:
+    """Return what was compiled and what it cost, cold and warm told apart; never part of any run time."""
+    rows = [{"what": cost.what, "compile_s": cost.seconds, "cache": cost.cache} for cost in session.compile_costs]
+    return pd.DataFrame(rows, columns=["what", "compile_s", "cache"])

@@ -1,0 +1,179 @@
+"""One comparison: numerics first, then interleaved rounds, under conditions that are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from regional_explorer.capture.call import Call
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.variants import Variant, VariantName, Variants
+from regional_explorer.errors import RegionCompileError
+from regional_explorer.measure.clock import clock_for
+from regional_explorer.measure.contender import Contender
+from regional_explorer.measure.effort import Effort
+from regional_explorer.measure.float64 import Float64
+from regional_explorer.measure.numerics import FAILED, Values, compare, not_comparable, run_once, same, verdict
+from regional_explorer.measure.rounds import Progress, run_rounds
+from regional_explorer.measure.summary import summarize
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.session import Environment
+from regional_explorer.record.timing import CompileCost, Conditions, Numerics, Timing
+
+Tell = Callable[[str, float], None]
+"""Called with what is being done now, and the fraction of the time budget that is spent."""
+
+
+@dataclass
+class Outcome:
+    """What a benchmark found, filled in as it goes: an interrupt keeps what is there."""
+
+    timings: tuple[Timing, ...] = ()
+    conditions: Conditions | None = None
+    numerics: tuple[Numerics, ...] = ()
+    costs: list[CompileCost] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+def benchmark(
+    call: Call,
+    program: Program,
+    variants: Variants,
+    names: Sequence[VariantName],
+    effort: Effort,
+    environment: Environment,
+    outcome: Outcome,
+    *,
+    cancelled: Callable[[], bool],
+    tell: Tell,
+) -> None:
+    """Check and measure the variants ``names``, writing into ``outcome``.
+
+    Raises:
+        MeasureError: no variant could be measured.
+    """
+    chosen = _ready(variants, names, outcome, tell)
+    if cancelled():
+        return
+    said = _check(call, program, chosen, outcome, cancelled, tell)
+    if cancelled():
+        return
+    contenders = [
+        Contender(
+            name=variant.name,
+            forward=variant.forward,
+            backward=variant.backward,
+            before=call.restore if call.stateful else _nothing,
+            select=variant.select,
+        )
+        for variant in chosen
+    ]
+
+    def on_progress(progress: Progress) -> None:
+        tell(progress.doing, progress.fraction)
+
+    try:
+        with call.kept():
+            result = run_rounds(
+                contenders,
+                effort,
+                baseline=VariantName.EAGER,
+                clock=clock_for(environment.device),
+                cancelled=cancelled,
+                on_progress=on_progress,
+            )
+    finally:
+        program.select_regional(on=True)
+    withheld = [name for name, word in said.items() if word == FAILED]
+    summary = summarize(result, environment, numerics=said, withheld=withheld)
+    outcome.timings, outcome.conditions = summary.timings, summary.conditions
+    outcome.diagnostics += summary.diagnostics
+
+
+def _nothing() -> None:
+    """Restore nothing: the call neither changes tensors nor draws random numbers."""
+
+
+def _ready(variants: Variants, names: Sequence[VariantName], outcome: Outcome, tell: Tell) -> list[Variant]:
+    """Return the variants that can run; ``full`` is compiled here, and left out with a word where it cannot be."""
+    ready = []
+    for name in names:
+        if name is VariantName.FULL:
+            tell("compiling the whole call with torch.compile", 0.0)
+            try:
+                variants.compile_full()
+            except Exception as error:  # noqa: BLE001 - Dynamo and Inductor raise whatever they like; the rest goes on
+                first = (str(error).splitlines() or [""])[0]
+                outcome.diagnostics.append(
+                    Diagnostic(
+                        "full-failed",
+                        f"Plain torch.compile failed on this call: {type(error).__name__}: {first}",
+                        Severity.ERROR,
+                        remedy="The other variants are not touched by it.",
+                    )
+                )
+                continue
+        ready.append(variants.get(name))
+    if variants.cost is not None:
+        outcome.costs.append(variants.cost)
+    return ready
+
+
+def _check(
+    call: Call,
+    program: Program,
+    chosen: Sequence[Variant],
+    outcome: Outcome,
+    cancelled: Callable[[], bool],
+    tell: Tell,
+) -> Mapping[str, str]:
+    """Compare every variant with eager; return the verdicts by variant."""
+    tell("checking numerics: eager", 0.0)
+    eager = run_once(call)
+    steady = same(eager, run_once(call))
+    exact = _exact(call, program)
+    said: dict[str, str] = {}
+    for variant in chosen:
+        if variant.name is VariantName.EAGER or cancelled():
+            continue
+        tell(f"checking numerics: {variant.name}", 0.0)
+        rows = _rows(call, program, variant, eager, exact)
+        if not steady:
+            rows = not_comparable(rows, "eager differs from itself under the same random state")
+        outcome.numerics += rows
+        said[variant.name] = verdict(rows)
+    return said
+
+
+def _rows(
+    call: Call, program: Program, variant: Variant, eager: Values, exact: Values | None
+) -> tuple[Numerics, ...]:
+    variant.select()
+    draws = variant.name is VariantName.REGIONAL and any(switch.draws for switch in program.switches)
+    try:
+        with program.drawing_as_eager() if draws else nullcontext():
+            note = "checked on a twin compiled with fallback_random" if draws else ""
+            rows = compare(variant.name, run_once(call, variant.function), eager, exact, note)
+    except RegionCompileError as error:
+        rows = compare(variant.name, run_once(call, variant.function), eager, exact)
+        return not_comparable(rows, f"draws random numbers, and no twin with fallback_random compiles: {error}")
+    finally:
+        program.select_regional(on=True)
+    if variant.name is VariantName.FULL and call.draws:
+        return not_comparable(rows, "Inductor draws random numbers of its own; try fallback_random")
+    return rows
+
+
+def _exact(call: Call, program: Program) -> Values | None:
+    """Return outputs and gradients in float64, or None where some operator has no such kernel."""
+    program.select_regional(on=False)
+    try:
+        outputs, gradients = Float64(program.capture).run()
+    except Exception:  # noqa: BLE001 - any operator may refuse float64; the check then falls back on tolerances
+        return None
+    finally:
+        program.select_regional(on=True)
+    return Values(
+        tuple(zip(call.output_names, outputs, strict=False)), tuple(zip(call.gradient_names, gradients, strict=False))
+    )
