@@ -60,6 +60,8 @@ def from_json(kind: type[T], value: Any) -> T:
 def _read(kind: Any, value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"float"}:
         return float(value["float"])
+    if kind is Any:
+        return value
     origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
         hints = _hints(kind)
@@ -67,7 +69,7 @@ def _read(kind: Any, value: Any) -> Any:
             raise TypeError(f"expected an object for {getattr(kind, '__name__', kind)}, found {type(value).__name__}")
         unknown = set(value) - set(hints)
         if unknown:
-            raise ValueError(f"{getattr(kind, '__name__', kind)} has no field {sorted(unknown)[0]!r}")
+            raise ValueError(f"{getattr(kind, '__name__', kind)} has no field {min(unknown)!r}")
         return kind(**{name: _read(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
     if origin in (typing.Union, types.UnionType):
         return _read_union(typing.get_args(kind), value)
