@@ -51,10 +51,10 @@ def dot_lines(scene: Scene, *, legend: bool = True) -> Iterator[str]:
     name = quoted(FONT)
     yield f"graph [fontname={name} fontsize=10 bgcolor={quoted(LIGHT.paper)} nodesep=0.12 ranksep=0.17 pad=0.1]"
     yield f"graph [tooltip={quoted(scene.title)} labelloc=b]"
+    yield f"node [fontname={name} fontsize=10 fontcolor={quoted(LIGHT.ink)} margin={quoted('0.06,0.02')} height=0.22]"
     yield (
-        f"node [fontname={name} fontsize=10 fontcolor={quoted(LIGHT.ink)} shape=box"
-        f" style={quoted('rounded,filled')} color={quoted(LIGHT.edge)} fillcolor={quoted(LIGHT.box)} height=0.22 penwidth=0.7"
-        f" margin={quoted('0.06,0.02')}]"
+        f"node [shape=box style={quoted('rounded,filled')} color={quoted(LIGHT.edge)} fillcolor={quoted(LIGHT.box)}"
+        " penwidth=0.7]"
     )
     yield f"edge [color={quoted(LIGHT.edge)} arrowsize=0.4 penwidth=0.8]"
     if legend and (scene.entries or scene.marks):

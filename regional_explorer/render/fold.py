@@ -71,7 +71,9 @@ def bundles(graph: Graph, parts: Sequence[Piece], detail: Detail | None, budget:
     for step in [detail] if detail else list(Detail):
         fixed = list(_pieces(parts, nodes, step))
         free = set(order) - {name for bundle in fixed for name in bundle.nodes}
-        for depth in range(deepest, -1, -1) if step is not Detail.OPS else (None,):
+        # A graph without regions is told by its modules as long as it can be: all of it in one box says little.
+        least = 0 if parts or detail or step is Detail.PIECES else 1
+        for depth in _depths(step, deepest, least):
             loose = (Bundle((name,)) for name in order if name in free)
             runs = loose if depth is None else _runs(order, free, inputs, places, depth)
             result = sorted([*fixed, *runs], key=lambda bundle: position[bundle.nodes[0]])
@@ -80,6 +82,13 @@ def bundles(graph: Graph, parts: Sequence[Piece], detail: Detail | None, budget:
             if len(result) <= budget:
                 return result
     return result
+    return result
+
+
+def _depths(step: Detail, deepest: int, least: int) -> Iterable[int | None]:
+    """Return how far down places are told apart, from fine to coarse; None keeps each unmarked op by itself."""
+    runs = range(deepest, least - 1, -1)
+    return {Detail.OPS: (None,), Detail.STACKS: (None, *runs)}.get(step, runs)
 
 
 def _pieces(parts: Iterable[Piece], nodes: Mapping[str, Node], detail: Detail) -> Iterator[Bundle]:

@@ -42,7 +42,7 @@ def picture_css(paints: Iterable[Paint]) -> str:
     light = f"{scope}{{background:{LIGHT.paper}}}" + "".join(
         f"{scope} {rule}" for rule in (*_SHAPES, *_colours(LIGHT, {h: p.light for h, p in tones.items()}))
     )
-    dark = "".join(f"& {rule}" for rule in _colours(DARK, {h: p.dark for h, p in tones.items()}))
+    dark = "".join(_colours(DARK, {h: p.dark for h, p in tones.items()}))
     # A picture that is a document of its own is its root, and lies below nothing.
     return light + themed(
         f"{{background:{DARK.paper};{dark}}}", f"{_UNDECIDED} {scope},{_UNDECIDED}{scope}", f"{_DARK_PAGE} {scope}"
@@ -55,7 +55,8 @@ def themed(dark: str, undecided: str, page: str) -> str:
 
 
 def _colours(ground: Ground, tones: Mapping[int, Tone]) -> Iterator[str]:
-    yield f"text{{fill:{ground.ink}}}"
+    # Not `text` alone: a rule inside another may not begin with an element's name in every browser.
+    yield f":is(text){{fill:{ground.ink}}}"
     for quiet in (".d", ".m", ".h", ".i text"):
         yield f"{quiet}{{fill:{ground.quiet}}}"
     yield f".b rect{{fill:{ground.box};stroke:{ground.edge}}}"
@@ -103,7 +104,7 @@ _PAGE = (
     "% dt{color:var(--rx-quiet);font-weight:400}"
     "% dd{margin:0;overflow-wrap:anywhere}"
     "% .rx-wide{overflow-x:auto}"
-    "% .rx-scroll{margin-top:10px;border:1px solid var(--rx-box);border-radius:6px}"
+    "% .rx-scroll{margin-top:10px;background:var(--rx-paper);border:1px solid var(--rx-box);border-radius:6px}"
     "% table{border-collapse:collapse;font-size:12px;margin:0;border:0}"
     "% th,% td{padding:3px 10px 3px 0;text-align:left;vertical-align:top;border:0;max-width:26em;"
     "overflow-wrap:break-word;background:none}"

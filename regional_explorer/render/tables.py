@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.record.graph import GraphKind
@@ -15,7 +15,7 @@ from regional_explorer.render.figures import (
     listing,
 )
 from regional_explorer.render.table import TONES, Cell, Table
-from regional_explorer.render.untrusted import SHORT, clean
+from regional_explorer.render.untrusted import LONG_TEXT, SHORT, clean
 
 MOST_BREAKS = 20
 MOST_KEYS = 8
@@ -73,7 +73,7 @@ def partitions_table(session: Session) -> Table:
         ("region", "graph", "instances", "ops", "state", "asked", "applied", "artifacts", "compile"),
         tuple(_partition_row(cuts, index) for cuts in alike.values()),
         empty,
-        "Equal partitions share a row." if len(alike) < len(session.partitions) else "",
+        "\n".join(_partition_notes(session, alike.values())),
         figures=frozenset({"ops", "artifacts", "compile"}),
     )
 
@@ -124,7 +124,6 @@ def _region_row(session: Session, number: int, region: Region) -> tuple[Cell, ..
 
 def _partition_row(cuts: Sequence[Partition], index: Mapping[str, int]) -> tuple[Cell, ...]:
     first = cuts[0]
-    error = f": {clean(first.error, 160)}" if first.error else ""
     applied, tone = _applied(first)
     paid = [cut.compile_s for cut in cuts if cut.compile_s is not None]
     caches = sorted({cut.cache for cut in cuts if cut.cache})
@@ -134,12 +133,20 @@ def _partition_row(cuts: Sequence[Partition], index: Mapping[str, int]) -> tuple
         Cell(clean(first.graph, SHORT)),
         Cell(_instances([cut.instance for cut in cuts])),
         Cell(str(len(first.nodes)) + (f" ×{len(cuts)}" if len(cuts) > 1 else "")),
-        Cell(f"{first.state}{error}", TONES.get(first.state, "")),
+        Cell(first.state, TONES.get(first.state, "")),
         Cell(config_text(first.config_asked) or "default"),
         Cell(applied, tone),
         Cell(str(len({cut.artifact for cut in cuts if cut.artifact})) if any(cut.artifact for cut in cuts) else NONE),
         Cell(cost),
     )
+
+
+def _partition_notes(session: Session, alike: Collection[Sequence[Partition]]) -> Iterator[str]:
+    if len(alike) < len(session.partitions):
+        yield "Equal partitions share a row."
+    for cuts in alike:
+        if cuts[0].error:
+            yield f"{clean(cuts[0].region, SHORT)} in {clean(cuts[0].graph, SHORT)}: {clean(cuts[0].error, LONG_TEXT)}"
 
 
 def _applied(cut: Partition) -> tuple[str, str]:

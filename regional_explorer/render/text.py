@@ -15,6 +15,7 @@ from regional_explorer.render.untrusted import LONG_TEXT, clean
 
 WIDTH = 100
 WIDEST_CELL = 34
+NARROWEST_CELL = 12
 TABLES: tuple[Callable[[Session], Table], ...] = (
     regions_table,
     partitions_table,
@@ -83,12 +84,22 @@ def table_text(table: Table, *, width: int = WIDTH) -> str:
             f"  {line}" if n else line for n, line in enumerate([table.title, *_wrapped(table.empty, width - 2)])
         )
     shown = [n for n in range(len(table.columns)) if any(row[n].text for row in table.rows)]
-    rows = [[_wrapped(row[n].text, WIDEST_CELL) for n in shown] for row in table.rows]
     heads = [table.columns[n] for n in shown]
-    widths = [
-        max(_columns(head), *(_columns(line) for row in rows for line in row[place]))
-        for place, head in enumerate(heads)
-    ]
+    widest = [WIDEST_CELL] * len(heads)
+    while True:
+        rows = [[_wrapped(row[n].text, most) for n, most in zip(shown, widest, strict=True)] for row in table.rows]
+        widths = [
+            max(_columns(line) for line in (head, *(line for row in rows for line in row[place])))
+            for place, head in enumerate(heads)
+        ]
+        if sum(widths) + 2 * len(widths) <= width:
+            break
+        # The widest column gives way first; none becomes narrower than its head.
+        room = {n: wide for n, wide in enumerate(widths) if wide > _columns(heads[n]) and widest[n] > NARROWEST_CELL}
+        if not room:
+            break
+        place = max(room, key=lambda n: room[n])
+        widest[place] = min(widest[place], widths[place]) - 1
     flush = [head in table.figures for head in heads]
     lines = [table.title, _row(heads, widths, flush), _row(["─" * wide for wide in widths], widths, flush)]
     for row in rows:

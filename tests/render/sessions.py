@@ -96,7 +96,10 @@ def layers(count: int, *, kind: GraphKind = GraphKind.FORWARD) -> Graph:
 
 
 def backward(count: int) -> Graph:
-    nodes = [Node("tangents_1", Role.TANGENT, "tangents_1"), *(Node(f"mm{n}", Role.SAVED, f"mm{n}") for n in range(count))]
+    nodes = [
+        Node("tangents_1", Role.TANGENT, "tangents_1"),
+        *(Node(f"mm{n}", Role.SAVED, f"mm{n}") for n in range(count)),
+    ]
     last = "tangents_1"
     for n in reversed(range(count)):
         mlp = f"layers.{n}.mlp"
@@ -230,7 +233,7 @@ def huge(count: int) -> Session:
     nodes = [Node("x", Role.INPUT, "x")]
     for n in range(count):
         before = f"op{n - 1}" if n else "x"
-        far = (f"op{n - 977}",) if n % 10 == 0 and n > 977 else ()  # noqa: PLR2004 - a distance without a rhythm
+        far = (f"op{n - 977}",) if n % 10 == 0 and n > 977 else ()
         nodes.append(op(f"op{n}", f"aten.{'mul' if n % 3 else 'add'}.Tensor", before, *far))
     nodes.append(Node("output", Role.OUTPUT, "output", (f"op{count - 1}",)))
     return session((Graph("0/inference", GraphKind.INFERENCE, 0, tuple(nodes)),))

@@ -1,0 +1,336 @@
+"""Pictures: what is in them, how it is folded, and that nothing of the user's breaks out of them."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+
+import pytest
+
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.region import State
+from regional_explorer.record.session import Session
+from regional_explorer.render import layout, placement
+from regional_explorer.render.compose import compose, shown_graphs
+from regional_explorer.render.dot import graph_dot, quoted
+from regional_explorer.render.fold import Detail
+from regional_explorer.render.pieces import pieces
+from regional_explorer.render.placement import Placement, layers, place
+from regional_explorer.render.scene import Box, Look, Mark, Scene
+from regional_explorer.render.stack import Stretch, stretches
+from regional_explorer.render.svg import draw, session_svg
+from tests.render import sessions
+from tests.render.parsing import parse
+
+SVG = "{http://www.w3.org/2000/svg}"
+ELEMENTS = {SVG + name for name in ("svg", "style", "g", "title", "rect", "text", "tspan", "path")}
+ATTRIBUTES = {"class", "x", "y", "dx", "width", "height", "rx", "d", "viewBox", "role", "aria-label", "style"}
+
+needs_graphviz = pytest.mark.skipif(layout._command("svg") is None, reason="no Graphviz")
+
+
+def box_of(scene: Scene, node: str) -> Box:
+    return next(box for box in scene.boxes if node in box.nodes)
+
+
+def texts(svg: str) -> set[str]:
+    return {"".join(text.itertext()) for text in parse(svg).iter(f"{SVG}text")}
+
+
+def test_every_op_is_in_exactly_one_box_at_every_detail() -> None:
+    session = sessions.trained(6)
+    ops = sorted(node.name for graph in session.graphs for node in graph.ops if not node.name.startswith("item"))
+    for detail in Detail:
+        scene = compose(session, detail=detail)
+        assert sorted(name for box in scene.boxes if box.look is not Look.INPUT for name in box.nodes) == ops, detail
+
+
+def test_parameters_saved_tensors_and_outputs_are_marks_and_not_boxes() -> None:
+    scene = compose(sessions.trained())
+    assert box_of(scene, "t0").marks == (Mark.PARAMETER,)
+    assert box_of(scene, "mm0").marks == (Mark.SAVED,)
+    assert box_of(scene, "add3").marks == (Mark.OUTPUT,)
+    assert box_of(scene, "tanh0").marks == (Mark.READS_SAVED, Mark.RECOMPUTE)
+    assert not [box for box in scene.boxes if box.nodes[0].startswith("w") or box.nodes[0] == "output"]
+
+
+def test_an_input_with_few_users_is_a_box_and_with_many_a_mark() -> None:
+    few = compose(sessions.trained())
+    assert box_of(few, "x").look is Look.INPUT
+    ops = tuple(sessions.op(f"op{n}", "aten.add.Tensor", "x") for n in range(9))
+    many = compose(sessions.session((Graph("0", GraphKind.INFERENCE, 0, (Node("x", Role.INPUT, "x"), *ops)),)))
+    assert {box.marks for box in many.boxes} == {(Mark.INPUT,)}
+
+
+def test_getitem_is_folded_into_its_producer() -> None:
+    scene = compose(sessions.trained(1))
+    norm, mm = box_of(scene, "norm0"), box_of(scene, "mm0")
+    assert (norm.id, mm.id) in scene.sections[0].edges
+    assert "getitem" not in {box.title for box in scene.boxes}
+
+
+def test_each_partition_is_a_group_named_with_its_ops() -> None:
+    forward = compose(sessions.trained(2)).sections[0]
+    assert [group.title for group in forward.groups] == ["mlp[0] · 3 ops", "mlp[1] · 3 ops"]
+    assert [len(group.boxes) for group in forward.groups] == [3, 3]
+
+
+def test_without_partitions_each_connected_part_of_the_members_is_a_group() -> None:
+    base = sessions.trained(3)
+    scene = compose(replace(base, partitions=()))
+    assert [group.title for group in scene.sections[0].groups] == [f"mlp part {n} · 3 ops" for n in (1, 2, 3)]
+
+
+def test_members_that_no_partition_took_are_shown_as_left_out() -> None:
+    base = sessions.trained(1)
+    short = tuple(replace(cut, nodes=cut.nodes[1:]) for cut in base.partitions)
+    found = pieces(replace(base, partitions=short), base.graphs[0])
+    assert [(piece.nodes, piece.note) for piece in found] == [
+        (("t0",), "left out of the partition"),
+        (("mm0", "gelu0"), ""),
+    ]
+
+
+def test_equal_pieces_and_layers_fold_until_the_picture_fits() -> None:
+    session = sessions.trained(40)
+    repeats = compose(session, detail="repeats")
+    assert box_of(repeats, "mm1").title == "mlp[1] · 3 ops"
+    assert box_of(repeats, "mm1").detail == "equals mlp[0]"
+    fitting = compose(session, budget=40)
+    assert len(fitting.boxes) <= 40
+    stack = box_of(fitting, "mm20")
+    assert (stack.look, stack.title, stack.detail) == (Look.STACK, "38 times more", "mlp ×38")
+    assert box_of(fitting, "mm0").look is Look.OP
+
+
+def test_unmarked_ops_fold_by_module_when_there_is_no_region() -> None:
+    session = sessions.session((sessions.layers(30),))
+    scene = compose(session, budget=100)
+    assert box_of(scene, "mm3").title == "layers.3.mlp"
+    assert box_of(scene, "mm3").detail == "3 ops: t, mm, gelu"
+
+
+def test_repeating_unmarked_layers_stack_when_even_their_modules_are_too_many() -> None:
+    session = sessions.session((sessions.layers(30),))
+    scene = compose(session, budget=20)
+    assert [box.title for box in scene.boxes] == ["x", "native_layer_norm", "t", "mm", "gelu", "add", "29 times more"]
+
+
+def test_a_failed_piece_stays_visible_in_a_stack() -> None:
+    base = sessions.trained(40)
+    bad = tuple(replace(cut, state=State.FAILED) if cut.instance == 20 else cut for cut in base.partitions)
+    scene = compose(replace(base, partitions=bad), budget=40)
+    assert box_of(scene, "mm20").failed
+    assert not box_of(scene, "mm30").failed
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        ("abcdef", []),
+        ("aab", []),
+        ("aaaaab", [Stretch(1, 1, 4)]),
+        ("xabababababy", [Stretch(3, 2, 4)]),
+        ("abcabcabcabcabc", [Stretch(3, 3, 4)]),
+    ],
+)
+def test_stretches(keys: str, found: list[Stretch]) -> None:
+    assert stretches(keys) == found
+
+
+def test_bodies_and_the_dynamo_graph_are_drawn_on_request_only() -> None:
+    base = sessions.trained(1)
+    dynamo = replace(base.graphs[0], id="0/dynamo", kind=GraphKind.DYNAMO)
+    body = replace(base.graphs[0], id="0/forward/body", parent=("0/forward", "mm0"))
+    session = replace(base, graphs=(dynamo, *base.graphs, body))
+    assert [graph.id for graph in shown_graphs(session)] == ["0/forward", "0/backward"]
+    assert [graph.id for graph in shown_graphs(session, "0/forward/body")] == ["0/forward/body"]
+    assert [graph.id for graph in shown_graphs(replace(session, graphs=(dynamo,)))] == ["0/dynamo"]
+    with pytest.raises(KeyError):
+        compose(session, "nonsense")
+
+
+def test_one_bad_node_is_drawn_as_a_bad_node() -> None:
+    base = sessions.trained(1)
+    nodes = tuple(
+        replace(node, values=None) if node.name == "gelu0" else node  # type: ignore[arg-type]
+        for node in base.graphs[0].nodes
+    )
+    scene = compose(replace(base, graphs=(replace(base.graphs[0], nodes=nodes),)))
+    assert box_of(scene, "gelu0").look is Look.BAD
+    assert "cannot be drawn" in box_of(scene, "gelu0").tooltip
+    assert box_of(scene, "mm0").look is Look.OP
+
+
+def test_the_legend_names_regions_with_config_and_the_marks_in_use() -> None:
+    scene = compose(sessions.trained(1, state=State.FAILED))
+    assert [(entry.title, entry.detail) for entry in scene.entries] == [("mlp", "max_autotune=True · failed")]
+    assert Mark.RECOMPUTE in scene.marks
+    assert Mark.RANDOM not in scene.marks
+
+
+def test_dot_has_clusters_edges_and_legend() -> None:
+    dot = graph_dot(sessions.trained(1), "0/forward")
+    assert dot.startswith("digraph regional_explorer {")
+    assert 'label="mlp · 3 ops"' in dot
+    assert dot.count("subgraph cluster_") == 2
+    assert dot.count(" -> ") == 6
+    assert "max_autotune=True" in dot
+    assert "mlp   max_autotune" not in graph_dot(sessions.trained(1), legend=False)
+
+
+def test_quoted_keeps_backslashes_quotes_and_entities_literal() -> None:
+    assert quoted('a\\N"&lt;\nb') == '"a\\\\N\\"&amp;lt;\\nb"'
+
+
+@needs_graphviz
+@pytest.mark.parametrize("text", sessions.HOSTILE, ids=lambda text: ascii(text[:12]))
+def test_hostile_names_stay_text_in_dot(text: str) -> None:
+    dot = graph_dot(sessions.hostile(text))
+    svg = layout.graphviz(dot)
+    assert svg is not None, dot
+    root = parse(svg)
+    assert not [e for e in root.iter() if e.tag.endswith(("script", "image", "foreignObject"))]
+    assert not [name for e in root.iter() for name in e.attrib if name.lower().startswith("on")]
+    nodes = [e for e in root.iter() if e.get("class") == "node"]
+    assert len(nodes) == 4
+
+
+@pytest.mark.parametrize("text", sessions.HOSTILE, ids=lambda text: ascii(text[:12]))
+def test_hostile_names_stay_text_in_svg(text: str) -> None:
+    svg = session_svg(sessions.hostile(text))
+    root = parse(svg)
+    assert {element.tag for element in root.iter()} <= ELEMENTS
+    assert {name for element in root.iter() for name in element.attrib} <= ATTRIBUTES
+    assert len(svg) < 12_000
+    assert not re.search("[\u200e\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f\ud800-\udfff]", svg)
+
+
+def test_svg_loads_nothing_and_has_no_ids() -> None:
+    svg = session_svg(sessions.measured())
+    assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert not re.search(r"url\(|@import|href|\bid=|javascript|<!|<\?", svg)
+
+
+def test_svg_says_what_the_scene_says() -> None:
+    shown = texts(session_svg(sessions.trained(2)))
+    assert {"forward · 12 ops", "backward · 8 ops", "mlp[0] · 3 ops", "gelu", "mm▼", "t◆", "tanh▲↻"} <= shown
+    assert "mlp · max_autotune=True" in shown
+
+
+def test_svg_scales_between_a_readable_minimum_and_its_natural_size() -> None:
+    root = parse(session_svg(sessions.trained(2)))
+    width = int(root.attrib["width"])
+    assert root.attrib["viewBox"].split()[2] == str(width)
+    assert root.attrib["style"] == f"width:100%;min-width:{round(width * 0.6)}px;max-width:{width}px;height:auto"
+
+
+def test_svg_has_a_dark_version_for_pages_and_systems() -> None:
+    svg = session_svg(sessions.trained(1))
+    assert "@media(prefers-color-scheme:dark)" in svg
+    assert '[data-jp-theme-light="false"]' in svg
+
+
+def test_tooltips_tell_shape_and_source_line() -> None:
+    titles = {title.text for title in parse(session_svg(sessions.trained(1))).iter(f"{SVG}title")}
+    assert "mm0 = aten.mm.default\nfloat32[2, 128, 256]\nmodel.py:5 in forward: y = self.mlp(x)" in titles
+
+
+def test_a_failed_region_is_said_in_words_and_drawn_apart() -> None:
+    svg = session_svg(sessions.trained(1, state=State.FAILED, error="CppCompileError: boom"))
+    assert "mlp · 3 ops · failed" in texts(svg)
+    groups = [element.attrib["class"] for element in parse(svg).iter(f"{SVG}g")]
+    assert "c f r0 x" in groups
+    assert "CppCompileError: boom" in svg
+
+
+def test_an_empty_session_has_a_picture_that_says_so() -> None:
+    assert texts(session_svg(sessions.session())) == {"Nothing to draw: the graph has no op."}
+
+
+def test_a_picture_of_a_training_step_stays_small() -> None:
+    assert len(session_svg(sessions.trained(60)).encode()) < 60_000
+
+
+@needs_graphviz
+def test_graphviz_places_every_box_and_keeps_groups_around_theirs() -> None:
+    scene = compose(sessions.trained(3))
+    placed = place(scene)
+    assert set(placed.boxes) == {box.id for box in scene.boxes}
+    assert len(placed.edges) == sum(len(section.edges) for section in scene.sections)
+    for section in scene.sections:
+        for group in section.groups:
+            outer = placed.groups[group.id]
+            for inner in (placed.boxes[name] for name in group.boxes):
+                assert outer.x <= inner.x
+                assert inner.x + inner.width <= outer.x + outer.width
+                assert outer.y <= inner.y
+                assert inner.y + inner.height <= outer.y + outer.height
+
+
+@needs_graphviz
+def test_layout_needs_no_dot_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pygraphviz")
+    monkeypatch.setenv("PATH", "")
+    assert b"<svg" in (layout.graphviz("digraph { without_path -> dot }") or b"")
+
+
+def test_a_layout_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setattr(layout, "_command", lambda _form: [sys.executable, "-c", "import time; time.sleep(60)"])
+    start = time.monotonic()
+    assert layout.graphviz("digraph { slow }", time_limit_s=0.2) is None
+    assert time.monotonic() - start < 10
+
+
+def test_broken_dot_gives_no_layout() -> None:
+    assert layout.graphviz("digraph { this is -> [ not dot") is None
+
+
+@pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"bb": "0,0,1"}'])
+def test_without_graphviz_a_picture_stands_all_the_same(answer: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "graphviz", lambda *_args, **_kwargs: answer)
+    svg = session_svg(sessions.trained(3))
+    # No frames are drawn, so an op shows by its letter whose it is.
+    assert {"A mm▼", "A gelu", "native_layer_norm", "forward · 18 ops"} <= texts(svg)
+
+
+def test_own_layers_put_each_box_below_all_that_feed_it_and_none_on_another() -> None:
+    scene = compose(sessions.trained(5), detail="ops")
+    placed = layers(scene)
+    for section in scene.sections:
+        for tail, head in section.edges:
+            assert placed.boxes[tail].y + placed.boxes[tail].height <= placed.boxes[head].y
+    rects = list(placed.boxes.values())
+    for n, one in enumerate(rects):
+        for other in rects[:n]:
+            beside = one.x + one.width <= other.x or other.x + other.width <= one.x
+            assert beside or one.y + one.height <= other.y or other.y + other.height <= one.y
+
+
+def test_ten_thousand_ops_are_drawn_in_seconds() -> None:
+    session = sessions.huge(10_000)
+    start = time.monotonic()
+    svg = session_svg(session)
+    assert time.monotonic() - start < 5
+    assert len(svg) < 60_000
+    assert "3332 times more" in "".join(texts(svg))
+
+
+def test_ten_thousand_single_boxes_fall_back_on_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = compose(sessions.huge(10_000), detail="ops")
+    monkeypatch.setattr(placement, "graphviz", lambda *_args, **_kwargs: None)
+    start = time.monotonic()
+    placed = place(scene)
+    assert len(placed.boxes) == 10_001
+    assert draw(scene, placed).count("<rect") == 10_001
+    assert time.monotonic() - start < 10
+
+
+def test_a_circle_of_edges_does_not_stop_the_layers() -> None:
+    a, b = sessions.op("a", "aten.mul.Tensor", "b"), sessions.op("b", "aten.mul.Tensor", "a")
+    session: Session = sessions.session((Graph("0", GraphKind.INFERENCE, 0, (a, b)),))
+    placed: Placement = layers(compose(session))
+    assert len(placed.boxes) == 2

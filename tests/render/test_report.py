@@ -1,0 +1,280 @@
+"""Tables, text and pages: the words that must be there, and those that must not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.region import State
+from regional_explorer.render import html, text
+from regional_explorer.render.chart import Scale, whisker
+from regional_explorer.render.results import numerics_table, timings_table
+from regional_explorer.render.svg import session_svg
+from regional_explorer.render.tables import partitions_table, regions_table
+from tests.render import sessions
+
+TAGS = {
+    *("html", "head", "meta", "title", "body", "div", "style", "h3", "h4", "dl", "dt", "dd", "p", "ul", "li", "code"),
+    *("table", "thead", "tbody", "tr", "th", "td", "span", "details", "summary"),
+    *("svg", "path", "circle", "g", "rect", "text", "tspan"),
+}
+ATTRIBUTES = {
+    *("class", "style", "lang", "charset", "name", "content", "http-equiv", "open", "role", "aria-label", "xmlns"),
+    *("width", "height", "viewbox", "d", "stroke", "fill", "stroke-width", "stroke-dasharray"),
+    *("cx", "cy", "r", "x", "y", "dx", "rx"),
+}
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """Keeps all elements and attributes, the text of each cell, and whether elements are closed in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.open: list[str] = []
+        self.cells: list[str] = []
+        self.words = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "td":
+            self.cells.append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words += data
+        if "td" in self.open:
+            self.cells[-1] += data
+
+
+def cells(table_text: str, start: str) -> list[str]:
+    line = next(line for line in table_text.splitlines() if line.strip().startswith(start))
+    return re.split(r"\s{2,}", line.strip())
+
+
+def test_text_tells_run_times_with_their_honesty() -> None:
+    said = text.timings_text(sessions.measured(), width=120)
+    assert cells(said, "forward  regional")[2:] == [
+        "320 µs",
+        "6.40 µs",
+        "1.24×",
+        "1.21–1.27×",
+        "faster",
+        "passed",
+        "40",
+    ]
+    assert cells(said, "forward  full")[2:] == [
+        "2.40 ms",
+        "48.0 µs",
+        "1.01×",
+        "0.98–1.04×",
+        "no difference",
+        "passed",
+        "40",
+    ]
+    assert "cpu · 2 threads · torch 2.13.0 · 40 rounds · 95% confidence" in said
+    assert "stopped: every CI is narrow enough" in said
+
+
+def test_no_speedup_stands_beside_failed_numerics() -> None:
+    session = sessions.measured(numerics="failed")
+    said = text.timings_text(session, width=120)
+    assert cells(said, "forward  regional")[2:] == ["320 µs", "6.40 µs", "–", "–", "not comparable", "failed", "40"]
+    assert "1.24" not in text.session_text(session)
+    assert "1.24" not in html.session_html(session)
+    assert "faster" not in said
+    assert whisker(session.timings[2], Scale.of(session.timings)) == ""
+
+
+def test_warnings_of_timings_are_told() -> None:
+    base = sessions.measured()
+    loud = tuple(replace(found, warnings=("the clock is coarse",)) for found in base.timings)
+    assert "regional: the clock is coarse" in text.timings_text(replace(base, timings=loud))
+
+
+def test_an_empty_session_says_what_to_do() -> None:
+    said = " ".join(text.session_text(sessions.session()).split())
+    assert 'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp")' in said
+    assert "Nothing measured yet. ex.benchmark()" in said
+    assert "No graph break" in said
+    page = Page(html.session_html(sessions.session()))
+    assert "No region yet." in page.words
+    assert "Nothing measured yet." in page.words
+
+
+def test_region_table_counts_ops_of_both_directions() -> None:
+    rows = regions_table(sessions.trained(4)).rows
+    assert [[cell.text for cell in row] for row in rows] == [
+        ["mlp", "modules:layers.*.mlp", "max_autotune=True", "12", "12", "8", "fresh"],
+    ]
+
+
+def test_a_region_that_matches_nothing_or_is_disabled_says_so() -> None:
+    base = sessions.session((sessions.layers(1),), (sessions.region("attn"),))
+    assert regions_table(base).rows[0][-1].text == "matches nothing"
+    off = replace(base, plan=base.plan.changed("attn", enabled=False))
+    assert regions_table(off).rows[0][-1].text == "disabled"
+
+
+def test_equal_partitions_share_a_row() -> None:
+    table = partitions_table(sessions.trained(4))
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["mlp", f"0/{way}", "0–3", "3 ×4", "fresh", "max_autotune=True", "as asked", "1", "1.50 s cold"]
+        for way in ("forward", "backward")
+    ]
+
+
+def test_a_config_that_was_not_applied_as_asked_is_flagged_with_a_word() -> None:
+    base = sessions.trained(1, max_autotune=True, epilogue_fusion=False, shape_padding=True)
+    done = {"max_autotune": True, "epilogue_fusion": True, "cpp_wrapper": True}
+    session = replace(base, partitions=(replace(base.partitions[0], config_applied=done),))
+    applied = partitions_table(session).rows[0][6]
+    assert applied.text == (
+        "max_autotune=True, epilogue_fusion=True (differs), shape_padding missing, cpp_wrapper=True (not asked)"
+    )
+    assert applied.tone == "warn"
+    assert "differs" in text.partitions_text(session)
+
+
+def test_a_failed_partition_shows_its_error() -> None:
+    session = sessions.trained(2, state=State.FAILED, error="CppCompileError: no compiler")
+    page = Page(html.partitions_html(session))
+    assert page.cells[4] == "✗ failed"
+    assert "mlp in 0/backward: CppCompileError: no compiler" in page.words
+    assert "mlp in 0/forward: CppCompileError: no compiler" in text.partitions_text(session)
+
+
+def test_numerics_show_the_nearest_to_failing_and_all_that_failed() -> None:
+    assert [row[1].text for row in numerics_table(sessions.measured()).rows] == ["output 0"]
+    assert [row[1].text for row in numerics_table(sessions.measured(numerics="failed")).rows] == [
+        "output 0",
+        "gradient of layers.0.w",
+    ]
+
+
+def test_breaks_and_diagnostics_are_told_with_line_and_remedy() -> None:
+    said = text.session_text(sessions.troubled())
+    assert "model.py:12 in forward" in said
+    assert "call to print" in said
+    paragraph = " ".join(said[said.index("Diagnostics (2)") :].split())
+    assert "warning: [region-split] Region 'mlp' is cut into two pieces. (model.py:5 in forward)" in paragraph
+    assert "What to do: Mark the op between them too." in paragraph
+    words = Page(html.session_html(sessions.troubled())).words
+    assert "What to do: Mark the op between them too." in words
+    assert "print(x.sum())" in words
+
+
+def test_many_diagnostics_are_folded() -> None:
+    found = tuple(Diagnostic(f"code-{n}", "Something happened.") for n in range(6))
+    assert "<details><summary>6 diagnostics</summary>" in html.diagnostics_html(found)
+    assert "<details" not in html.diagnostics_html(found[:5])
+
+
+@pytest.mark.parametrize("width", [100, 120])
+def test_text_keeps_to_the_width(width: int) -> None:
+    said = text.session_text(sessions.troubled(), width=width)
+    assert max(map(len, said.splitlines())) <= width
+
+
+def test_text_aligns_wide_characters() -> None:
+    session = replace(
+        sessions.measured(), timings=(sessions.timing("日本", 1e-3, 1.0), sessions.timing("ab", 1e-3, 1.0))
+    )
+    lines = [line for line in text.timings_text(session).splitlines() if "ms" in line]
+    assert lines[0].index("1.00 ms") == lines[1].index("1.00 ms") - 2
+
+
+@pytest.mark.parametrize("hostile", sessions.HOSTILE, ids=lambda hostile: ascii(hostile[:12]))
+def test_hostile_names_stay_text_in_pages(hostile: str) -> None:
+    session = sessions.hostile(hostile)
+    page = html.page_html(session, picture=session_svg(session))
+    parsed = Page(page)
+    assert parsed.tags <= TAGS
+    assert parsed.attributes <= ATTRIBUTES
+    assert not re.search("[\u200e\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f\ud800-\udfff]", page)
+    assert len(page) < 60_000
+
+
+@pytest.mark.parametrize("hostile", sessions.HOSTILE, ids=lambda hostile: ascii(hostile[:12]))
+def test_hostile_names_neither_break_lines_nor_steer_the_terminal(hostile: str) -> None:
+    said = text.session_text(sessions.hostile(hostile))
+    assert not re.search("[\u200f\u202e\u2066\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]", said)
+    assert said.encode()
+
+
+def test_page_stands_alone() -> None:
+    page = html.page_html(sessions.measured(sessions.troubled()))
+    assert page.startswith("<!DOCTYPE html>")
+    assert "<svg" in page
+    assert not re.search(r"<script|href|src=|url\(|@import|http(?!-equiv|://www\.w3\.org/2000/svg)", page)
+    assert Page(page).tags <= TAGS | {"title"}
+
+
+def test_fragment_has_tables_whose_cells_hold_the_facts() -> None:
+    found = Page(html.timings_html(sessions.measured())).cells
+    assert found[20:30] == [
+        "forward",
+        "regional",
+        "320 µs",
+        "6.40 µs",
+        "1.24×",
+        "1.21–1.27×",
+        "",
+        "✓ faster",
+        "passed",
+        "40",
+    ]
+
+
+def test_styles_are_scoped_under_one_class() -> None:
+    page = html.session_html(sessions.trained(2))
+    sheet = re.sub(r"@media\([^)]*\)\{", "", page[page.index("<style>") + 7 : page.index("</style>")])
+    for selectors in re.findall(r"([^{}]+)\{", sheet):
+        for selector in re.sub(r":(is|not)\((?:[^()]|\([^()]*\))*\)", "", selectors).split(","):
+            assert ".rx" in selector, selector
+
+
+def test_a_saved_result_stays_small() -> None:
+    session = sessions.measured(sessions.trained(40))
+    assert len(html.session_html(session, picture=session_svg(session)).encode()) < 100_000
+
+
+def test_the_picture_scrolls_even_without_a_style_sheet() -> None:
+    assert 'style="max-height:40rem;overflow:auto"' in html.picture_html("<svg></svg>")
+
+
+def test_whiskers_of_one_table_share_a_scale_that_holds_one() -> None:
+    timings = sessions.measured().timings
+    scale = Scale.of(timings)
+    assert scale.low < 0.72
+    assert scale.high > 1.27
+    slower, faster = whisker(timings[1], scale), whisker(timings[2], scale)
+    assert "rx-bad" in slower
+    assert "rx-good" in faster
+    assert 'aria-label="1.24×, CI 1.21–1.27×"' in faster
+    assert scale.at(0.75) < scale.at(1) < scale.at(1.24)
+
+
+def test_phases_come_in_their_order() -> None:
+    base = sessions.measured()
+    swapped = replace(base, timings=tuple(reversed(base.timings)))
+    assert [row[1].text for row in timings_table(swapped).rows] == ["full", "regional", "aot_eager", "eager"]

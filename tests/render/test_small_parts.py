@@ -1,0 +1,111 @@
+"""Figures, colours and cleaned text: the small parts that all renderers share."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from regional_explorer.render.figures import count, duration, failed, listing, significant
+from regional_explorer.render.palette import DARK, LIGHT, Ground, paint
+from regional_explorer.render.untrusted import clean, clean_page, markup
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        (None, "–"),
+        (0.0, "0 µs"),
+        (3.97e-4, "397 µs"),
+        (1.234e-5, "12.3 µs"),
+        (9.9996e-4, "1.00 ms"),
+        (0.0425, "42.5 ms"),
+        (0.99999, "1.00 s"),
+        (1.5, "1.50 s"),
+        (754.2, "754 s"),
+        (4.2e-9, "0.00420 µs"),
+    ],
+)
+def test_duration(seconds: float | None, written: str) -> None:
+    assert duration(seconds) == written
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(0.0, "0"), (1234.5, "1,230"), (12.345, "12.3"), (0.01234, "0.0123"), (2.1e-7, "2.10e-07"), (1.5e9, "1.50e+09")],
+)
+def test_significant(value: float, written: str) -> None:
+    assert significant(value) == written
+
+
+def test_counts_and_listings() -> None:
+    assert [count(1, "op"), count(2, "op"), count(12_000, "op")] == ["1 op", "2 ops", "12,000 ops"]
+    assert [listing("ab"), listing("abcd")] == ["a, b", "a, b, c, …"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "bad"), [("passed", False), ("failed", True), ("Failed: 2 tensors", True), ("not checked", False)]
+)
+def test_failed(verdict: str, bad: bool) -> None:
+    assert failed(verdict) is bad
+
+
+def test_clean_keeps_one_visible_line() -> None:
+    assert clean("a\n b\tc\x00\u202ed") == "a b cd"
+    assert clean("日本 é") == "日本 é"
+    assert clean("x" * 50, 10) == "x" * 9 + "…"
+    assert clean_page("a\x1b[0m \nb") == "a[0m\nb"
+    assert markup('<a href="x">&\'') == "&lt;a href=&quot;x&quot;&gt;&amp;&#x27;"
+
+
+def test_every_region_differs_from_every_other_in_letter_and_first_eight_in_hue() -> None:
+    paints = [paint(index) for index in range(60)]
+    assert len({one.letter for one in paints}) == 60
+    assert len({one.hue for one in paints[:8]}) == 8
+    assert len({(one.hue, one.line) for one in paints[:24]}) == 24
+
+
+@pytest.mark.parametrize("index", range(8))
+def test_texts_and_strokes_can_be_read_on_their_ground(index: int) -> None:
+    found = paint(index)
+    for tone, ground in ((found.light, LIGHT), (found.dark, DARK)):
+        assert contrast(tone.text, tone.fill) >= 4.5
+        assert contrast(tone.text, ground.paper) >= 4.5
+
+
+@pytest.mark.parametrize("ground", [LIGHT, DARK])
+def test_ground_can_be_read(ground: Ground) -> None:
+    for ink in (ground.ink, ground.quiet, ground.bad):
+        assert contrast(ink, ground.paper) >= 4.5
+        assert contrast(ink, ground.box) >= 4.5
+
+
+@pytest.mark.parametrize("ground", ["light", "dark"])
+@pytest.mark.parametrize("sight", ["normal", "protanopia", "deuteranopia"])
+def test_regions_can_be_told_apart_with_every_sight(sight: str, ground: str) -> None:
+    strokes = [getattr(paint(index), ground).stroke for index in range(8)]
+    for one, other in itertools.combinations(strokes, 2):
+        gap = sum((a - b) ** 2 for a, b in zip(seen(one, sight), seen(other, sight), strict=True)) ** 0.5
+        assert gap > 0.12, (one, other)
+
+
+def linear(colour: str) -> list[float]:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast ratio of the web accessibility guidelines."""
+    lights = sorted(sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear(c), strict=True)) for c in (one, other))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def seen(colour: str, sight: str) -> list[float]:
+    """Return the colour as eyes without red or green cones see it, in linear RGB mapped to cube roots."""
+    matrix = {
+        "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+        "protanopia": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
+        "deuteranopia": ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
+    }[sight]
+    light = linear(colour)
+    return [max(sum(m * p for m, p in zip(row, light, strict=True)), 0) ** (1 / 3) for row in matrix]
