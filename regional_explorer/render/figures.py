@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from regional_explorer.record.timing import Timing
 
@@ -25,8 +26,8 @@ def duration(seconds: float | None) -> str:
 
 def significant(value: float, digits: int = 3) -> str:
     """Return ``value`` with ``digits`` significant digits and no exponent where it is readable without one."""
-    if value == 0:
-        return "0"
+    if value == 0 or not isfinite(value):
+        return f"{value:.0f}"
     rounded = float(f"{value:.{digits}g}")
     whole = len(f"{abs(rounded):.0f}") if abs(rounded) >= 1 else 0
     if whole > 6 or abs(rounded) < 1e-3:  # noqa: PLR2004 - beyond these an exponent reads better
@@ -57,7 +58,7 @@ def wrong(timing: Timing) -> bool:
 
 def failed(verdict: str) -> bool:
     """Tell whether a numerics verdict says that the check failed."""
-    return verdict.strip().casefold().startswith(("fail", "wrong", "differ"))
+    return verdict.strip().casefold().startswith("fail")
 
 
 def count(number: int, word: str, plural: str | None = None) -> str:

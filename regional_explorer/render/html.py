@@ -115,7 +115,7 @@ def _cell(cell: Cell, flush: str, scale: Scale, known: int) -> str:
     text = markup(cell.text)
     if cell.region is not None and cell.region < known:
         colours = paint(cell.region)
-        text = f'<span class="rx-chip rx-r{cell.region}">{colours.letter}</span> {text}'
+        text = f'<span class="rx-chip rx-r{cell.region}">{colours.letter}</span>\u00a0{text}'
     if cell.tone:
         text = f'<span class="rx-{cell.tone}">{_SIGNS.get(cell.tone, "")}{text}</span>'
     return f"<td{flush}>{text}</td>"

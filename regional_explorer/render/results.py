@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, isnan
+
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics, Phase, Timing
 from regional_explorer.render.figures import NONE, count, duration, failed, interval, significant, speedup, wrong
@@ -106,14 +108,14 @@ def _timing_row(timing: Timing) -> tuple[Cell, ...]:
         Cell(speedup(timing)),
         Cell(interval(timing), "quiet"),
         Cell("", timing=timing),
-        Cell("not comparable" if bad else timing.verdict, "bad" if bad else TONES.get(timing.verdict, "quiet")),
+        Cell("numerics failed" if bad else timing.verdict, "bad" if bad else TONES.get(timing.verdict, "quiet")),
         Cell(clean(timing.numerics, 2 * SHORT), "bad" if bad else "quiet"),
         Cell(f"{len(timing.samples_s)}{calls}", "quiet"),
     )
 
 
 def _numerics_row(found: Numerics) -> tuple[Cell, ...]:
-    bad = failed(found.verdict)
+    tone = "bad" if failed(found.verdict) else "good" if found.verdict == "ok" else "warn"
     errors = (found.error, found.max_error, found.eager_error, found.variant_error, found.tolerance)
     return (
         Cell(clean(found.variant, SHORT)),
@@ -121,11 +123,13 @@ def _numerics_row(found: Numerics) -> tuple[Cell, ...]:
         Cell(clean(found.dtype, SHORT)),
         Cell("equal" if found.bitwise else "no"),
         *(Cell(NONE if error is None else significant(error, 2)) for error in errors),
-        Cell(clean(found.verdict), "bad" if bad else "good"),
+        Cell(clean(found.verdict), tone),
         Cell(clean(found.note), "quiet"),
     )
 
 
 def _share(found: Numerics) -> float:
+    """Return how much of what is allowed a tensor uses up; what is no number comes first."""
     error = found.error if found.variant_error is None else found.variant_error
-    return error / found.tolerance if found.tolerance else error
+    share = error / found.tolerance if found.tolerance else error
+    return inf if isnan(share) else share

@@ -32,7 +32,16 @@ def test_duration(seconds: float | None, written: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "written"),
-    [(0.0, "0"), (1234.5, "1,230"), (12.345, "12.3"), (0.01234, "0.0123"), (2.1e-7, "2.10e-07"), (1.5e9, "1.50e+09")],
+    [
+        (0.0, "0"),
+        (float("inf"), "inf"),
+        (float("nan"), "nan"),
+        (1234.5, "1,230"),
+        (12.345, "12.3"),
+        (0.01234, "0.0123"),
+        (2.1e-7, "2.10e-07"),
+        (1.5e9, "1.50e+09"),
+    ],
 )
 def test_significant(value: float, written: str) -> None:
     assert significant(value) == written
@@ -44,7 +53,7 @@ def test_counts_and_listings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "bad"), [("passed", False), ("failed", True), ("Failed: 2 tensors", True), ("not checked", False)]
+    ("verdict", "bad"), [("ok", False), ("failed", True), ("Failed: 2 tensors", True), ("not checked", False)]
 )
 def test_failed(verdict: str, bad: bool) -> None:
     assert failed(verdict) is bad
