@@ -215,7 +215,7 @@ def record_breaks(breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
 
 
 def _text(file: str, line: int) -> str:
-    import linecache  # noqa: PLC0415 - only when something broke
+    import linecache
 
     return linecache.getline(file, line).strip()
 

@@ -15,6 +15,8 @@ from regional_explorer.errors import CaptureError
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, Node, Role
 from regional_explorer.torch_api import ORIGIN, BoxedCall, aot_backend, bodies, boxed, compile_isolated, graph_breaks
 
+GRAPH_INPUTS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER})
+
 
 class LiveGraph:
     """One graph that AOTAutograd runs, behind an implementation that can be replaced.
@@ -113,7 +115,7 @@ class Capture:
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self._names)
         frame = Frame(index, dynamo, late=self._done)
         origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
-        roles = [node.role for node in dynamo[0].nodes if node.role in (Role.INPUT, Role.PARAMETER, Role.BUFFER)]
+        roles: list[Role] = [node.role for node in dynamo[0].nodes if node.role in GRAPH_INPUTS]
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
             return self._add_graph(frame, GraphKind(kind), aot_gm, origins, roles)
@@ -128,9 +130,7 @@ class Capture:
     ) -> BoxedCall:
         live = LiveGraph(f"{frame.index}/{kind}", kind, gm)
         frame.live.append(live)
-        frame.records += record_graphs(
-            gm, live.id, kind, frame.index, names=self._names, origins=origins, inputs=roles
-        )
+        frame.records += record_graphs(gm, live.id, kind, frame.index, names=self._names, origins=origins, inputs=roles)
         self.on_graph(frame, live)
         return live.as_boxed()
 

@@ -20,6 +20,7 @@ from regional_explorer.torch_api import (
     fake_mode_with_symbols,
     guard_check,
     new_symbol,
+    rename,
     resolve,
     substitute,
     symbols_of,
@@ -123,7 +124,7 @@ def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
 
 
 Symbols = list[tuple[torch.SymInt, tuple[int, int]]]
-"""Each dynamic size of a piece, and where a call's value for it is found: argument and dimension, -1 for the argument."""
+"""Each dynamic size of a piece, and where in a call its value is found: argument and dimension, -1 for no dimension."""
 
 
 class _SymbolNames:
@@ -136,7 +137,9 @@ class _SymbolNames:
         expression = symbols_of(size)
         if expression is None:
             return "" if isinstance(size, torch.SymInt) else str(size)
-        return re.sub(r"[a-z]+\d+", lambda match: self._known.setdefault(match[0], f"n{len(self._known)}"), str(expression))
+        return re.sub(
+            r"[a-z]+\d+", lambda match: self._known.setdefault(match[0], f"n{len(self._known)}"), str(expression)
+        )
 
 
 def _sizes(value: Any) -> list[Any]:
@@ -175,9 +178,7 @@ def _plain(value: Any, names: _SymbolNames) -> str:
     return f"{type(value).__name__}:{value!r}"
 
 
-def _canonical(
-    piece: Piece, inputs: Sequence[Layout], mode: Any
-) -> tuple[fx.GraphModule, list[Any], Symbols]:
+def _canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
     """Return the piece with names that depend on nothing but its structure, fakes for its inputs, and its symbols.
 
     Equal pieces then look equal to AOTAutograd's cache as well.
@@ -187,7 +188,7 @@ def _canonical(
     for index, node in enumerate(piece.gm.graph.nodes):
         copy = graph.node_copy(node, new.__getitem__)
         if node.op != "output":
-            copy._rename(f"{'in' if node.op == 'placeholder' else 'op'}_{index}")
+            rename(copy, f"{'in' if node.op == 'placeholder' else 'op'}_{index}")
         copy.meta = {}
         new[node] = copy
     values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
@@ -248,7 +249,9 @@ def _dims(value: Any, layout: Layout) -> list[tuple[int, Any, int]]:
     return []
 
 
-def _guard(check: Callable[[Sequence[int]], bool], places: Sequence[tuple[int, int]]) -> Callable[[Sequence[Any]], bool]:
+def _guard(
+    check: Callable[[Sequence[int]], bool], places: Sequence[tuple[int, int]]
+) -> Callable[[Sequence[Any]], bool]:
     def allowed(args: Sequence[Any]) -> bool:
         return check([args[index] if dim < 0 else args[index].shape[dim] for index, dim in places])
 

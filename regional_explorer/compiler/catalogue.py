@@ -21,7 +21,7 @@ from regional_explorer.torch_api import ConfigEntry, config_comments, config_ent
 
 _CACHE = "it steers Inductor's caches, which all regions share"
 _WORKERS = "it steers the compile workers, which all regions share"
-_PASS = "it holds a Python function, which a plan cannot carry"
+_FUNCTION = "it holds a Python function, which a plan cannot carry"
 _INSTALL = "it depends on what is installed, not on the region"
 _TRACE = "it is set by the tool that reads the compiler's output"
 
@@ -203,7 +203,7 @@ def _refused(entry: ConfigEntry) -> str | None:
     if "cache" in entry.key and not entry.key.startswith(("cuda.", "triton.")):
         return _CACHE
     if "Callable" in str(entry.value_type) or "custom_graph_pass" in str(entry.value_type):
-        return _PASS
+        return _FUNCTION
     return None
 
 

@@ -41,7 +41,9 @@ def _layout(value: Any, storages: dict[int, int]) -> Layout:
     if not isinstance(value, torch.Tensor):
         return Layout(dtype=type(value).__name__, value=value)
     if value.layout is not torch.strided:
-        return Layout(dtype=str(value.dtype), size=tuple(value.shape), device=str(value.device), value=str(value.layout))
+        return Layout(
+            dtype=str(value.dtype), size=tuple(value.shape), device=str(value.device), value=str(value.layout)
+        )
     storage = storages.setdefault(value.untyped_storage()._cdata, len(storages))
     return Layout(
         dtype=str(value.dtype),
@@ -49,7 +51,7 @@ def _layout(value: Any, storages: dict[int, int]) -> Layout:
         stride=tuple(value.stride()),
         device=str(value.device),
         aligned=value.data_ptr() % 16 == 0,
-        offset=value.storage_offset(),
+        offset=int(value.storage_offset()),
         storage=storage,
     )
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regional_explorer.capture.trace import Capture, Frame, LiveGraph
-from regional_explorer.compiler.artifact import Artifact, ArtifactStore, artifact_key, asked_config, surroundings
+from regional_explorer.compiler.artifact import ArtifactStore, artifact_key, asked_config, surroundings
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
-from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Graph, Role
-from regional_explorer.record.region import Partition, Plan, Region, State
+from regional_explorer.record.region import Plan
 from regional_explorer.regions.cut import Piece, cut_graph
 from regional_explorer.regions.select import Assignment, Instance, assign
 from regional_explorer.torch_api import BoxedCall, boxed
@@ -52,8 +51,6 @@ class Program:
     _cuts: list[_Cut] = field(default_factory=list)
     _selected: bool = True
     _recorded: bool = False
-    _first_of: dict[str, str] = field(default_factory=dict)
-    _last: tuple[Partition, ...] | None = None
 
     def __post_init__(self) -> None:
         """Cut what is there, and whatever later calls make Dynamo trace."""
@@ -88,7 +85,7 @@ class Program:
         self._cuts.append(self._cut(live, graphs))
         if self._cuts[-1].switches:
             warnings.warn(
-                f"The call was traced again ({', '.join(_inputs(frame))}); its {len(self._cuts[-1].switches)} new "
+                f"The call was traced again ({', '.join(frame_inputs(frame))}); its {len(self._cuts[-1].switches)} new "
                 f"{live.kind} partitions run eagerly until the next ex.compile().",
                 stacklevel=2,
             )
@@ -185,7 +182,7 @@ class Program:
             NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
         """
         wanted = self.stale()
-        ids = self.ids()
+        ids = partition_ids(self.switches)
         try:
             for done, (key, switch) in enumerate(wanted.items()):
                 if cancelled():
@@ -195,7 +192,6 @@ class Program:
                 assert switch.inputs is not None  # noqa: S101 - layouts were recorded above
                 try:
                     self.store.compile(key, switch.piece, switch.inputs, asked_config(region.config))
-                    self._first_of[key] = ids[id(switch)]
                 except NoCompilerError:
                     self.store.failures.pop(key, None)
                     raise
@@ -229,94 +225,39 @@ class Program:
 
     def close(self) -> None:
         """Let go of the artifacts and of everything live. The record stays."""
-        self._last = self.partitions()
         self._cuts = []
         self.capture.close()
         self.store = ArtifactStore()
 
-    # -------------------------------------------------------------------------------------------------------- record
 
-    def late_diagnostics(self) -> list[Diagnostic]:
-        """Return a ``recompiled`` per graph that a later call brought."""
-        late = [frame for frame in self.capture.frames if frame.late]
-        return [
-            Diagnostic(
-                "recompiled",
-                f"A later call made Dynamo trace again (graph {frame.index}: {', '.join(_inputs(frame))}).",
-                Severity.INFO,
-                graph=frame.dynamo[0].id,
-                upstream="it would compile all its regions anew at that moment.",
-                remedy="Its partitions run eagerly until the next ex.compile().",
-            )
-            for frame in late
-        ]
-
-    def ids(self) -> dict[int, str]:
-        """Return the partitions' ids, keyed by ``id(switch)``: region, instance, graph, and a number if it was split."""
-        named: dict[int, str] = {}
-        taken: dict[str, int] = {}
-        for switch, instance in self._instances():
-            claim = switch.piece.claim
-            base = f"{claim.region}.{instance}/{switch.piece.graph_id}"
-            count = taken[base] = taken.get(base, -1) + 1
-            named[id(switch)] = base if count == 0 else f"{base}.{count}"
-        return named
-
-    def _instances(self) -> Iterator[tuple[Switch, int]]:
-        numbers: dict[str, dict[Instance, int]] = {}
-        counters: dict[tuple[str, str], int] = {}
-        for switch in self.switches:
-            claim = switch.piece.claim
-            if claim.instance is not None:
-                known = numbers.setdefault(claim.region, {})
-                yield switch, known.setdefault(claim.instance, len(known))
-            else:
-                place = (claim.region, switch.piece.graph_id)
-                counters[place] = counters.get(place, -1) + 1
-                yield switch, counters[place]
-
-    def partitions(self) -> tuple[Partition, ...]:
-        """Return the record of all partitions."""
-        if self._last is not None:
-            return self._last
-        ids, keys = self.ids(), self.keys()
-        return tuple(
-            self._partition(switch, instance, ids[id(switch)], keys.get(id(switch), ""))
-            for switch, instance in self._instances()
-        )
-
-    def _partition(self, switch: Switch, instance: int, name: str, key: str) -> Partition:
-        region = self.plan[switch.piece.claim.region]
-        artifact = self.store.artifacts.get(key)
-        refused = artifact is not None and switch.refused is artifact
-        problem = self.store.failures.get(key) or (switch.refusal if refused else None)
-        first = self._first_of.get(key, name)
-        mine = artifact is not None and first == name
-        return Partition(
-            id=name,
-            region=region.name,
-            instance=instance,
-            graph=switch.piece.graph_id,
-            nodes=switch.piece.nodes,
-            state=_state(region, artifact, problem),
-            config_asked=asked_config(region.config),
-            config_applied=artifact.config if artifact is not None else None,
-            artifact=artifact.key if artifact is not None else None,
-            shared_with=first if artifact is not None and not mine else None,
-            compile_s=artifact.seconds if artifact is not None and mine else None,
-            cache=artifact.cache if artifact is not None and mine else None,
-            error=problem,
-        )
-
-
-def _inputs(frame: Frame) -> list[str]:
+def frame_inputs(frame: Frame) -> list[str]:
+    """Return dtypes and shapes of the first few inputs of a frame."""
     nodes = [node for node in frame.dynamo[0].nodes if node.role is Role.INPUT]
     return [str(value) for node in nodes[:4] for value in node.values]
 
 
-def _state(region: Region, artifact: Artifact | None, problem: str | None) -> State:
-    if not region.enabled:
-        return State.EAGER
-    if problem is not None:
-        return State.FAILED
-    return State.FRESH if artifact is not None else State.STALE
+def partition_ids(switches: Sequence[Switch]) -> dict[int, str]:
+    """Return the partitions' ids, keyed by ``id(switch)``: region, instance, graph, and a number if it was split."""
+    named: dict[int, str] = {}
+    taken: dict[str, int] = {}
+    for switch, instance in numbered(switches):
+        claim = switch.piece.claim
+        base = f"{claim.region}.{instance}/{switch.piece.graph_id}"
+        count = taken[base] = taken.get(base, -1) + 1
+        named[id(switch)] = base if count == 0 else f"{base}.{count}"
+    return named
+
+
+def numbered(switches: Sequence[Switch]) -> Iterator[tuple[Switch, int]]:
+    """Yield the switches with the number of their instance: module calls by call, others by order in their graph."""
+    numbers: dict[str, dict[Instance, int]] = {}
+    counters: dict[tuple[str, str], int] = {}
+    for switch in switches:
+        claim = switch.piece.claim
+        if claim.instance is not None:
+            known = numbers.setdefault(claim.region, {})
+            yield switch, known.setdefault(claim.instance, len(known))
+        else:
+            place = (claim.region, switch.piece.graph_id)
+            counters[place] = counters.get(place, -1) + 1
+            yield switch, counters[place]

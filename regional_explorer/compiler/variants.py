@@ -37,7 +37,7 @@ class Variant:
 class Variants:
     """Makes variants of one call, and keeps the whole-graph compile."""
 
-    def __init__(self, call: Call, program: Program, dynamic: bool | None) -> None:
+    def __init__(self, call: Call, program: Program, *, dynamic: bool | None) -> None:
         self._call = call
         self._program = program
         self._dynamic = dynamic
@@ -46,8 +46,7 @@ class Variants:
 
     def get(self, name: VariantName) -> Variant:
         """Return the variant ``name``; ``full`` is compiled by its first call, see ``compile_full``."""
-        functions = {VariantName.EAGER: self._call.fn, VariantName.FULL: self._full}
-        function = functions.get(name) or self._program.capture.run
+        function = self._function(name)
         return Variant(
             name=name,
             forward=lambda: self._call.forward(function),
@@ -55,6 +54,16 @@ class Variants:
             select=lambda: self._program.select_regional(on=name is not VariantName.AOT_EAGER),
             function=function,
         )
+
+    def _function(self, name: VariantName) -> Callable[..., Any]:
+        match name:
+            case VariantName.EAGER:
+                return self._call.fn
+            case VariantName.FULL:
+                assert self._full is not None  # noqa: S101 - compile_full comes first
+                return self._full
+            case _:
+                return self._program.capture.run
 
     def compile_full(self) -> None:
         """Compile the whole call with plain ``torch.compile``, and note what its first call cost.

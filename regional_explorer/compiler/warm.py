@@ -7,12 +7,13 @@ import functools
 import torch
 from torch import fx
 
+from regional_explorer.record.timing import CompileCost
 from regional_explorer.torch_api import compile_piece, fake_mode_with_symbols
 
 
 @functools.cache
-def warm_toolchain(device_type: str) -> float:
-    """Compile one tiny graph, so that the next compile is charged for itself alone; return the seconds it took.
+def warm_toolchain(device_type: str) -> CompileCost:
+    """Compile one tiny graph, so that the next compile is charged for itself alone; return what it cost.
 
     The first C++ compile of a machine probes the instruction set and builds a precompiled header, the first of a
     process imports Inductor. Done once per process and device type.
@@ -26,4 +27,5 @@ def warm_toolchain(device_type: str) -> float:
     mode = fake_mode_with_symbols()
     with mode:
         fake = torch.empty(8, device=device_type)
-    return compile_piece(fx.GraphModule({}, graph), [fake], mode, {}).seconds
+    compiled = compile_piece(fx.GraphModule({}, graph), [fake], mode, {})
+    return CompileCost("toolchain (once per process)", compiled.seconds, compiled.cache)

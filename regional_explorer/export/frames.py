@@ -82,9 +82,7 @@ def regions_frame(session: Session) -> pd.DataFrame:
                 "enabled": region.enabled,
                 "state": str(region_state(mine)) if mine else "empty",
                 "ops_forward": sum(len(names) for graph, names in held.items() if kinds[graph] in forward),
-                "ops_backward": sum(
-                    len(names) for graph, names in held.items() if kinds[graph] is GraphKind.BACKWARD
-                ),
+                "ops_backward": sum(len(names) for graph, names in held.items() if kinds[graph] is GraphKind.BACKWARD),
                 "partitions": len(mine),
                 "compile_s": _sum([part.compile_s for part in mine]),
                 "config": dict(region.config),

@@ -15,7 +15,8 @@ from regional_explorer.measure.contender import Contender
 from regional_explorer.measure.effort import Effort
 from regional_explorer.measure.float64 import Float64
 from regional_explorer.measure.numerics import FAILED, Values, compare, not_comparable, run_once, same, verdict
-from regional_explorer.measure.rounds import Progress, run_rounds
+from regional_explorer.measure.result import Progress
+from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.measure.summary import summarize
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.session import Environment
@@ -146,9 +147,7 @@ def _check(
     return said
 
 
-def _rows(
-    call: Call, program: Program, variant: Variant, eager: Values, exact: Values | None
-) -> tuple[Numerics, ...]:
+def _rows(call: Call, program: Program, variant: Variant, eager: Values, exact: Values | None) -> tuple[Numerics, ...]:
     variant.select()
     draws = variant.name is VariantName.REGIONAL and any(switch.draws for switch in program.switches)
     try:

@@ -132,8 +132,12 @@ def _mismatch(variant: str, name: str, why: str) -> Numerics:
 def _bitwise(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
     if left is None or right is None:
         return left is right
-    return left.dtype == right.dtype and left.shape == right.shape and bool(
-        ((left == right) | ((left != left) & (right != right))).all()  # noqa: PLR0124 - NaN is not itself
+    return (
+        left.dtype == right.dtype
+        and left.shape == right.shape
+        and bool(
+            ((left == right) | ((left != left) & (right != right))).all()  # noqa: PLR0124 - NaN is not itself
+        )
     )
 
 

@@ -58,19 +58,11 @@ def from_json(kind: type[T], value: Any) -> T:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    if isinstance(value, dict) and set(value) == {"float"}:
-        return float(value["float"])
-    if kind is Any:
-        return value
+    if kind is Any or (isinstance(value, dict) and set(value) == {"float"}):
+        return value if kind is Any else float(value["float"])
     origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        if not isinstance(value, dict):
-            raise TypeError(f"expected an object for {getattr(kind, '__name__', kind)}, found {type(value).__name__}")
-        unknown = set(value) - set(hints)
-        if unknown:
-            raise ValueError(f"{getattr(kind, '__name__', kind)} has no field {min(unknown)!r}")
-        return kind(**{name: _read(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
+        return _read_record(kind, value)
     if origin in (typing.Union, types.UnionType):
         return _read_union(typing.get_args(kind), value)
     if origin is tuple:
@@ -83,11 +75,24 @@ def _read(kind: Any, value: Any) -> Any:
         return {key: _read(inner, item) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
-    if kind is float and isinstance(value, int):
-        return float(value)
-    if isinstance(kind, type) and not isinstance(value, kind):
+    if isinstance(kind, type) and not isinstance(value, kind) and not (kind is float and isinstance(value, int)):
         raise TypeError(f"expected {kind.__name__}, found {value!r}")
-    return value
+    return float(value) if kind is float else value
+
+
+def _read_record(kind: Any, value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object for {kind.__name__}, found {type(value).__name__}")
+    hints = _hints(kind)
+    unknown = set(value) - set(hints)
+    if unknown:
+        raise ValueError(f"{kind.__name__} has no field {min(unknown)!r}")
+    return kind(**{name: _read(hints[name], item) for name, item in value.items()})
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _read_union(kinds: tuple[Any, ...], value: Any) -> Any:
@@ -100,11 +105,6 @@ def _read_union(kinds: tuple[Any, ...], value: Any) -> Any:
             except (TypeError, ValueError):
                 continue
     raise TypeError(f"{value!r} is none of {', '.join(map(str, kinds))}")
-
-
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
 
 
 def dump_session(session: Session) -> str:

@@ -104,7 +104,7 @@ class Plan:
         gone = self[name]
         return replace(self, regions=tuple(region for region in self.regions if region is not gone))
 
-    def changed(self, name: str, **fields: Any) -> Plan:
+    def changed(self, name: str, /, **fields: Any) -> Plan:
         """Return the plan with ``fields`` of the region called ``name`` replaced."""
         old = self[name]
         new_name = fields.get("name", name)

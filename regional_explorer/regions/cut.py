@@ -10,14 +10,8 @@ from torch import fx
 
 from regional_explorer.record.graph import Node
 from regional_explorer.record.region import Cut
-from regional_explorer.regions.partition import (
-    Group,
-    Proposal,
-    dependencies,
-    propose,
-    propose_upstream,
-    schedule,
-)
+from regional_explorer.regions.order import dependencies, schedule
+from regional_explorer.regions.partition import Group, Proposal, propose, propose_upstream
 from regional_explorer.regions.select import Assignment, Claim
 from regional_explorer.torch_api import bodies, resolve
 
@@ -75,11 +69,9 @@ def cut_graph(
     def claim_of(node: fx.Node) -> Claim | None:
         return assignment.claim(nodes[node.name])
 
-    if how is Cut.UPSTREAM:
-        proposal = propose_upstream(gm, claim_of, order)
-    else:
-        proposal = propose(gm.graph, claim_of, order)
-    cut = _rebuild(gm, graph_id, proposal, call_for, ordered=how is not Cut.UPSTREAM)
+    upstream = how is Cut.UPSTREAM
+    proposal = propose_upstream(gm, claim_of, order) if upstream else propose(gm.graph, claim_of, order)
+    cut = _rebuild(gm, graph_id, proposal, call_for, ordered=not upstream)
     cut.cyclic = [(graph_id, regions) for regions in proposal.cyclic]
     for node, body in bodies(cut.gm):
         if not any(str(user.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES for user in node.users):
@@ -106,7 +98,7 @@ def _rebuild(
     graph = fx.Graph()
     new: dict[fx.Node, fx.Node] = {}
     pieces = []
-    for unit in schedule(nodes, before, proposal.parts):
+    for unit in schedule(nodes, before, [part.nodes for part in proposal.parts]):
         part = parts.get(id(unit))
         if part is None:
             new[unit[0]] = graph.node_copy(unit[0], new.__getitem__)

@@ -7,15 +7,14 @@ finds them, where a general partitioner searches.
 
 from __future__ import annotations
 
-import heapq
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import fx
 
+from regional_explorer.regions.order import Edges, cycles, dependencies, in_order, written_arguments
 from regional_explorer.regions.select import Claim
 from regional_explorer.torch_api import propose_partitions
 
@@ -36,9 +35,6 @@ class Proposal:
     cyclic: list[frozenset[str]] = field(default_factory=list)
 
 
-Edges = Mapping[fx.Node, Sequence[fx.Node]]
-
-
 def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> Proposal:
     """Return the partitions of ``graph``: one per connected, convex piece of an instance.
 
@@ -51,25 +47,23 @@ def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
     groups = [part for group in _groups(graph, claim_of, order) for part in _connected(group)]
     nodes = list(graph.nodes)
     parts = [part for group in groups for part in _convex(group, nodes, before, {})]
-    cycles = _cycles(nodes, before, parts)
-    if not cycles:
+    circles = cycles(nodes, before, [part.nodes for part in parts])
+    if not circles:
         return Proposal(parts)
     settled: list[Group] = []
     for group in groups:
-        home = _home(settled)
-        settled += _convex(group, _in_order(nodes, before, settled), before, home)
-    return Proposal(settled, [frozenset(parts[index].claim.region for index in cycle) for cycle in cycles])
+        home = {node: part for part in settled for node in part.nodes}
+        settled += _convex(group, in_order(nodes, before, [part.nodes for part in settled]), before, home)
+    return Proposal(settled, [frozenset(parts[index].claim.region for index in circle) for circle in circles])
 
 
-def propose_upstream(
-    gm: fx.GraphModule, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]
-) -> Proposal:
+def propose_upstream(gm: fx.GraphModule, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> Proposal:
     """Return the partitions that upstream's regional_inductor would cut, one partitioner per region."""
     parts = []
     for group in _groups(gm.graph, lambda node: _whole(claim_of(node)), order):
         parts += [Group(group.claim, nodes) for nodes in propose_partitions(gm, group.nodes)]
     before: Edges = {node: list(node.all_input_nodes) for node in gm.graph.nodes}
-    if _cycles(list(gm.graph.nodes), before, parts):
+    if cycles(list(gm.graph.nodes), before, [part.nodes for part in parts]):
         return propose(gm.graph, claim_of, order)
     return Proposal(parts)
 
@@ -78,65 +72,7 @@ def _whole(claim: Claim | None) -> Claim | None:
     return Claim(claim.region) if claim is not None else None
 
 
-def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
-    """Return what each node has to wait for: its inputs, and whatever an effect orders it after.
-
-    Ops that draw random numbers keep their order, or a cut graph would draw others. A write waits for every earlier
-    read of its storage, and later reads for it.
-    """
-    before = {node: list(node.all_input_nodes) for node in graph.nodes}
-    last_random: fx.Node | None = None
-    touched: dict[int, list[fx.Node]] = {}
-    written: dict[int, fx.Node] = {}
-    for node in graph.nodes:
-        if node.op in ("placeholder", "output"):
-            continue
-        if _draws(node):
-            if last_random is not None:
-                before[node].append(last_random)
-            last_random = node
-        targets = {_storage(argument) for argument in written_arguments(node)}
-        for source in (*node.all_input_nodes, node):
-            key = _storage(source)
-            if key is None:
-                continue
-            if key in targets:
-                before[node] += [reader for reader in touched.get(key, []) if reader is not node]
-                written[key] = node
-            elif key in written and written[key] is not node:
-                before[node].append(written[key])
-            touched.setdefault(key, []).append(node)
-    return before
-
-
-def _draws(node: fx.Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def written_arguments(node: fx.Node) -> list[fx.Node]:
-    """Return the inputs that ``node`` writes to in place."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return []
-    return [
-        value
-        for index, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-        for value in [node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)]
-        if isinstance(value, fx.Node)
-    ]
-
-
-def _storage(node: fx.Node) -> int | None:
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-        return int(value.untyped_storage()._cdata)
-    return None
-
-
-def _groups(
-    graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]
-) -> list[Group]:
+def _groups(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> list[Group]:
     rank = {name: index for index, name in enumerate(order)}
     found: dict[Claim, Group] = {}
     claims: dict[fx.Node, Claim] = {}
@@ -188,9 +124,7 @@ def _connected(group: Group) -> list[Group]:
     return [Group(group.claim, nodes) for nodes in pieces.values()]
 
 
-def _convex(
-    group: Group, order: Sequence[fx.Node], before: Edges, home: Mapping[fx.Node, Group]
-) -> list[Group]:
+def _convex(group: Group, order: Sequence[fx.Node], before: Edges, home: Mapping[fx.Node, Group]) -> list[Group]:
     """Split a group by level. ``home`` holds settled partitions, which count as one op each."""
     inside = set(group.nodes)
     level: dict[fx.Node, int] = {}
@@ -214,111 +148,3 @@ def _convex(
     for node in group.nodes:
         levels.setdefault(level[node], []).append(node)
     return [part for key in sorted(levels) for part in _connected(Group(group.claim, levels[key]))]
-
-
-def _home(parts: Iterable[Group]) -> dict[fx.Node, Group]:
-    return {node: part for part in parts for node in part.nodes}
-
-
-def condense(
-    nodes: Sequence[fx.Node], before: Edges, parts: Sequence[Group]
-) -> tuple[list[list[fx.Node]], list[set[int]]]:
-    """Return the units of the cut graph (single ops and partitions), and which units each has to wait for."""
-    home = _home(parts)
-    units: list[list[fx.Node]] = []
-    number: dict[fx.Node, int] = {}
-    for node in nodes:
-        if node in number:
-            continue
-        unit = home[node].nodes if node in home else [node]
-        number.update(dict.fromkeys(unit, len(units)))
-        units.append(unit)
-    waits: list[set[int]] = [set() for _ in units]
-    for node in nodes:
-        mine = number[node]
-        waits[mine].update(number[source] for source in before[node] if number[source] != mine)
-    return units, waits
-
-
-def schedule(nodes: Sequence[fx.Node], before: Edges, parts: Sequence[Group]) -> list[list[fx.Node]]:
-    """Return the units in an order that respects every dependency, else as late as the program had them.
-
-    Raises:
-        ValueError: the units feed each other in a circle.
-    """
-    units, waits = condense(nodes, before, parts)
-    position = {node: index for index, node in enumerate(nodes)}
-    key = [max(position[node] for node in unit) for unit in units]
-    left = [len(wait) for wait in waits]
-    users: list[list[int]] = [[] for _ in units]
-    for index, wait in enumerate(waits):
-        for source in wait:
-            users[source].append(index)
-    ready = [(key[index], index) for index, count in enumerate(left) if count == 0]
-    heapq.heapify(ready)
-    done = []
-    while ready:
-        _, index = heapq.heappop(ready)
-        done.append(units[index])
-        for user in users[index]:
-            left[user] -= 1
-            if left[user] == 0:
-                heapq.heappush(ready, (key[user], user))
-    if len(done) != len(units):
-        raise ValueError("the partitions feed each other in a circle")
-    return done
-
-
-def _in_order(nodes: Sequence[fx.Node], before: Edges, parts: Sequence[Group]) -> list[fx.Node]:
-    return [node for unit in schedule(nodes, before, parts) for node in unit]
-
-
-def _cycles(nodes: Sequence[fx.Node], before: Edges, parts: Sequence[Group]) -> list[list[int]]:
-    """Return the circles among partitions as lists of their indices (Tarjan, without recursion)."""
-    units, waits = condense(nodes, before, parts)
-    part_of = {id(part.nodes): index for index, part in enumerate(parts)}
-    found = []
-    for component in _strongly_connected(waits):
-        if len(component) > 1:
-            found.append(sorted(part_of[id(units[unit])] for unit in component if id(units[unit]) in part_of))
-    return found
-
-
-def _strongly_connected(edges: Sequence[Iterable[int]]) -> list[list[int]]:
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    components: list[list[int]] = []
-    for start in range(len(edges)):
-        if start in index:
-            continue
-        work: list[tuple[int, Any]] = [(start, iter(edges[start]))]
-        index[start] = low[start] = len(index)
-        stack.append(start)
-        on_stack.add(start)
-        while work:
-            node, targets = work[-1]
-            for target in targets:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(edges[target])))
-                    break
-                if target in on_stack:
-                    low[node] = min(low[node], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    component = []
-                    while True:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        component.append(member)
-                        if member == node:
-                            break
-                    components.append(component)
-    return components

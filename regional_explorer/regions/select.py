@@ -141,10 +141,7 @@ def _dynamo_ops(graphs: Sequence[Graph]) -> Iterator[tuple[int, Node]]:
 
 def _pick(graphs: Sequence[Graph], wanted: Any) -> dict[int, Instance]:
     return {
-        node.origin: None
-        for graph in graphs
-        for node in graph.ops
-        if node.origin is not None and wanted(graph, node)
+        node.origin: None for graph in graphs for node in graph.ops if node.origin is not None and wanted(graph, node)
     }
 
 
@@ -173,7 +170,9 @@ def require_match(region: Region, graphs: Sequence[Graph]) -> None:
         if not picks(selector, graphs):
             known = sorted(_known(selector.kind, graphs))
             plain = [pattern.replace("*", "") for pattern in selector.patterns]
-            near = did_you_mean(plain[0], known) or (f" There are for example: {', '.join(known[:8])}." if known else "")
+            near = did_you_mean(plain[0], known) or (
+                f" There are for example: {', '.join(known[:8])}." if known else ""
+            )
             raise SelectorError(f"Region {region.name!r}: {selector} matches no operation of this call.{near}")
 
 

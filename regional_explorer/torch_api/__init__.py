@@ -1,0 +1,86 @@
+"""The one room that names private torch APIs and knows how torch versions differ.
+
+Everything here is a thin, named door; what it is good for stands in the rooms that use it.
+"""
+
+from regional_explorer.torch_api.compile import (
+    NO_COMPILER,
+    Compiled,
+    compile_piece,
+    full_compile_is_warm,
+    has_cxx_compiler,
+)
+from regional_explorer.torch_api.config import (
+    ConfigEntry,
+    changed_config,
+    config_comments,
+    config_entries,
+    read_config,
+)
+from regional_explorer.torch_api.graphs import (
+    bodies,
+    boxed,
+    is_operator,
+    propose_partitions,
+    rename,
+    resolve,
+    set_versions,
+    target_key,
+)
+from regional_explorer.torch_api.shapes import (
+    fake_mode_with_symbols,
+    guard_check,
+    new_symbol,
+    substitute,
+    symbols_of,
+)
+from regional_explorer.torch_api.trace import (
+    Break,
+    aot_backend,
+    compile_isolated,
+    graph_breaks,
+)
+from regional_explorer.torch_api.versions import (
+    ANNOTATION,
+    FALLBACK,
+    OLDEST_TORCH,
+    ORIGIN,
+    BoxedCall,
+    require_supported_torch,
+)
+
+__all__ = [
+    "ANNOTATION",
+    "FALLBACK",
+    "NO_COMPILER",
+    "OLDEST_TORCH",
+    "ORIGIN",
+    "BoxedCall",
+    "Break",
+    "Compiled",
+    "ConfigEntry",
+    "aot_backend",
+    "bodies",
+    "boxed",
+    "changed_config",
+    "compile_isolated",
+    "compile_piece",
+    "config_comments",
+    "config_entries",
+    "fake_mode_with_symbols",
+    "full_compile_is_warm",
+    "graph_breaks",
+    "guard_check",
+    "has_cxx_compiler",
+    "is_operator",
+    "new_symbol",
+    "propose_partitions",
+    "read_config",
+    "rename",
+    "require_supported_torch",
+    "resolve",
+    "set_versions",
+    "substitute",
+    "symbols_of",
+    "target_key",
+]

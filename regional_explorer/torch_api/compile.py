@@ -1,0 +1,116 @@
+"""Running Inductor over one piece, and what it told."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch import fx
+from torch._dynamo.utils import counters
+from torch._guards import TracingContext, tracing
+from torch._inductor.graph import GraphLowering
+
+from regional_explorer.errors import NoCompilerError, RegionCompileError
+from regional_explorer.torch_api.config import read_config
+
+if TYPE_CHECKING:
+    from torch._subclasses import FakeTensorMode
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What one run of Inductor over one piece gave.
+
+    ``config`` maps every key asked for to the value read inside the compile, at the moment code was produced or
+    loaded; it is None if that moment never came. ``seconds`` is wall time.
+    """
+
+    call: Callable[..., Any]
+    code: str
+    config: Mapping[str, Any] | None
+    seconds: float
+    cache: str
+
+
+def compile_piece(
+    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, config: Mapping[str, Any]
+) -> Compiled:
+    """Run Inductor over ``gm`` under ``config`` and nobody else's, with fake ``inputs`` of ``mode``.
+
+    Raises:
+        NoCompilerError: there is no working C++ compiler.
+        RegionCompileError: Inductor failed; the text is its own, trimmed.
+    """
+    seen: list[dict[str, Any]] = []
+    codes: list[str] = []
+
+    def at_code(code: str) -> None:
+        seen.append(read_config(list(config)))
+        codes.append(code)
+
+    hits = counters["aot_autograd"]["autograd_cache_hit"]
+    started = time.perf_counter()
+    try:
+        with (
+            torch.fx.traceback.preserve_node_meta(enable=False),
+            inductor_config.patch(dict(config)),
+            # Graph rematerialisation ran before the pieces were cut and must not run again (pytorch #180251).
+            functorch_config.patch(_known_functorch({"remat_using_tags_for_fwd_loss_bwd_graph": False})),
+            mock.patch.object(GraphLowering, "save_output_code", staticmethod(at_code)),
+            tracing(TracingContext(mode)),
+            torch.no_grad(),
+        ):
+            artifact = torch._inductor.standalone_compile(
+                gm, list(inputs), dynamic_shapes="from_tracing_context", aot=True
+            )
+    except Exception as error:
+        raise _compile_error(error) from error
+    seconds = time.perf_counter() - started
+    warm = counters["aot_autograd"]["autograd_cache_hit"] > hits
+    return Compiled(
+        # Two layers of Python calls below the artifact: they do nothing but pass the arguments on.
+        call=getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact),
+        code="\n".join(codes),
+        config=seen[-1] if seen else None,
+        seconds=seconds,
+        cache="warm" if warm else "cold",
+    )
+
+
+def _known_functorch(patches: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in patches.items() if hasattr(functorch_config, key)}
+
+
+def _compile_error(error: Exception) -> RegionCompileError:
+    text = f"{type(error).__name__}: {error}"
+    if "InvalidCxxCompiler" in text or ("FileNotFoundError" in text and "'g++'" in text):
+        return NoCompilerError(NO_COMPILER)
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    shown = "\n".join(lines[:12]) + ("\n…" if len(lines) > 12 else "")  # noqa: PLR2004 - lines shown
+    return RegionCompileError(f"Inductor raised {type(error).__name__}: {shown}")
+
+
+NO_COMPILER = (
+    "Inductor needs a C++ compiler for CPU code and found none. Install one (Debian/Ubuntu: `apt-get install g++`, "
+    "conda: `conda install cxx-compiler`, macOS: `xcode-select --install`) or set CXX to its path. Capture, drawing "
+    "and eager timings work without."
+)
+
+
+def has_cxx_compiler() -> bool:
+    """Tell whether Inductor would find a C++ compiler; Inductor looks where we look, in ``cpp.cxx``."""
+    candidates = inductor_config.cpp.cxx
+    names = candidates if isinstance(candidates, (tuple, list)) else (candidates,)
+    return any(name and shutil.which(str(name)) for name in names)
+
+
+def full_compile_is_warm() -> int:
+    """Return how many whole-graph compiles were answered from Inductor's caches so far in this process."""
+    return int(counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"])

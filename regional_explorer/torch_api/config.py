@@ -1,0 +1,79 @@
+"""Inductor's configs, as the running torch declares them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch._inductor.config as inductor_config
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """One key of ``torch._inductor.config`` as the running torch declares it."""
+
+    key: str
+    value_type: Any
+    default: Any
+
+
+@functools.cache
+def config_entries() -> Mapping[str, ConfigEntry]:
+    """Return every Inductor config of the running torch, keyed by its dotted name."""
+    entries = {}
+    for key, entry in inductor_config._config.items():  # type: ignore[attr-defined]  # the module replaces itself
+        entries[key] = ConfigEntry(key, entry.value_type, entry.default)
+    return entries
+
+
+@functools.cache
+def config_comments() -> Mapping[str, str]:
+    """Return the comment above each config key in torch's source, keyed by dotted name; the only doc there is."""
+    try:
+        source = inspect.getsource(inductor_config)
+    except (OSError, TypeError):
+        return {}
+    lines = source.splitlines()
+    found: dict[str, str] = {}
+
+    def read(body: Sequence[ast.stmt], prefix: str) -> None:
+        for statement in body:
+            if isinstance(statement, ast.ClassDef):
+                read(statement.body, f"{prefix}{statement.name}.")
+                continue
+            targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    found[prefix + target.id] = _comment_above(lines, statement.lineno - 1)
+
+    read(ast.parse(source).body, "")
+    return {key: text for key, text in found.items() if text}
+
+
+def _comment_above(lines: Sequence[str], index: int) -> str:
+    start = index
+    while start > 0 and lines[start - 1].lstrip().startswith("#"):
+        start -= 1
+    return " ".join(line.strip().lstrip("# ").strip() for line in lines[start:index]).strip()
+
+
+def read_config(keys: Sequence[str]) -> dict[str, Any]:
+    """Return the values that hold right now, read from Inductor itself."""
+    return {key: _read(key) for key in keys}
+
+
+def _read(key: str) -> Any:
+    value: Any = inductor_config
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def changed_config() -> dict[str, Any]:
+    """Return the Inductor configs that differ from their default in this context, as the cache key sees them."""
+    current = inductor_config.get_config_copy()
+    return {key: value for key, value in current.items() if value != config_entries()[key].default}

@@ -1,0 +1,72 @@
+"""Graph modules: running, reading and grouping them, and what tensors they touch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.graph import _BoxedCodeGen
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import create_op_support
+
+from regional_explorer.torch_api.versions import BoxedCall
+
+
+def boxed(gm: fx.GraphModule) -> BoxedCall:
+    """Return ``gm`` as a function of one argument list, which it empties so that activations can be freed."""
+    gm.graph.set_codegen(_BoxedCodeGen())
+    gm.recompile()
+    return gm.forward
+
+
+def bodies(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.GraphModule]]:
+    """Yield the bodies of the higher-order ops of ``gm`` with the ``get_attr`` node that names them, each body once."""
+    seen: set[int] = set()
+    for node in gm.graph.nodes:
+        if node.op == "get_attr":
+            body = resolve(gm, node)
+            if isinstance(body, fx.GraphModule) and id(body) not in seen:
+                seen.add(id(body))
+                yield node, body
+
+
+def resolve(gm: fx.GraphModule, node: fx.Node) -> Any:
+    """Return what a ``get_attr`` node stands for."""
+    return functools.reduce(getattr, str(node.target).split("."), gm)
+
+
+def is_operator(target: Any) -> bool:
+    """Tell whether a node's target is one of torch's operators, whose ``str`` is its full name."""
+    return isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
+
+
+def target_key(node: fx.Node) -> str:
+    """Return what a node calls as a text that is equal for equal code."""
+    target = node.target
+    if isinstance(target, str) or is_operator(target):
+        return str(target)
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', target)}"
+
+
+def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
+    """Set version counters back to what they were, for tensors whose content was put back too."""
+    tensors, numbers = zip(*versions, strict=True) if (versions := list(versions)) else ((), ())
+    if tensors:
+        torch._C._autograd._unsafe_set_version_counter(tensors, numbers)
+
+
+def rename(node: fx.Node, name: str) -> None:
+    """Give a node another name; ``Graph.node_copy`` takes the old one, and there is no public way to change it."""
+    node._rename(name)
+
+
+def propose_partitions(gm: fx.GraphModule, wanted: Sequence[fx.Node]) -> list[list[fx.Node]]:
+    """Return how upstream's partitioner groups the ``wanted`` nodes, each group in the order of the graph."""
+    chosen = set(wanted)
+    support = create_op_support(lambda _submodules, node: node in chosen)
+    partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
+    position = {node: index for index, node in enumerate(gm.graph.nodes)}
+    return [sorted(part.nodes, key=position.__getitem__) for part in partitioner.propose_partitions()]

@@ -1,0 +1,91 @@
+"""Fakes for the inputs of a piece, and guards on its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+
+def fake_mode_with_symbols() -> FakeTensorMode:
+    """Return a fresh fake mode with a ShapeEnv of its own.
+
+    The mode of the trace cannot serve: its ShapeEnv is frozen, and guards a later compile adds to it are never
+    checked; and two compiles must not share one.
+    """
+    return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=False)
+
+
+def new_symbol(mode: FakeTensorMode, hint: int, name: str) -> torch.SymInt:
+    """Return a new dynamic size with value ``hint`` in the ShapeEnv of ``mode``."""
+    from torch._dynamo.source import ConstantSource
+
+    env = mode.shape_env
+    assert env is not None  # noqa: S101 - made by fake_mode_with_symbols
+    source = ConstantSource(name)
+    symbol = env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+    size = env.create_symintnode(symbol, hint=hint, source=source)
+    assert isinstance(size, torch.SymInt)  # noqa: S101 - a dynamic dimension of a hint above 1 is never specialised
+    return size
+
+
+def substitute(
+    size: torch.SymInt, known: Mapping[Any, torch.SymInt], mode: FakeTensorMode
+) -> torch.SymInt | int | None:
+    """Return ``size`` rewritten in the symbols of ``known`` (old sympy symbol to new size), or None if one lacks."""
+    expr = size.node.expr
+    if not expr.free_symbols <= set(known):
+        return None
+    env = mode.shape_env
+    assert env is not None  # noqa: S101 - made by fake_mode_with_symbols
+    hint = int(expr.xreplace({old: new.node.hint for old, new in known.items()}))
+    return env.create_symintnode(expr.xreplace({old: new.node.expr for old, new in known.items()}), hint=hint)
+
+
+def symbols_of(size: Any) -> Any | None:
+    """Return the sympy expression behind a symbolic size, or None for a plain int."""
+    return size.node.expr if isinstance(size, torch.SymInt) and not size.node.expr.is_number else None
+
+
+def guard_check(mode: FakeTensorMode, symbols: Sequence[torch.SymInt]) -> Callable[[Sequence[int]], bool] | None:
+    """Return a test of the guards that a compile left in the ShapeEnv of ``mode``, or None when there are none.
+
+    The test takes the current values of ``symbols``. Dynamo never learns of these guards (2.13), so whoever calls the
+    artifact has to ask.
+    """
+    import sympy
+
+    env = mode.shape_env
+    if env is None or not symbols:
+        return None
+    names = [symbol.node.expr for symbol in symbols]
+    conditions = [guard.expr for guard in env.guards]
+    for name in names:
+        bounds = env.var_to_range.get(name)
+        if bounds is not None:
+            conditions.append(sympy.Ge(name, bounds.lower))
+            if bounds.upper.is_number and bounds.upper < 2**62:
+                conditions.append(sympy.Le(name, bounds.upper))
+    conditions = [condition for condition in conditions if condition is not sympy.true]
+    if not conditions:
+        return None
+    return _Guard(tuple(names), tuple(conditions))
+
+
+class _Guard:
+    """A conjunction of sympy conditions, evaluated once per distinct tuple of sizes."""
+
+    def __init__(self, names: tuple[Any, ...], conditions: tuple[Any, ...]) -> None:
+        self._names = names
+        self._conditions = conditions
+        self._known: dict[tuple[int, ...], bool] = {}
+
+    def __call__(self, values: Sequence[int]) -> bool:
+        key = tuple(values)
+        if key not in self._known:
+            at = dict(zip(self._names, key, strict=True))
+            self._known[key] = all(bool(condition.xreplace(at)) for condition in self._conditions)
+        return self._known[key]

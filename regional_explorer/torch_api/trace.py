@@ -1,0 +1,93 @@
+"""Dynamo and AOTAutograd: tracing apart from the user's own compiles, and hearing of graph breaks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import fx
+from torch._dynamo import symbolic_convert
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+from torch._guards import TracingContext
+
+from regional_explorer.torch_api.versions import BoxedCall
+
+
+def compile_isolated(fn: Callable[..., Any], backend: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
+    """Return ``torch.compile(fn)`` that shares no cache entries with any other compile of ``fn``.
+
+    Dynamo counts recompiles per code object and silently gives up after eight; ``torch._dynamo.reset()`` would throw
+    away the user's own compiled functions. ``isolate_recompiles`` (2.12 and newer) keeps our entries apart; on 2.11 a
+    fresh code object does, except behind graph breaks.
+    """
+    if "isolate_recompiles" in (torch.compile.__kwdefaults__ or {}):
+        options: dict[str, Any] = {"isolate_recompiles": True}
+    else:
+        fn, options = _with_fresh_code(fn), {}
+    compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, **options)
+    return compiled
+
+
+def _with_fresh_code(fn: Callable[..., Any]) -> Callable[..., Any]:
+    if not isinstance(fn, types.FunctionType):
+        return fn
+    fresh = types.FunctionType(
+        fn.__code__.replace(co_name=fn.__code__.co_name), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
+    )
+    fresh.__kwdefaults__ = fn.__kwdefaults__
+    return fresh
+
+
+def aot_backend(compile_graph: Callable[[str, fx.GraphModule], BoxedCall], *, partitioner: str = "default") -> Any:
+    """Return a Dynamo backend: AOTAutograd, handing each graph to ``compile_graph(kind, graph_module)``.
+
+    ``partitioner`` is ``"default"``, which upstream's regional path uses, or ``"min_cut"``.
+    """
+    partitions = {"default": default_partition, "min_cut": min_cut_rematerialization_partition}
+    return aot_autograd(
+        fw_compiler=lambda gm, _inputs: compile_graph("forward", gm),
+        bw_compiler=lambda gm, _inputs: compile_graph("backward", gm),
+        inference_compiler=lambda gm, _inputs: compile_graph("inference", gm),
+        partition_fn=partitions[partitioner],
+        keep_inference_input_mutations=True,
+    )
+
+
+@dataclass(frozen=True)
+class Break:
+    """A graph break as Dynamo reports it: the reason, and ``(file, line, function)`` of the frames, outermost first."""
+
+    reason: str
+    frames: tuple[tuple[str, int, str], ...]
+
+
+@contextlib.contextmanager
+def graph_breaks() -> Iterator[list[Break]]:
+    """Collect the graph breaks of everything Dynamo traces inside.
+
+    ``counters["graph_break"]`` has no places, and a break inside ``annotate`` drops the whole frame without a log line
+    (torch 2.13); the method that writes the log sees every one.
+    """
+    seen: list[Break] = []
+    translator = symbolic_convert.InstructionTranslatorBase
+    original = translator.log_graph_break
+
+    @functools.wraps(original)
+    def note(self: Any, *args: Any, **kwargs: Any) -> Any:
+        errors = [value for value in (*args, *kwargs.values()) if isinstance(value, BaseException)]
+        reasons = [value for value in (kwargs.get("reason"), *args) if isinstance(value, str)]
+        stack = getattr(errors[0], "real_stack", None) if errors else None
+        frames = tuple((f.filename, f.lineno or 0, f.name) for f in stack or TracingContext.extract_stack())
+        reason = str(errors[0]) if errors else (reasons[0] if reasons else "unknown")
+        seen.append(Break(reason, frames))
+        return original(self, *args, **kwargs)
+
+    with mock.patch.object(translator, "log_graph_break", note):
+        yield seen

@@ -1,0 +1,33 @@
+"""Which torch is running, and the keys it agrees on with marks in the source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from regional_explorer.errors import UnsupportedTorchError
+
+OLDEST_TORCH = (2, 11)
+
+ANNOTATION = "compile_with_inductor"
+"""The key under which ``torch.fx.passes.regional_inductor`` looks for a mark."""
+
+FALLBACK = "fallback_to_eager"
+"""The key that carves an op out of a region; Inductor itself honours it too (pytorch #166339)."""
+
+ORIGIN = "regional_explorer_origin"
+"""Our own key in ``node.meta["custom"]``: the id of the Dynamo node a node descends from."""
+
+BoxedCall = Callable[[list[Any]], Any]
+
+
+def require_supported_torch() -> None:
+    """Raise UnsupportedTorchError unless the running torch is one this package supports."""
+    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if release < OLDEST_TORCH:
+        raise UnsupportedTorchError(
+            f"torch {torch.__version__} is too old: regional_explorer needs torch "
+            f"{OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} or newer. Upgrade with `pip install -U torch`."
+        )
