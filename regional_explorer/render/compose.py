@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
@@ -66,21 +66,27 @@ def compose(
     graphs = shown_graphs(session, graph_id)
     wanted = None if detail is None else Detail(detail)
     total = sum(len(graph.nodes) for graph in graphs) or 1
-    sections = tuple(
-        _Section(session, graph, f"s{number}").build(wanted, max(budget * len(graph.nodes) // total, 8))
-        for number, graph in enumerate(graphs)
-    )
+    sections = []
+    for number, graph in enumerate(graphs):
+        builder = SectionBuilder(session, graph, f"s{number}")
+        share = max(budget * len(graph.nodes) // total, 8)
+        sections.append(builder.build(bundles(graph, builder.pieces, wanted, share)))
+    return scene_of(session, sections)
+
+
+def scene_of(session: Session, sections: Sequence[Section]) -> Scene:
+    """Return the scene of ``sections``, with the legend that they need."""
     used = {mark for section in sections for box in section.boxes for mark in box.marks}
     return Scene(
         title=clean(session.title, 2 * SHORT),
-        sections=sections,
+        sections=tuple(sections),
         entries=tuple(_entries(session)),
         marks=tuple(mark for mark in Mark if mark in used),
     )
 
 
-class _Section:
-    """Builds the section of one graph."""
+class SectionBuilder:
+    """Builds the section of one graph; ``pieces`` are what belongs to regions in it."""
 
     def __init__(self, session: Session, graph: Graph, name: str) -> None:
         self.session = session
@@ -104,7 +110,8 @@ class _Section:
                     behind.setdefault(source, set()).add(name_out)
         self.results = behind
 
-    def build(self, detail: Detail | None, budget: int) -> Section:
+    def build(self, found: Iterable[Bundle]) -> Section:
+        """Return the section with a box for each of the bundles, after those of its inputs if they are few."""
         inputs = [
             node for node in self.graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and self.users[node.name]
         ]
@@ -112,7 +119,7 @@ class _Section:
         boxes = [self._input(node, f"{self.name}i{number}") for number, node in enumerate(few)]
         home = {node.name: box.id for node, box in zip(few, boxes, strict=True)}
         members: dict[str, list[str]] = {}
-        for number, bundle in enumerate(bundles(self.graph, self.pieces, detail, budget)):
+        for number, bundle in enumerate(found):
             box = self._guarded(bundle, f"{self.name}b{number}", home)
             boxes.append(box)
             home.update(dict.fromkeys(bundle.nodes, box.id))
@@ -150,7 +157,7 @@ class _Section:
             detail = clean(self._stacked(bundle) or listing(kinds), SHORT)
         elif bundle.whole and piece:
             look, title = Look.PIECE, self._title(piece)
-            detail = f"equals {self._name(bundle.like)}" if bundle.like else clean(listing(kinds), SHORT)
+            detail = f"equals {self.piece_name(bundle.like)}" if bundle.like else clean(listing(kinds), SHORT)
         elif len(bundle.nodes) > 1:
             look, title = Look.RUN, clean(bundle.place or count(len(bundle.nodes), "op"), SHORT)
             detail = (f"{count(len(bundle.nodes), 'op')}: " if bundle.place else "") + clean(listing(kinds), SHORT)
@@ -206,12 +213,13 @@ class _Section:
 
     def _title(self, piece: Piece) -> str:
         ops = count(len(piece.nodes), "op")
-        words = [self._name(piece), ops]
+        words = [self.piece_name(piece), ops]
         if piece.state in {State.FAILED, State.STALE, State.EAGER}:
             words.append(f"{piece.state}{f': {piece.note}' if piece.note else ''}")
         return " · ".join(words)
 
-    def _name(self, piece: Piece) -> str:
+    def piece_name(self, piece: Piece) -> str:
+        """Return the name of the region, with the instance and the part where there are several."""
         name = clean(self.session.plan.regions[piece.region].name, SHORT)
         twins = [other for other in self.pieces if other.region == piece.region and other.instance == piece.instance]
         several = any(other.region == piece.region and other.instance != piece.instance for other in self.pieces)

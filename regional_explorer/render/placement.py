@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from regional_explorer.render.dot import scene_dot
 from regional_explorer.render.layout import TIME_LIMIT_S, graphviz
-from regional_explorer.render.measure_text import box_size
+from regional_explorer.render.measure_text import TITLE, box_size, text_width
 from regional_explorer.render.scene import Box, Scene, Section
 
 Point = tuple[float, float]
@@ -17,7 +17,9 @@ Point = tuple[float, float]
 GAP = 14
 LAYER = 16
 WIDEST = 1000
-"""Space between boxes and between layers, and where a wide layer is broken, in points."""
+EDGE = 7
+HEAD = 20
+"""Space between boxes and between layers, where a wide layer is broken, and margins inside a group, in points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Rect:
 class Placement:
     """Rectangles of boxes and groups, points of section titles, and each edge as the points of a cubic Bézier curve.
 
-    ``groups`` is empty where boxes of one group do not lie together.
+    ``ends`` names the two boxes of each edge.
     """
 
     width: float
@@ -43,6 +45,7 @@ class Placement:
     groups: Mapping[str, Rect] = field(default_factory=dict)
     titles: Mapping[str, Point] = field(default_factory=dict)
     edges: tuple[tuple[Point, ...], ...] = ()
+    ends: tuple[tuple[str, str], ...] = ()
 
 
 def place(scene: Scene, *, time_limit_s: float = TIME_LIMIT_S) -> Placement:
@@ -73,66 +76,126 @@ def read_json(text: bytes) -> Placement:
             x, y = map(float, item["pos"].split(","))
             wide, tall = float(item["width"]) * 72, float(item["height"]) * 72
             boxes[name] = Rect(x - wide / 2, height - y - tall / 2, wide, tall)
-    edges = tuple(tuple(_curve(edge["pos"], height)) for edge in facts.get("edges", []) if "pos" in edge)
-    return Placement(width, height, boxes, groups, titles, edges)
+    drawn = [edge for edge in facts.get("edges", []) if "pos" in edge]
+    edges = tuple(tuple(_curve(edge["pos"], height)) for edge in drawn)
+    names = {item["_gvid"]: item["name"] for item in facts.get("objects", [])}
+    ends = tuple((names[edge["tail"]], names[edge["head"]]) for edge in drawn)
+    return Placement(width, height, boxes, groups, titles, edges, ends)
 
 
 def layers(scene: Scene) -> Placement:
-    """Return a placement in layers: each box below all that feed it, near the middle of them.
+    """Return a placement in layers: each box below all that feed it, near the middle of them; groups stay together.
 
-    It takes time in proportion to the size of the scene. Groups are not kept together.
+    It takes time in proportion to the size of the scene.
     """
     boxes: dict[str, Rect] = {}
+    groups: dict[str, Rect] = {}
     titles: dict[str, Point] = {}
-    edges: list[tuple[Point, ...]] = []
+    edges: dict[tuple[str, str], tuple[Point, ...]] = {}
     left = low = 0.0
     for section in scene.sections:
-        placed = _section_layers(section, left)
+        placed, frames = _section_layers(section, left)
         boxes |= placed
+        groups |= frames
         titles[section.id] = (left, 0.0)
-        edges += [_drop(placed[tail], placed[head]) for tail, head in section.edges]
-        left = max((rect.x + rect.width for rect in placed.values()), default=left) + 3 * GAP
-        low = max(low, *(rect.y + rect.height for rect in placed.values()), 0.0)
-    return Placement(left, low + GAP, boxes, titles=titles, edges=tuple(edges))
+        edges |= {(tail, head): _drop(placed[tail], placed[head]) for tail, head in section.edges}
+        extent = [*placed.values(), *frames.values()]
+        left = max((rect.x + rect.width for rect in extent), default=left) + 3 * GAP
+        low = max(low, *(rect.y + rect.height for rect in extent), 0.0)
+    return Placement(left, low + GAP, boxes, groups, titles, tuple(edges.values()), tuple(edges))
 
 
-def _section_layers(section: Section, left: float) -> dict[str, Rect]:
-    order = {box.id: number for number, box in enumerate(section.boxes)}
-    feeds: dict[str, list[str]] = {name: [] for name in order}
+def _section_layers(section: Section, left: float) -> tuple[dict[str, Rect], dict[str, Rect]]:
+    sizes = {box.id: _room(box) for box in section.boxes}
+    home = {name: group.id for group in section.groups for name in group.boxes}
+    within: dict[str, list[tuple[str, str]]] = {group.id: [] for group in section.groups}
+    between: dict[tuple[str, str], None] = {}
     for tail, head in section.edges:
+        outer = (home.get(tail, tail), home.get(head, head))
+        if outer[0] == outer[1]:
+            within[outer[0]].append((tail, head))
+        else:
+            between[outer] = None
+    inner: dict[str, dict[str, Rect]] = {}
+    outside = {home.get(name, name): sizes[name] for name in sizes}
+    for group in section.groups:
+        inner[group.id] = _rows({name: sizes[name] for name in group.boxes}, within[group.id])
+        right = max(rect.x + rect.width for rect in inner[group.id].values())
+        bottom = max(rect.y + rect.height for rect in inner[group.id].values())
+        outside[group.id] = (max(right, text_width(group.title, TITLE)) + 2 * EDGE, bottom + HEAD + EDGE)
+    placed: dict[str, Rect] = {}
+    frames: dict[str, Rect] = {}
+    for name, rect in _rows(outside, between).items():
+        x, y = rect.x + left, rect.y + 2 * GAP
+        if name not in inner:
+            placed[name] = Rect(x, y, rect.width, rect.height)
+            continue
+        frames[name] = Rect(x, y, rect.width, rect.height)
+        margin = (rect.width - max(part.x + part.width for part in inner[name].values())) / 2
+        placed |= {
+            box: Rect(x + margin + part.x, y + HEAD + part.y, part.width, part.height)
+            for box, part in inner[name].items()
+        }
+    return placed, frames
+
+
+def _rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tuple[str, str]]) -> dict[str, Rect]:
+    """Return boxes of these ``sizes`` in rows, from the corner (0, 0) on."""
+    order = {name: number for number, name in enumerate(sizes)}
+    feeds: dict[str, list[str]] = {name: [] for name in order}
+    users: dict[str, list[str]] = {name: [] for name in order}
+    for tail, head in edges:
         if order[tail] < order[head]:  # boxes come in the order they run, so this leaves no circle
             feeds[head].append(tail)
+            users[tail].append(head)
     level: dict[str, int] = {}
-    rows: dict[int, list[Box]] = {}
-    for box in section.boxes:
-        level[box.id] = 1 + max((level[tail] for tail in feeds[box.id]), default=-1)
-    needed: dict[str, int] = {}
-    for tail, head in section.edges:
-        needed[tail] = min(needed.get(tail, level[head]), level[head])
-    for box in section.boxes:
+    rows: dict[int, list[str]] = {}
+    for name in order:
+        level[name] = 1 + max((level[tail] for tail in feeds[name]), default=-1)
+    for name in order:
         # What nothing feeds stands right above its first user, not at the top.
-        late = level[box.id] if feeds[box.id] else max(needed.get(box.id, 1) - 1, 0)
-        rows.setdefault(late, []).append(box)
+        late = level[name] if feeds[name] else max(min((level[head] for head in users[name]), default=1) - 1, 0)
+        rows.setdefault(late, []).append(name)
     placed: dict[str, Rect] = {}
-    top = 2.0 * GAP
+    top = 0.0
     for number in sorted(rows):
-        wanted = {box.id: _middle([placed[tail] for tail in feeds[box.id]], left) for box in rows[number]}
-        row = sorted(rows[number], key=lambda box: wanted[box.id])
-        edge, tallest = left, 0.0
-        for box in row:
-            width, height = box_size(box)
-            width += GAP if box.region is not None else 0  # room for the region's letter
-            x = max(edge, wanted[box.id] - width / 2)
-            if x + width > left + WIDEST and edge > left:
-                x, edge, top, tallest = left, left, top + tallest + LAYER / 2, 0.0
-            placed[box.id] = Rect(x, top, width, height)
-            edge, tallest = x + width + GAP, max(tallest, height)
-        top += tallest + LAYER
-    return placed
+        wanted = {name: _middle([placed[tail] for tail in feeds[name]]) for name in rows[number]}
+        for line in _lines(sorted(rows[number], key=wanted.__getitem__), sizes):
+            ends, x = [], 0.0
+            for name in line:
+                x = max(x, wanted[name] - sizes[name][0] / 2)
+                ends.append(x)
+                x += sizes[name][0] + GAP
+            # Boxes pushed aside by their neighbours pull those back: the row as a whole stands where it should.
+            pushed = sum(x + sizes[name][0] / 2 - wanted[name] for name, x in zip(line, ends, strict=True)) / len(line)
+            for name, x in zip(line, ends, strict=True):
+                placed[name] = Rect(x - pushed, top, *sizes[name])
+            top += max(sizes[name][1] for name in line) + LAYER
+    left = min((rect.x for rect in placed.values()), default=0.0)
+    return {name: Rect(rect.x - left, rect.y, rect.width, rect.height) for name, rect in placed.items()}
 
 
-def _middle(rects: list[Rect], otherwise: float) -> float:
-    return sum(rect.x + rect.width / 2 for rect in rects) / len(rects) if rects else otherwise
+def _lines(row: list[str], sizes: Mapping[str, tuple[float, float]]) -> Iterator[list[str]]:
+    """Yield ``row`` broken into lines that are no wider than ``WIDEST``."""
+    line: list[str] = []
+    width = 0.0
+    for name in row:
+        if line and width + sizes[name][0] > WIDEST:
+            yield line
+            line, width = [], 0.0
+        line.append(name)
+        width += sizes[name][0] + GAP
+    if line:
+        yield line
+
+
+def _room(box: Box) -> tuple[float, float]:
+    width, height = box_size(box)
+    return (width + (GAP if box.region is not None else 0), height)  # room for the region's letter
+
+
+def _middle(rects: list[Rect]) -> float:
+    return sum(rect.x + rect.width / 2 for rect in rects) / len(rects) if rects else 0.0
 
 
 def _drop(tail: Rect, head: Rect) -> tuple[Point, ...]:

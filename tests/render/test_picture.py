@@ -293,8 +293,7 @@ def test_broken_dot_gives_no_layout() -> None:
 def test_without_graphviz_a_picture_stands_all_the_same(answer: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "graphviz", lambda *_args, **_kwargs: answer)
     svg = session_svg(sessions.trained(3))
-    # No frames are drawn, so an op shows by its letter whose it is.
-    assert {"A mm▼", "A gelu", "native_layer_norm", "forward · 18 ops"} <= texts(svg)
+    assert {"mlp[0] · 3 ops", "gelu", "native_layer_norm", "forward · 18 ops"} <= texts(svg)
 
 
 def test_own_layers_put_each_box_below_all_that_feed_it_and_none_on_another() -> None:
