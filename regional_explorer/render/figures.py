@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from regional_explorer.record.timing import Timing
+from regional_explorer.record.timing import Timing, Verdict
 
 NONE = "–"
 """Stands where there is no figure."""
@@ -46,7 +46,7 @@ def speedup(timing: Timing) -> str:
 def interval(timing: Timing) -> str:
     """Return the bounds of the speedup's CI, ``1.21–1.27×``, or a dash."""
     low, high = timing.speedup_low, timing.speedup_high
-    if low is None or high is None or speedup(timing) == NONE:
+    if low is None or high is None or speedup(timing) == NONE or timing.verdict is Verdict.BASELINE:
         return NONE
     return f"{low:.2f}–{high:.2f}×"
 

@@ -21,7 +21,9 @@ def timings_table(session: Session) -> Table:
     notes = [conditions(session)]
     if any(wrong(timing) for timing in timings):
         notes.append("A variant whose numerics failed gets no speedup.")
-    notes += sorted({f"{clean(t.variant, SHORT)}: {clean(warning)}" for t in timings for warning in t.warnings})
+    notes += sorted(
+        {f"{t.phase} {clean(t.variant, SHORT)}: {clean(warning)}" for t in timings for warning in t.warnings}
+    )
     return Table(
         "Run time",
         ("phase", "variant", "median", "IQR", "speedup", "CI", "against eager", "verdict", "numerics", "samples"),
@@ -92,7 +94,9 @@ def conditions(session: Session) -> str:
         else f"{under.confidence:.4%} confidence".replace(".0000%", "%"),
         f"budget {duration(under.budget_s)}",
         f"stopped: {clean(under.stopped)}" if under.stopped else "",
-        f"differences below {under.smallest_difference:.2%} cannot be told here" if under.smallest_difference else "",
+        f"differences below {significant(100 * under.smallest_difference)} % cannot be told here"
+        if under.smallest_difference
+        else "",
     ]
     return " · ".join(filter(None, facts))
 

@@ -15,7 +15,7 @@ from regional_explorer.render.untrusted import LONG_TEXT, clean
 
 WIDTH = 100
 WIDEST_CELL = 34
-NARROWEST_CELL = 12
+LONGEST_WORD = 24
 TABLES: tuple[Callable[[Session], Table], ...] = (
     regions_table,
     partitions_table,
@@ -85,6 +85,11 @@ def table_text(table: Table, *, width: int = WIDTH) -> str:
         )
     shown = [n for n in range(len(table.columns)) if any(row[n].text for row in table.rows)]
     heads = [table.columns[n] for n in shown]
+    words = [(word for row in table.rows for word in row[n].text.split()) for n in shown]
+    least = [
+        max(_columns(head), *(min(_columns(word), LONGEST_WORD) for word in column), 1)
+        for head, column in zip(heads, words, strict=True)
+    ]
     widest = [WIDEST_CELL] * len(heads)
     while True:
         rows = [[_wrapped(row[n].text, most) for n, most in zip(shown, widest, strict=True)] for row in table.rows]
@@ -94,8 +99,8 @@ def table_text(table: Table, *, width: int = WIDTH) -> str:
         ]
         if sum(widths) + 2 * len(widths) <= width:
             break
-        # The widest column gives way first; none becomes narrower than its head.
-        room = {n: wide for n, wide in enumerate(widths) if wide > _columns(heads[n]) and widest[n] > NARROWEST_CELL}
+        # The widest column gives way first; none becomes narrower than its head and its words.
+        room = {n: wide for n, wide in enumerate(widths) if wide > least[n] and widest[n] > least[n]}
         if not room:
             break
         place = max(room, key=lambda n: room[n])
