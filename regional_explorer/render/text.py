@@ -85,11 +85,7 @@ def table_text(table: Table, *, width: int = WIDTH) -> str:
         )
     shown = [n for n in range(len(table.columns)) if any(row[n].text for row in table.rows)]
     heads = [table.columns[n] for n in shown]
-    words = [(word for row in table.rows for word in row[n].text.split()) for n in shown]
-    least = [
-        max(_columns(head), *(min(_columns(word), LONGEST_WORD) for word in column), 1)
-        for head, column in zip(heads, words, strict=True)
-    ]
+    least = [max(_columns(table.columns[n]), *(_longest_word(row[n].text) for row in table.rows)) for n in shown]
     widest = [WIDEST_CELL] * len(heads)
     while True:
         rows = [[_wrapped(row[n].text, most) for n, most in zip(shown, widest, strict=True)] for row in table.rows]
@@ -125,6 +121,10 @@ def _row(cells: Sequence[str], widths: Sequence[int], flush: Sequence[bool]) -> 
 
 def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+
+
+def _longest_word(text: str) -> int:
+    return max((min(_columns(word), LONGEST_WORD) for word in text.split()), default=0)
 
 
 def _columns(text: str) -> int:

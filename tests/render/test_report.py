@@ -195,6 +195,11 @@ def test_text_keeps_to_the_width(width: int) -> None:
     assert max(map(len, said.splitlines())) <= width
 
 
+def test_narrow_columns_break_between_words_only() -> None:
+    said = text.numerics_text(sessions.measured(numerics="failed"), width=80)
+    assert {"regional", "float32", "gradient", "layers.0.w"} <= set(said.split())
+
+
 def test_text_aligns_wide_characters() -> None:
     session = replace(
         sessions.measured(), timings=(sessions.timing("日本", 1e-3, 1.0), sessions.timing("ab", 1e-3, 1.0))
