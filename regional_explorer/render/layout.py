@@ -16,7 +16,6 @@ TIME_LIMIT_S = 10.0
 """How long a layout may take by default."""
 
 
-@functools.lru_cache(maxsize=16)
 def graphviz(dot: str, form: str = "svg", *, time_limit_s: float = TIME_LIMIT_S) -> bytes | None:
     """Return ``dot`` laid out and written as ``form``, or None where that cannot be had in time.
 
@@ -31,24 +30,27 @@ def graphviz(dot: str, form: str = "svg", *, time_limit_s: float = TIME_LIMIT_S)
     if command is None:
         return None
     try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter or `dot`; the DOT text goes through stdin
-            command,
-            input=dot.encode(),
-            capture_output=True,
-            timeout=time_limit_s,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return _run(command, dot, time_limit_s)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout if done.returncode == 0 and done.stdout else None
 
 
-def _command(form: str) -> list[str] | None:
+@functools.lru_cache(maxsize=16)
+def _run(command: tuple[str, ...], dot: str, time_limit_s: float) -> bytes:
+    """Return what ``command`` makes of ``dot``; a failure raises, so it is not kept and may be tried again."""
+    # Our own interpreter or `dot`; the DOT text goes through stdin.
+    done = subprocess.run(command, input=dot.encode(), capture_output=True, timeout=time_limit_s, check=True)  # noqa: S603
+    if not done.stdout:
+        raise subprocess.SubprocessError("nothing was drawn")
+    return done.stdout
+
+
+def _command(form: str) -> tuple[str, ...] | None:
     if sys.executable and importlib.util.find_spec("pygraphviz"):
         # -P keeps this folder, which has a module called html, off the child's path.
-        return [sys.executable, "-P", __file__, form]
+        return (sys.executable, "-P", __file__, form)
     dot = shutil.which("dot")
-    return [dot, f"-T{form}"] if dot else None
+    return (dot, f"-T{form}") if dot else None
 
 
 def main() -> None:

@@ -279,7 +279,7 @@ def test_layout_needs_no_dot_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_layout_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setattr(layout, "_command", lambda _form: [sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(layout, "_command", lambda _form: (sys.executable, "-c", "import time; time.sleep(60)"))
     start = time.monotonic()
     assert layout.graphviz("digraph { slow }", time_limit_s=0.2) is None
     assert time.monotonic() - start < 10
