@@ -109,9 +109,10 @@ class Node:
 
     @property
     def op(self) -> str:
-        """The short name of the operator: ``mul`` for ``aten.mul.Tensor``."""
+        """The short name: ``mul`` for the operator ``aten.mul.Tensor``, ``gelu`` for ``torch._C._nn.gelu``."""
         parts = self.target.split(".")
-        return parts[1] if len(parts) > 2 else parts[-1]  # noqa: PLR2004 - namespace.name.overload
+        overload = len(parts) > 2 and parts[0] != "torch"  # noqa: PLR2004 - namespace.name.overload
+        return parts[1] if overload else parts[-1]
 
 
 @dataclass(frozen=True, slots=True)
