@@ -1,0 +1,218 @@
+"""Capturing: what is recorded, and that nothing of the user's changes."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.capture.call import Call
+from regional_explorer.capture.trace import Capture
+from regional_explorer.errors import CaptureError
+from regional_explorer.record.graph import GraphKind, Role
+from tests.engine import programs
+
+
+def capture(fn, *args, **options):
+    return Capture(Call(fn, args, **options))
+
+
+def test_records_dynamo_forward_and_backward():
+    found = capture(programs.textbook, *programs.pair())
+    assert [graph.id for graph in found.graphs] == ["0/dynamo", "0/forward", "0/backward"]
+    _, forward, backward = found.graphs
+    assert [node.target for node in forward.ops] == [
+        "aten.sin.default",
+        "aten.mul.Tensor",
+        "aten.add.Tensor",
+        "aten.sin.default",
+    ]
+    mul = forward.by_name()["mul"]
+    assert (mul.values[0].dtype, mul.values[0].shape, mul.values[0].device) == ("float32", (8, 8), "cpu")
+    assert mul.source is not None
+    assert mul.source.function == "textbook"
+    assert mul.source.text == "b = a * y + 1"
+    assert mul.annotation == {"inductor_region": "middle", "inductor_configs": {}}
+    assert {node.role for node in backward.nodes} == {Role.INPUT, Role.SAVED, Role.TANGENT, Role.OP, Role.OUTPUT}
+
+
+def test_origins_tie_backward_ops_to_the_dynamo_node_they_come_from():
+    found = capture(programs.textbook, *programs.pair())
+    dynamo, forward, backward = found.graphs
+    multiply = next(node.origin for node in dynamo.ops if node.target == "mul")
+    assert [node.name for node in forward.ops if node.origin == multiply] == ["mul"]
+    assert [node.op for node in backward.ops if node.origin == multiply] == ["mul", "mul"]
+
+
+def test_inference_graph_without_gradients():
+    found = capture(programs.textbook, *programs.pair(grad=False))
+    assert [graph.kind for graph in found.graphs] == [GraphKind.DYNAMO, GraphKind.INFERENCE]
+
+
+def test_grad_false_runs_under_no_grad():
+    found = capture(programs.textbook, *programs.pair(), grad=False)
+    assert [graph.kind for graph in found.graphs] == [GraphKind.DYNAMO, GraphKind.INFERENCE]
+
+
+def test_module_paths_are_those_of_named_modules():
+    model = programs.Stack()
+    found = capture(lambda x: model(x), torch.randn(4, 16))
+    paths = {call.path for graph in found.graphs for node in graph.ops for call in node.modules}
+    assert {"layers.0", "layers.0.norm", "layers.2.down"} <= paths
+    assert paths <= {path for path, _ in model.named_modules()}
+
+
+def test_parameters_and_buffers_are_told_apart_from_inputs():
+    found = capture(nn.BatchNorm1d(3), torch.randn(4, 3))
+    roles = [node.role for node in found.graphs[1].nodes if node.role not in (Role.OP, Role.OUTPUT)]
+    assert roles.count(Role.PARAMETER) == 2
+    assert roles.count(Role.BUFFER) == 3
+    assert roles.count(Role.INPUT) == 1
+
+
+def test_a_graph_break_gives_every_graph_and_the_line():
+    found = capture(programs.with_break, *programs.pair())
+    assert [graph.id for graph in found.graphs if graph.kind is GraphKind.FORWARD] == ["0/forward", "1/forward"]
+    assert [(item.source.function, item.source.text[:6]) for item in found.breaks] == [("with_break", "print(")]
+    assert "print" in found.breaks[0].reason
+
+
+def test_a_break_inside_an_annotated_block_loses_the_whole_frame_and_says_so():
+    def broken(x):
+        a = x.sin()
+        with rx.region("lost"):
+            print("inside")  # noqa: T201
+            a = a + 1
+        return a.cos()
+
+    with pytest.raises(CaptureError, match="Nothing was captured") as caught:
+        capture(broken, torch.randn(3))
+    assert "in broken" in str(caught.value)
+
+
+def test_nothing_of_the_users_changes():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
+    x = torch.randn(4, 3)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    pending = model(x).square().sum()
+    buffers = {name: (buffer.clone(), buffer._version) for name, buffer in model.named_buffers()}
+    generators = torch.get_rng_state(), random.getstate(), repr(np.random.get_state())  # noqa: NPY002
+    capture(model, x)
+    for name, buffer in model.named_buffers():
+        assert torch.equal(buffer, buffers[name][0]), name
+        assert buffer._version == buffers[name][1], name
+    assert torch.equal(torch.get_rng_state(), generators[0])
+    assert (random.getstate(), repr(np.random.get_state())) == generators[1:]  # noqa: NPY002
+    assert all(torch.equal(parameter.grad, torch.ones_like(parameter)) for parameter in model.parameters())
+    assert model.training
+    pending.backward()
+
+
+def test_arguments_written_in_place_are_put_back():
+    def write(x, out):
+        out.add_(x)
+        return (out * x).sum()
+
+    x, out = torch.ones(3, requires_grad=True), torch.zeros(3)
+    capture(write, x, out)
+    assert torch.equal(out, torch.zeros(3))
+    assert out._version == 0
+
+
+def test_views_of_an_argument_are_put_back_too():
+    def write(x):
+        x[0].mul_(0)
+        return x + 1
+
+    x = torch.ones(2, 2)
+    capture(write, x)
+    assert torch.equal(x, torch.ones(2, 2))
+
+
+def test_gradients_stop_at_the_users_own_graph():
+    leaf = torch.randn(3, requires_grad=True)
+    x = leaf * 2
+    call = Call(lambda x: (x * x).sum(), (x,))
+    outputs = call.forward()
+    (gradient,) = call.backward(outputs)
+    torch.testing.assert_close(gradient, 2 * x.detach())
+    x.sum().backward()
+    assert leaf.grad is not None
+
+
+def test_gradients_are_those_of_autograd_for_fixed_cotangents():
+    x, y = programs.pair()
+    call = Call(programs.textbook, (x, y))
+    gradients = call.backward(call.forward())
+    cotangent = call._cotangents[0]
+    expected = torch.autograd.grad(programs.textbook(x, y), (x, y), cotangent)
+    assert {tuple(g.flatten().tolist()) for g in gradients} == {tuple(g.flatten().tolist()) for g in expected}
+    assert cotangent.std() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("fn", "said"),
+    [
+        (lambda x: x.nonsense(), "The call itself raises AttributeError"),
+        (lambda x: (x * 2).sum().backward(), "runs backward()"),
+        (lambda x: torch.autograd.backward((x * 2).sum()), "runs torch.autograd.backward()"),
+        (lambda x: torch.optim.SGD([x]).step(), "runs an optimizer step"),
+        (lambda x: torch.optim.SGD([x]).zero_grad(), "runs zero_grad()"),
+        (lambda x: 3, "Nothing was captured"),
+    ],
+)
+def test_calls_that_cannot_be_explored_are_refused(fn, said):
+    x = torch.ones(3, requires_grad=True)
+    x.grad = torch.ones(3)
+    with pytest.raises(CaptureError, match=".") as caught:
+        capture(fn, x)
+    assert said in str(caught.value)
+    assert torch.equal(x, torch.ones(3))
+    assert torch.equal(x.grad, torch.ones(3))
+
+
+def test_grad_true_needs_something_that_requires_grad():
+    with pytest.raises(CaptureError, match="no output depends on a tensor that requires grad"):
+        Call(lambda x: x + 1, (torch.ones(3),), grad=True)
+
+
+def test_outputs_of_any_shape_are_carried():
+    def many(x):
+        return {"a": x + 1, "b": (x.sum(), 7, "text", x), "none": None}
+
+    call = Call(many, (torch.ones(3, requires_grad=True),))
+    assert call.output_names == ["output.a", "output.b[0]", "output.b[3]"]
+    assert [g.shape for g in call.backward(call.forward())] == [torch.Size([3])]
+
+
+def test_no_tensor_argument_is_fine():
+    assert capture(lambda: torch.arange(4.0).sin()).graphs[1].ops
+
+
+def test_the_twentieth_capture_gives_what_the_first_gave():
+    args = programs.pair()
+    for fn in (programs.textbook, programs.with_break):
+        seen = {
+            tuple((graph.id, len(graph.ops)) for graph in capture(fn, *args).graphs) for _ in range(20)
+        }
+        assert len(seen) == 1
+
+
+def test_the_users_own_compiled_functions_are_left_alone():
+    traced = []
+
+    def backend(gm, _inputs):
+        traced.append(gm)
+        return gm
+
+    mine = torch.compile(programs.textbook, backend=backend)
+    args = programs.pair()
+    mine(*args)
+    for _ in range(3):
+        capture(programs.textbook, *args)
+        capture(lambda x, y: mine(x, y).sum(), *args)
+    mine(*args)
+    assert len(traced) == 1

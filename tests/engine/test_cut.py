@@ -1,0 +1,194 @@
+"""Cutting: which partitions come of which regions, and that a cut graph computes what the whole did."""
+
+import pytest
+import torch
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.measure.numerics import run_once, same
+from tests.engine import programs
+
+
+def cut_by_region(ex, graph="0/forward"):
+    found = {}
+    for part in ex.session.partitions:
+        if part.graph == graph:
+            found.setdefault(part.region, []).append(list(part.nodes))
+    return found
+
+
+def assert_bitwise(ex):
+    """Cut, with eager pieces, the call gives bitwise what it gives uncut."""
+    program, call = ex._program, ex._call
+    program.select_regional(on=False)
+    whole = run_once(call, program.capture.run)
+    program.select_regional(on=True)
+    assert same(whole, run_once(call, program.capture.run))
+
+
+def test_one_block_one_partition():
+    ex = rx.explore(programs.textbook, programs.pair())
+    assert cut_by_region(ex) == {"middle": [["mul", "add"]]}
+    assert cut_by_region(ex, "0/backward") == {"middle": [["mul_2"], ["mul_3"]]}
+    assert_bitwise(ex)
+
+
+def test_blocks_of_one_name_that_feed_each_other_are_joined():
+    def joined(x):
+        with rx.region("r"):
+            x = x.sin()
+        with rx.region("r"):
+            x = x.cos()
+        return x
+
+    assert cut_by_region(rx.explore(joined, (torch.ones(3),)), "0/inference") == {"r": [["sin", "cos"]]}
+
+
+def test_what_is_not_connected_is_never_merged_sideways():
+    def apart(x, y):
+        with rx.region("r"):
+            a = x.sin()
+        with rx.region("r"):
+            b = y.cos()
+        return a, b
+
+    ex = rx.explore(apart, (torch.ones(3), torch.ones(3)))
+    assert cut_by_region(ex, "0/inference") == {"r": [["sin"], ["cos"]]}
+
+
+def test_an_op_on_the_path_splits_and_one_beside_it_does_not():
+    def on_path(x):
+        with rx.region("r"):
+            a = x.sin()
+        b = a.exp()
+        with rx.region("r"):
+            return b.cos() + a
+
+    def beside(x, y):
+        with rx.region("r"):
+            a = x.sin()
+        b = y.exp()
+        with rx.region("r"):
+            return a.cos(), b
+
+    x = torch.ones(3)
+    assert cut_by_region(rx.explore(on_path, (x,)), "0/inference") == {"r": [["sin"], ["cos", "add"]]}
+    assert cut_by_region(rx.explore(beside, (x, x)), "0/inference") == {"r": [["sin", "cos"]]}
+
+
+def test_regions_that_feed_each_other_both_ways_leave_the_first_whole():
+    def crossed(x, y):
+        with rx.region("a"):
+            a1 = x.sin()
+        with rx.region("b"):
+            b1 = a1.cos()
+            b2 = y.sin() + b1
+            b3 = y.exp()
+        with rx.region("a"):
+            a2 = b3.cos() * a1
+        with rx.region("b"):
+            b4 = b2 * b3
+        return a2, b4
+
+    ex = rx.explore(crossed, (torch.ones(3), torch.ones(3)))
+    cut = cut_by_region(ex, "0/inference")
+    assert cut["a"] == [["sin", "cos_1", "mul"]]
+    assert len(cut["b"]) > 1
+    assert ex._program.cyclic
+    assert_bitwise(ex)
+
+
+def test_random_ops_keep_their_order():
+    ex = rx.explore(programs.with_dropout, programs.pair())
+    assert len(cut_by_region(ex)["drops"]) == 2
+    assert_bitwise(ex)
+
+
+def test_upstreams_cut_would_reorder_the_random_ops():
+    ex = rx.explore(programs.with_dropout, programs.pair(), plan=rx.Plan(cut="upstream"))
+    assert not ex.plan.regions
+
+
+def test_several_results_of_one_op_stay_behind_the_call():
+    def several(x):
+        with rx.region("r"):
+            variance, mean = torch.var_mean(x, dim=0)
+        return variance + mean
+
+    ex = rx.explore(several, (torch.randn(4, 4),))
+    assert cut_by_region(ex, "0/inference") == {"r": [["var_mean", "getitem", "getitem_1"]]}
+    assert_bitwise(ex)
+
+
+def test_writes_keep_their_place():
+    def write(x, buffer):
+        before = buffer * 2
+        with rx.region("r"):
+            buffer.add_(x.sin())
+            after = buffer.cos()
+        return before, after
+
+    x, buffer = torch.randn(3), torch.zeros(3)
+    ex = rx.explore(write, (x, buffer))
+    assert ex.partitions.shape[0] == 1
+    assert_bitwise(ex)
+    ex._program.capture.run(x, buffer)
+    torch.testing.assert_close(buffer, x.sin())
+
+
+def test_carved_ops_stay_out():
+    from torch.fx.traceback import annotate
+
+    def carved(x):
+        with rx.region("r"):
+            a = x.sin()
+            with annotate({"fallback_to_eager": True}):
+                a = a.exp()
+            return a.cos()
+
+    assert cut_by_region(rx.explore(carved, (torch.ones(3),)), "0/inference") == {"r": [["sin"], ["cos"]]}
+
+
+def test_bodies_of_cond_are_cut_inside():
+    def branch(x):
+        def true(x):
+            with rx.region("yes"):
+                return x.sin() + 1
+
+        return torch.cond(x.sum() > 0, true, lambda x: x.cos(), (x,))
+
+    ex = rx.explore(branch, (torch.ones(3),))
+    ((graph, nodes),) = ex.partitions[["graph", "ops"]].to_numpy().tolist()
+    assert graph.startswith("0/inference/true_graph")
+    assert nodes == 2
+    assert_bitwise(ex)
+
+
+def test_a_whole_higher_order_op_can_be_a_region():
+    def branch(x):
+        with rx.region("all"):
+            return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+    ex = rx.explore(branch, (torch.ones(3),))
+    assert "cond" in " ".join(sum(cut_by_region(ex, "0/inference")["all"], []))
+    assert_bitwise(ex)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_all_regions_eager_is_bitwise_aot_eager(grad):
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 8))
+    ex = rx.explore(model, (torch.randn(4, 8),), grad=grad)
+    ex.mark("front", modules=["0", "1"]).mark("back", modules=["3", "4"])
+    assert ex.partitions.shape[0] >= 2
+    assert_bitwise(ex)
+
+
+def test_strides_autocast_and_empty_inputs():
+    def cast(x):
+        with torch.autocast("cpu", torch.bfloat16), rx.region("r"):
+            return (x @ x.t()).relu().sum(0)
+
+    for x in (torch.randn(6, 4).t(), torch.randn(0, 4), torch.randn(4, 8)[:, ::2]):
+        ex = rx.explore(cast, (x.requires_grad_(),))
+        assert ex.partitions.shape[0] >= 1
+        assert_bitwise(ex)

@@ -1,0 +1,176 @@
+"""Choosing nodes: marks in the source, modules, lines, ops and names."""
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError
+from tests.engine import programs
+
+
+@pytest.fixture(scope="module")
+def stack():
+    return rx.explore(programs.Stack(), (torch.randn(4, 16),))
+
+
+@pytest.fixture
+def ex(stack):
+    stack.plan = rx.Plan()
+    return stack
+
+
+def names(ex, region, graph="0/forward"):
+    return list(ex.session.members.get(region, {}).get(graph, ()))
+
+
+def test_no_region_is_a_state(ex):
+    assert ex.regions.empty
+    assert ex.partitions.empty
+    assert "ex.mark" in repr(ex)
+
+
+def test_modules_match_every_instance(ex):
+    ex.mark("mlp", modules="layers.*.up")
+    ops = [ex.session.graph("0/forward").by_name()[name].op for name in names(ex, "mlp")]
+    assert ops == ["t", "addmm"] * 3
+    assert ex.partitions.query("graph == '0/forward'").shape[0] == 3
+    assert ex.session.members["mlp"]["0/backward"]
+
+
+def test_a_star_stays_within_one_level(ex):
+    with pytest.raises(SelectorError, match=r"modules:\*.up matches no operation"):
+        ex.mark("x", modules="*.up")
+    ex.mark("x", modules="**.up")
+    assert ex.partitions.query("graph == '0/forward'").shape[0] == 3
+
+
+def test_each_makes_one_region_per_module(ex):
+    ex.mark("layer", modules="layers.*", each=True)
+    assert [region.name for region in ex.plan.regions] == [f"layer[layers.{index}]" for index in range(3)]
+
+
+def test_instances_of_neighbouring_modules_stay_apart(ex):
+    ex.mark("layers", modules="layers.*")
+    forward = ex.partitions.query("graph == '0/forward'")
+    assert forward.shape[0] == 3
+    assert forward.ops.nunique() == 1
+
+
+def test_nothing_matched_lists_near_names(ex):
+    with pytest.raises(SelectorError, match="layers.0.up"):
+        ex.mark("x", modules="layers.0.ups")
+    with pytest.raises(SelectorError, match="aten.gelu"):
+        ex.mark("x", ops="aten.gelo.default")
+    with pytest.raises(SelectorError, match="not a line range"):
+        ex.mark("x", lines="forward")
+    with pytest.raises(SelectorError, match="Say what to mark"):
+        ex.mark("x")
+    assert not ex.plan.regions
+
+
+def test_lines_count_from_the_def(ex):
+    ex.mark("body", lines="forward:2")
+    assert len(names(ex, "body")) > 10
+    ex.unmark("body")
+    ex.mark("loss", lines="forward:4", innermost=True)
+    assert names(ex, "loss") == ["pow_1", "mean"]
+
+
+def test_lines_of_a_file(ex):
+    line = next(n.source.line for n in ex.session.graphs[0].ops if "square" in n.source.text)
+    ex.mark("loss", lines=f"programs.py:{line}")
+    assert names(ex, "loss") == ["pow_1", "mean"]
+
+
+def test_ops_and_nodes(ex):
+    ex.mark("act", ops="aten.gelu*")
+    assert names(ex, "act") == ["gelu", "gelu_1", "gelu_2"]
+    ex.mark("one", nodes="0/forward:gelu_1")
+    assert names(ex, "one") == ["gelu_1"]
+    assert names(ex, "act") == ["gelu", "gelu_2"], "the later mark wins"
+
+
+def test_marking_again_adds(ex):
+    ex.mark("x", ops="aten.gelu*").mark("x", ops="aten.pow*")
+    assert names(ex, "x") == ["gelu", "gelu_1", "gelu_2", "pow_1"]
+
+
+def test_edits_by_name(ex):
+    ex.mark("x", ops="aten.gelu*")
+    ex.rename("x", "y").disable("y")
+    assert ex.regions[["region", "enabled", "state"]].to_numpy().tolist() == [["y", False, "eager"]]
+    ex.enable("y")
+    assert ex.regions.state.tolist() == ["stale"]
+    with pytest.raises(UnknownRegionError, match="Did you mean 'y'|Regions: y"):
+        ex.unmark("z")
+    ex.mark("z", ops="aten.pow*")
+    with pytest.raises(PlanError, match="exists already"):
+        ex.rename("z", "y")
+
+
+def test_marking_never_traces_again(ex, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: pytest.fail("traced again"))
+    frames = len(ex._capture.frames)
+    ex.mark("x", modules="layers.1")
+    ex.configure("x", {"max_fusion_size": 4})
+    assert len(ex._capture.frames) == frames
+
+
+def test_modules_are_found_wherever_they_are():
+    model = programs.Layer()
+    x = torch.randn(4, 16)
+    holder = {"deep": [model]}
+    ways = {
+        "passed": (lambda m, x: m(x), (model, x)),
+        "bound": (model.forward, (x,)),
+        "container": (lambda h, x: h["deep"][0](x), (holder, x)),
+        "partial": (functools.partial(lambda m, x: m(x), model), (x,)),
+        "closed over": (lambda x: model(x), (x,)),
+    }
+    for way, (fn, args) in ways.items():
+        found = rx.explore(fn, args).mark("up", modules="up")
+        assert names(found, "up"), way
+
+
+def test_all_names_of_a_shared_module_match():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.second = self.first
+
+        def forward(self, x):
+            return self.second(self.first(x).relu())
+
+    for path in ("first", "second"):
+        found = rx.explore(Tied(), (torch.randn(2, 4),)).mark("x", modules=path)
+        assert found.partitions.query("graph == '0/forward'").shape[0] == 2
+
+
+def test_marks_without_an_id_are_one_region_while_their_configs_agree():
+    from torch.fx.traceback import annotate
+
+    def blocks(x, one, two):
+        with annotate({"compile_with_inductor": one}):
+            x = x.sin() + 1
+        x = x.exp()
+        with annotate({"compile_with_inductor": two}):
+            x = x.cos() + 2
+        return x
+
+    x = torch.randn(3)
+    same = {"inductor_configs": {"max_fusion_size": 1}}
+    agreed = rx.explore(blocks, (x, same, dict(same)))
+    assert agreed.regions.region.tolist() == ["default"]
+    assert not agreed.diagnostics
+    apart = rx.explore(blocks, (x, same, {"inductor_configs": {"max_fusion_size": 2}}))
+    assert apart.regions[["region", "config"]].to_numpy().tolist() == [
+        ["default", {"max_fusion_size": 1}],
+        ["default-2", {"max_fusion_size": 2}],
+    ]
+    (found,) = apart.diagnostics
+    assert found.code == "config-conflict"
+    assert len(found.where) == 2
