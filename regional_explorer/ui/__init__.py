@@ -1,0 +1,1 @@
+"""The panel in the notebook: the only room that imports ipywidgets."""

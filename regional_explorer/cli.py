@@ -1,0 +1,136 @@
+"""The same job from a shell: ``regional-explorer run model.py "step(x)"`` and ``regional-explorer show saved.json``."""
+
+from __future__ import annotations
+
+import argparse
+import linecache
+import sys
+import traceback
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from regional_explorer.command.command import Command
+from regional_explorer.command.expression import read_call
+from regional_explorer.command.options import NOTEBOOK_ONLY, CommandError, add_options
+from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.ui.progress import StreamProgress, Throttle
+
+DONE, FAILED, MISUSED = 0, 1, 2
+"""Exit codes: it worked; the call or the measuring failed; the command was wrong."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except RegionalExplorerError as error:
+        if options.verbose:
+            traceback.print_exc()
+        else:
+            _say(f"regional-explorer: {error}")
+        return MISUSED if isinstance(error, CommandError) else FAILED
+    except KeyboardInterrupt:
+        _say("regional-explorer: interrupted.")
+        return FAILED
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="regional-explorer",
+        description="See, compile and measure regions of a PyTorch function.",
+        epilog="Exit codes: 0 it worked, 1 the call or the measuring failed, 2 the command was wrong.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run",
+        help="explore a call made in a Python file",
+        description="Execute FILE as a module, then explore CALL in its namespace. Tables go to stdout, progress to "
+        "stderr.",
+        epilog='Example: regional-explorer run model.py "step(x)" -r mlp=modules:layers.*.mlp --save out.html',
+        allow_abbrev=False,
+    )
+    run.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines all the call needs")
+    run.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
+    add_options(run, leave_out=NOTEBOOK_ONLY)
+    run.set_defaults(run=_run)
+    show = commands.add_parser(
+        "show", help="print a saved session; torch is not needed", description="Print a session saved as JSON."
+    )
+    show.add_argument("file", metavar="FILE", type=Path, help="a .json file that --save or ex.save() wrote")
+    show.set_defaults(run=_show, verbose=False)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from regional_explorer.render.text import session_text
+
+    command = Command.of(options)
+    call = read_call(options.call)
+    command.check()
+    names = _execute(options.file)
+    fn, args, kwargs = call.evaluate(names)
+    progress = StreamProgress(sys.stderr)
+    tell = Throttle(progress)
+    tell("capturing the call", 0.0)
+    exploration = command.explore(fn, args, kwargs)
+    code = DONE
+    try:
+        command.measure(exploration, tell=tell)
+    except KeyboardInterrupt:
+        code = FAILED
+    finally:
+        progress.finish()
+    session = exploration.session
+    if session.conditions is not None and session.conditions.stopped == "interrupted":
+        code = FAILED
+    print(session_text(session), end="")  # noqa: T201 - the tables are what was asked for
+    if code == FAILED:
+        _say("regional-explorer: interrupted; what was done until then is shown.")
+    if (saved := command.finish(exploration)) is not None:
+        _say(f"Saved to {saved}.")
+    return code
+
+
+def _show(options: argparse.Namespace) -> int:
+    from regional_explorer.record.codec import load_session
+    from regional_explorer.render.text import session_text
+
+    print(session_text(load_session(options.file)), end="")  # noqa: T201 - the tables are what was asked for
+    return DONE
+
+
+def _execute(path: Path) -> dict[str, Any]:
+    """Execute a file as a module of its own, and return its names.
+
+    ``__name__`` is the file's, not ``__main__``: what a script does when started stays undone.
+    """
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+    file = str(path.resolve())
+    module = types.ModuleType(path.stem)
+    module.__file__ = file
+    # Registered, so that classes and dataclasses defined there find their own module; its folder can be imported from.
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    linecache.checkcache(file)
+    try:
+        exec(compile(source, file, "exec"), vars(module))  # noqa: S102 - the user's file, which they asked to run
+    except Exception as error:
+        place = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        line = place[-1].lineno if place else getattr(error, "lineno", None)
+        raise RegionalExplorerError(f"{path}, line {line}: {type(error).__name__}: {error}") from error
+    return vars(module)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - the way of a command to tell something
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""A command: what is asked for, and the steps that do it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from regional_explorer.command.options import CommandError
+from regional_explorer.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from regional_explorer.explorer import Exploration, Tell
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is asked for. ``marks`` are (name, kind, patterns), ``settings`` (region, key, value as typed)."""
+
+    marks: tuple[tuple[str, str, str], ...] = ()
+    settings: tuple[tuple[str, str, str], ...] = ()
+    grad: bool | None = None
+    dynamic: bool | None = None
+    variants: tuple[str, ...] = ()
+    budget: float = 5.0
+    plan: Path | None = None
+    output: str | None = None
+    save: Path | None = None
+    bench: bool = True
+    widget: bool = True
+    verbose: bool = False
+
+    @classmethod
+    def of(cls, options: Namespace) -> Self:
+        """Return the command that ``options`` ask for; what they do not name stays at its default."""
+        given: dict[str, Any] = {name: value for name, value in vars(options).items() if name in cls.__slots__}
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+    def check(self) -> None:
+        """Find every mistake that can be found before anything runs.
+
+        Raises:
+            RegionalExplorerError: a variant or config key is unknown, a value does not fit, a file cannot be written
+                or the plan cannot be read.
+        """
+        from regional_explorer.compiler.catalogue import parse_value
+        from regional_explorer.compiler.variants import VariantName
+        from regional_explorer.export.save import ENDINGS
+        from regional_explorer.record.codec import load_plan
+
+        known = [str(name) for name in VariantName]
+        for name in self.variants:
+            if name not in known:
+                raise CommandError(
+                    f"No variant is called {name!r}.{did_you_mean(name, known)} Variants: {', '.join(known)}."
+                )
+        for _, key, value in self.settings:
+            parse_value(key, value)
+        if self.plan is not None:
+            load_plan(self.plan)
+        if self.save is not None and self.save.suffix.lower() not in ENDINGS:
+            raise CommandError(f"--save {self.save}: the ending says how to write, one of {', '.join(ENDINGS)}.")
+        if self.save is not None and not self.save.resolve().parent.is_dir():
+            raise CommandError(f"--save {self.save}: there is no directory {self.save.resolve().parent}.")
+
+    def explore(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exploration:
+        """Trace the call, mark and configure its regions.
+
+        Raises:
+            RegionalExplorerError: whatever ``rx.explore``, ``mark`` and ``configure`` find wrong.
+        """
+        from regional_explorer.compiler.catalogue import parse_value
+        from regional_explorer.explorer import explore
+
+        exploration = explore(fn, tuple(args), kwargs, grad=self.grad, dynamic=self.dynamic, plan=self.plan)
+        try:
+            for name, kind, patterns in self.marks:
+                selector: dict[str, Any] = {kind: _patterns(patterns)}
+                exploration.mark(name, **selector)
+            for region, key, value in self.settings:
+                exploration.configure(region, {key: parse_value(key, value)})
+        except BaseException:
+            exploration.close()
+            raise
+        return exploration
+
+    def measure(self, exploration: Exploration, *, tell: Tell, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Compile and measure, where that was asked for.
+
+        Raises:
+            RegionalExplorerError: nothing could be measured.
+        """
+        if self.bench:
+            variants = {"variants": self.variants} if self.variants else {}
+            exploration.benchmark(budget_s=self.budget, tell=tell, cancelled=cancelled, **variants)
+
+    def finish(self, exploration: Exploration) -> Path | None:
+        """Write what was found where that was asked for, and return where.
+
+        Raises:
+            SessionError: the file cannot be written.
+        """
+        return exploration.save(self.save) if self.save is not None else None
+
+
+def _patterns(text: str) -> list[str]:
+    return [pattern.strip() for pattern in text.split(",") if pattern.strip()]

@@ -1,0 +1,110 @@
+"""The text of a call, taken apart: a function, its arguments, and what stands before it in a cell."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import tokenize
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regional_explorer.command.options import CommandError, option_after
+from regional_explorer.errors import did_you_mean
+
+EXAMPLE = "model(x)"
+
+_COLLECT = "regional_explorer collects the call"  # no identifier, so no name of the user's
+
+
+@dataclass(frozen=True, slots=True)
+class CallText:
+    """One call expression. ``quiet`` tells that a semicolon ends it: nothing is to be shown."""
+
+    text: str
+    call: ast.Call
+    quiet: bool
+
+    def evaluate(
+        self, names: dict[str, Any], local: Mapping[str, Any] | None = None
+    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """Return the function, the positional and the keyword arguments, evaluated in that order; nothing is called.
+
+        Raises:
+            CommandError: a name in it does not exist, or evaluating a part of it raises.
+        """
+        # The call itself with another function put in: stars, doubled keywords and the order are Python's own.
+        collect = ast.Call(ast.Name(_COLLECT, ast.Load()), [self.call.func, *self.call.args], self.call.keywords)
+        tree = ast.fix_missing_locations(ast.Expression(ast.copy_location(collect, self.call)))
+        try:
+            found = eval(  # noqa: S307 - the user's own words, in their own namespace
+                compile(tree, "<call>", "eval"), names, {**(local or {}), _COLLECT: _collect}
+            )
+        except NameError as error:
+            known = {*names, *(local or {}), *vars(builtins)}
+            near = did_you_mean(error.name or "", known)
+            raise CommandError(f"{str(error).rstrip('.')}.{near}") from error
+        except Exception as error:
+            raise CommandError(
+                f"Evaluating {self.text} raised {type(error).__name__} before the call: {error}"
+            ) from error
+        fn, args, kwargs = found
+        return fn, args, kwargs
+
+
+def _collect(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    return fn, args, kwargs
+
+
+def read_call(text: str) -> CallText:
+    """Read the text of one call.
+
+    Raises:
+        CommandError: it is not one call expression, or options stand after it.
+    """
+    if not text.strip():
+        raise CommandError(f"There is no call. Example: {EXAMPLE}")
+    try:
+        body = ast.parse(text.strip()).body
+    except SyntaxError as error:
+        _refuse_options_after(text)
+        raise CommandError(f"{text.strip()!r} is not Python: {error.msg}. Give one call: {EXAMPLE}") from error
+    if len(body) != 1 or not isinstance(body[0], ast.Expr) or not isinstance(body[0].value, ast.Call):
+        _refuse_options_after(text)
+        raise CommandError(f"{text.strip()!r} is not one call. Give a function with its arguments: {EXAMPLE}")
+    call = body[0].value
+    source = ast.get_source_segment(text.strip(), call) or text.strip()
+    return CallText(source, call, _ends_in_semicolon(text))
+
+
+def split_cell(cell: str) -> tuple[str, str]:
+    """Divide a cell into the source before its last expression, line numbers kept, and that expression.
+
+    Raises:
+        CommandError: the last statement is not a call.
+        SyntaxError: the cell is not Python.
+    """
+    body = ast.parse(cell).body
+    if not body or not isinstance(body[-1], ast.Expr) or not isinstance(body[-1].value, ast.Call):
+        last = (ast.get_source_segment(cell, body[-1]) or "").splitlines()[:1] if body else []
+        found = f"; here it is {last[0]!r}" if last else ", but the cell has no statement"
+        raise CommandError(f"The last line of the cell has to be the call{found}. Example: model(x)")
+    last_statement = body[-1]
+    lines = cell.encode().splitlines(keepends=True)
+    row, column = last_statement.lineno - 1, last_statement.col_offset
+    before = b"".join(lines[:row]) + lines[row][:column]
+    after = lines[row][column:] + b"".join(lines[row + 1 :])
+    return before.decode(), after.decode()
+
+
+def _refuse_options_after(text: str) -> None:
+    if (name := option_after(text)) is not None:
+        call = text.strip().split(f" {name}")[0].strip()
+        raise CommandError(f"Options go before the call: {name} … {call}")
+
+
+def _ends_in_semicolon(text: str) -> bool:
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER}
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in skipped]
+    return bool(tokens) and tokens[-1].string == ";"

@@ -1,0 +1,267 @@
+"""The options of the command: one table, from which come reading, help and completion."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from regional_explorer.errors import RegionalExplorerError, did_you_mean
+
+NOTEBOOK_ONLY = frozenset({"output", "widget"})
+
+
+class CommandError(RegionalExplorerError):
+    """The command was written in a way that cannot be read; the text shows the right one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option as a person writes it, with what ``argparse`` has to know about it."""
+
+    names: tuple[str, ...]
+    metavar: str
+    help: str
+    example: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether a value follows the option."""
+        return bool(self.metavar)
+
+
+def _mark(text: str) -> tuple[str, str, str]:
+    name, equals, selector = text.partition("=")
+    kind, colon, patterns = selector.partition(":")
+    if not (equals and colon and name.strip() and patterns.strip()):
+        raise ValueError(f"-r marks a region as NAME=KIND:PATTERN, such as -r attn=modules:layers.*.attn; got {text!r}")
+    if kind not in KINDS:
+        raise ValueError(f"-r {text}: no kind {kind!r}.{did_you_mean(kind, KINDS)} Kinds: {', '.join(KINDS)}")
+    return name.strip(), kind, patterns.strip()
+
+
+def _setting(text: str) -> tuple[str, str, str]:
+    # The last colon before the first "=": a region made per module call may have colons in its name, a key has none.
+    place, equals, value = text.partition("=")
+    region, colon, key = place.rpartition(":")
+    if not (equals and colon and region.strip() and key.strip()):
+        raise ValueError(f"-c sets a config as REGION:KEY=VALUE, such as -c mlp:max_fusion_size=8; got {text!r}")
+    return region.strip(), key.strip(), value.strip()
+
+
+def _variants(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise ValueError("--variants takes names with commas between, such as --variants eager,regional")
+    return names
+
+
+def _budget(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"--budget takes seconds above 0, such as --budget 5; got {text!r}")
+    return seconds
+
+
+def _name(text: str) -> str:
+    if not text.isidentifier():
+        raise ValueError(f"-o takes the name of a variable, such as -o ex; got {text!r}")
+    return text
+
+
+KINDS = ("modules", "lines", "ops", "nodes")
+"""By what ``-r`` may pick nodes."""
+
+_SWITCH = argparse.BooleanOptionalAction
+
+OPTIONS = (
+    Option(
+        ("-r", "--region"),
+        "NAME=KIND:PATTERN",
+        "mark a region by modules, lines, ops or nodes; repeatable",
+        "-r attn=modules:layers.*.attn -r loss=lines:step:4-9 -r act=ops:aten.gelu*",
+        {"action": "append", "type": _mark, "dest": "marks", "default": []},
+    ),
+    Option(
+        ("-c", "--config"),
+        "REGION:KEY=VALUE",
+        "set an Inductor config for one region: a Python literal, else text; repeatable",
+        "-c mlp:max_fusion_size=8 -c mlp:cpp.simdlen=None",
+        {"action": "append", "type": _setting, "dest": "settings", "default": []},
+    ),
+    Option(
+        ("--grad", "--no-grad"),
+        "",
+        "take gradients, or run under no_grad; left out: as the call would",
+        "--no-grad",
+        {"action": _SWITCH, "default": None},
+    ),
+    Option(
+        ("--dynamic", "--no-dynamic"),
+        "",
+        "dynamic shapes, as in torch.compile",
+        "--dynamic",
+        {"action": _SWITCH, "default": None},
+    ),
+    Option(
+        ("--variants",),
+        "A,B,C",
+        "what to compare, of eager, aot_eager, regional and full; all when left out",
+        "--variants eager,regional",
+        {"type": _variants, "default": ()},
+    ),
+    Option(
+        ("--budget",),
+        "SECONDS",
+        "how long to measure, compiling not counted; 5 when left out",
+        "--budget 2.5",
+        {"type": _budget, "default": 5.0},
+    ),
+    Option(
+        ("--plan",),
+        "FILE",
+        "the regions of a saved plan instead of those marked in the source",
+        "--plan plan.json",
+        {"type": Path},
+    ),
+    Option(
+        ("-o", "--output"),
+        "NAME",
+        "bind the Exploration to a name",
+        "-o ex",
+        {"type": _name},
+    ),
+    Option(
+        ("--save",),
+        "FILE",
+        "write everything to a .json, .html, .svg or .csv file",
+        "--save report.html",
+        {"type": Path},
+    ),
+    Option(
+        ("--no-bench",),
+        "",
+        "capture and draw only: compile nothing, measure nothing",
+        "--no-bench",
+        {"action": "store_false", "dest": "bench"},
+    ),
+    Option(
+        ("--no-widget",),
+        "",
+        "tables and picture only, without the panel of controls",
+        "--no-widget",
+        {"action": "store_false", "dest": "widget"},
+    ),
+    Option(
+        ("--verbose",),
+        "",
+        "show the whole traceback of an error",
+        "--verbose",
+        {"action": "store_true"},
+    ),
+)
+
+
+def add_options(parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = frozenset()) -> None:
+    """Add the options to ``parser``, but for those stored under the names ``leave_out``."""
+    for option in OPTIONS:
+        arguments = {"type": _told(option.arguments["type"])} if "type" in option.arguments else {}
+        arguments = {**option.arguments, **arguments, **({"metavar": option.metavar} if option.takes_value else {})}
+        # A switch of two names makes the second one itself.
+        names = option.names[:1] if arguments.get("action") is _SWITCH else option.names
+        if arguments.get("dest", option.names[-1].lstrip("-")) not in leave_out:
+            parser.add_argument(*names, help=f"{option.help}, e.g. {option.example}".replace("%", "%%"), **arguments)
+
+
+def _told(read: Any) -> Any:
+    """Return ``read`` with its error text kept: argparse shows that of one error class only."""
+
+    def told(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return told
+
+
+class _Reader(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of ending the process."""
+        raise CommandError(message.split(": ", 1)[-1] if message.startswith("argument ") else message)
+
+
+def read_options(words: Sequence[str]) -> argparse.Namespace:
+    """Read the words that stand before the call.
+
+    Raises:
+        CommandError: one of them is no option, or its value is none.
+    """
+    reader = _Reader(prog="", add_help=False, allow_abbrev=False)
+    add_options(reader)
+    return reader.parse_args(list(words))
+
+
+_WORD = re.compile(r"""\s*((?:'[^']*'|"[^"]*"|[^\s'"])+)""")
+_BY_NAME = {name: option for option in OPTIONS for name in option.names}
+
+
+def split_line(line: str) -> tuple[list[str], str]:
+    """Divide a line into the words of its options and the raw text after them.
+
+    Raises:
+        CommandError: there is an option that does not exist, or one that lacks its value.
+    """
+    words: list[str] = []
+    place = 0
+    while (found := _WORD.match(line, place)) and found[1].startswith("-"):
+        word = found[1]
+        name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
+        option = _BY_NAME.get(name)
+        if option is None:
+            near = did_you_mean(name, _BY_NAME) or f" Options: {', '.join(_BY_NAME)}."
+            raise CommandError(f"There is no option {name}.{near}")
+        place = found.end()
+        if option.takes_value and not equals:
+            found = _WORD.match(line, place)
+            if found is None:
+                raise CommandError(f"{name} needs a value: {option.example}.")
+            value, place = found[1], found.end()
+        elif equals and not option.takes_value:
+            raise CommandError(f"{name} takes no value: write {option.example}.")
+        words += (
+            [f"{name}={_unquoted(value)}" if name.startswith("--") else name + _unquoted(value)] if value else [name]
+        )
+    return words, line[place:].strip()
+
+
+def _unquoted(text: str) -> str:
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" and text.count(text[0]) == 2  # noqa: PLR2004
+    return text[1:-1] if quoted else text
+
+
+def option_after(text: str) -> str | None:
+    """Return the first word of ``text`` that is an option's name, or None."""
+    words = (word.partition("=")[0] for word in text.split()[1:])
+    return next((word for word in words if word in _BY_NAME), None)
+
+
+def help_text() -> str:
+    """Return every option with what it does and an example."""
+    lines = []
+    for option in OPTIONS:
+        lines += [
+            f"{', '.join(option.names)} {option.metavar}".rstrip(),
+            f"    {option.help}",
+            f"    {option.example}",
+            "",
+        ]
+    return "\n".join(lines).rstrip()

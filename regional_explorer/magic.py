@@ -1,0 +1,205 @@
+"""``%regional_compile``: see, compile and measure the regions of a call, below the cell that makes it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
+
+from regional_explorer.command.command import Command
+from regional_explorer.command.expression import CallText, read_call, split_cell
+from regional_explorer.command.options import OPTIONS, CommandError, help_text, read_options, split_line
+from regional_explorer.errors import RegionalExplorerError
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from regional_explorer.explorer import Exploration
+
+NAME = "regional_compile"
+
+USAGE = f"""See, compile and measure the regions of one call.
+
+    %{NAME} [options] f(x, y)       one line: the call
+    %%{NAME} [options]              the cell runs; its last line is the call
+
+Options stand before the call; all after them is the call, as it is. A semicolon at its end shows nothing. The call's
+function, arguments and their gradients are left as they were. Given a name on the left, such as
+`ex = %{NAME} f(x)`, or by `-o ex`, the Exploration is kept.
+
+{help_text()}
+
+Example
+
+    %{NAME} -r mlp=modules:layers.*.mlp -c mlp:max_fusion_size=8 --budget 3 -o ex model(x)
+"""
+
+INTERRUPTED = "Interrupted: what was done until then is shown."
+
+
+@magics_class
+class RegionalMagics(Magics):
+    """The magic: reads the line, explores the call, shows what is found."""
+
+    shell: Any  # IPython sets it
+
+    @no_var_expand
+    @needs_local_scope
+    @line_cell_magic
+    def regional_compile(
+        self, line: str = "", cell: str | None = None, local_ns: dict[str, Any] | None = None
+    ) -> Exploration | None:
+        """Replaced by ``USAGE`` below."""
+        __tracebackhide__ = True  # IPython leaves this frame out of a traceback of the cell's own lines
+        verbose = "--verbose" in line.split()
+        if cell is None and line.strip() in {"", "-h", "--help", "?"}:
+            print(USAGE)  # noqa: T201 - what an empty line asks for
+            return None
+        with _friendly(verbose=verbose):
+            command, before, call = self._read(line, cell)
+            command.check()
+        # Outside: what the user's own lines raise is shown as it is, traceback and all.
+        self._run(before)
+        with _friendly(verbose=verbose):
+            exploration = self._explore(command, call, local_ns)
+        if command.output is not None:
+            self.shell.user_ns[command.output] = exploration
+        return exploration if self._is_assigned(line) else None
+
+    def _read(self, line: str, cell: str | None) -> tuple[Command, str, CallText]:
+        """Return what is asked for, the source to run before the call, and the call."""
+        words, rest = split_line(line)
+        command = Command.of(read_options(words))
+        if cell is None:
+            return command, "", read_call(rest)
+        if rest:
+            raise CommandError(f"In a cell the call is its last line, but {rest!r} stands beside %%{NAME}.")
+        before, last = split_cell(self.shell.transform_cell(cell))
+        return command, before, read_call(last)
+
+    def _run(self, source: str) -> None:
+        """Run lines of the cell so that functions defined there have source lines, which a bare exec does not give."""
+        __tracebackhide__ = True
+        if not source.strip():
+            return
+        # One empty line stands for the line of the magic: numbers in tracebacks and tables are those that one sees.
+        source = f"\n{source}"
+        name = self.shell.compile.cache(source, self.shell.execution_count, raw_code=source)
+        tree = self.shell.transform_ast(ast.parse(source))
+        exec(compile(tree, name, "exec"), self.shell.user_ns)  # noqa: S102 - the user's cell
+
+    def _explore(self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None) -> Exploration:
+        from regional_explorer.ui.view import place_for
+
+        fn, args, kwargs = call.evaluate(self.shell.user_ns, local_ns)
+        try:
+            exploration = command.explore(fn, args, kwargs)
+        except KeyboardInterrupt:
+            raise CommandError("Interrupted while capturing the call: there is nothing to show yet.") from None
+        place = None if call.quiet else place_for(exploration, widget=command.widget)
+        try:
+            if place is None:
+                command.measure(exploration, tell=lambda _doing, _fraction: None)
+            else:
+                place.begin()
+                if command.bench:
+                    with place.working("Compile & measure") as tell:
+                        command.measure(exploration, tell=tell)
+            if _was_interrupted(exploration) and place is not None:
+                place.say(INTERRUPTED)
+        except KeyboardInterrupt:
+            if place is not None:
+                place.say(INTERRUPTED)
+        if place is not None:
+            place.finish()
+        if (saved := command.finish(exploration)) is not None and place is not None:
+            place.say(f"Saved to {saved}.")
+        return exploration
+
+    def _is_assigned(self, line: str) -> bool:
+        """Tell whether the running cell gives what the magic returns to a name: only then is it not shown anew."""
+        history = self.shell.history_manager.input_hist_parsed
+        try:
+            tree = ast.parse(history[-1] if history else "")
+        except SyntaxError:
+            return False
+        values = [node.value for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.NamedExpr, ast.AnnAssign))]
+        calls = [value for value in values if isinstance(value, ast.Call) and len(value.args) > 1]
+        return any(
+            isinstance(argument, ast.Constant) and argument.value == line
+            for value in calls
+            for argument in value.args[1:]
+        )
+
+
+RegionalMagics.regional_compile.__doc__ = USAGE
+
+
+def _was_interrupted(exploration: Exploration) -> bool:
+    conditions = exploration.session.conditions
+    return conditions is not None and conditions.stopped == "interrupted"
+
+
+@contextmanager
+def _friendly(*, verbose: bool) -> Iterator[None]:
+    """A block whose errors of ours are one clear line; with ``verbose`` they come as they are."""
+    try:
+        yield
+    except RegionalExplorerError as error:
+        if verbose:
+            raise
+        raise UsageError(str(error)) from error
+
+
+# ----------------------------------------------------------------------------------------------------------- completion
+
+
+def complete(shell: InteractiveShell, event: Any) -> list[str]:
+    """Return what may stand at the cursor: options, and after ``-c`` regions and config keys."""
+    before = event.text_until_cursor
+    words = before.split()
+    word = "" if before.endswith((" ", "\t")) else words[-1]
+    previous = words[-1 if not word else -2] if len(words) > bool(word) else ""
+    if previous in {"-c", "--config"}:
+        return _setting_words(shell, before, word)
+    if previous == "--variants":
+        return ["eager", "aot_eager", "regional", "full"]
+    if previous in {"-r", "--region"}:
+        return [f"{kind}:" for kind in ("modules", "lines", "ops", "nodes")] if "=" in word else []
+    if word.startswith("-") or not word:
+        return [name for option in OPTIONS for name in option.names]
+    return []
+
+
+def _setting_words(shell: InteractiveShell, before: str, word: str) -> list[str]:
+    _, colon, key = word.partition(":")
+    if not colon:
+        named = re.findall(r"(?:-r|--region)[= ]?([^\s=]+)=", before)
+        plans = [getattr(value, "plan", None) for name, value in shell.user_ns.items() if not name.startswith("_")]
+        known = [found.name for plan in plans for found in getattr(plan, "regions", ())]
+        return [f"{name}:" for name in dict.fromkeys([*named, *known])]
+    if "=" in key:
+        return []
+    from regional_explorer.compiler.catalogue import catalogue
+
+    return [f"{name}=" for name, entry in catalogue().items() if entry.refused is None]
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Register the magic and its completion."""
+    shell.register_magics(RegionalMagics)
+    for name in (f"%{NAME}", f"%%{NAME}"):
+        shell.set_hook("complete_command", lambda _self, event: complete(shell, event), str_key=name)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Take the magic and its completion away again."""
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop(NAME, None)
+    for name in (f"%{NAME}", f"%%{NAME}"):
+        shell.strdispatchers["complete_command"].strs.pop(name, None)

@@ -1,0 +1,90 @@
+"""The form that marks a region by modules, lines or ops."""
+
+from __future__ import annotations
+
+import ipywidgets as widgets
+
+from regional_explorer.errors import SelectorError
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.session import Session
+from regional_explorer.render.untrusted import markup
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.state import PanelState
+
+HINTS = {
+    "modules": "a glob over module paths, such as layers.*.mlp",
+    "lines": "function:3-7, counted from its def, or file.py:10-20",
+    "ops": "a glob over operators, such as aten.gelu*",
+}
+MOST_SUGGESTED = 300
+
+
+class Marking:
+    """Asks for a kind of selector, a pattern and a name; suggests what the captured graphs have."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._suggestions = suggestions(control.session)
+        self._title = widgets.HTML()
+        self.kind = widgets.Dropdown(options=list(HINTS), description="Mark by")
+        self.kind.observe(lambda _: self._show_kind(), names="value")
+        self.pattern = widgets.Combobox(description="Pattern", ensure_option=False)
+        self.name = widgets.Text(description="Name", placeholder="of the region")
+        self.button = widgets.Button(description="Mark", tooltip="Mark this as a region; nothing is traced again")
+        self.button.on_click(lambda _: self._mark())
+        self._error = widgets.HTML()
+        self._error.add_class("rx-error-line")
+        form = widgets.Box([self.kind, self.pattern, self.name, self.button])
+        form.add_class("rx-marking")
+        self.box = widgets.VBox([self._title, form, self._error])
+        self._show_kind()
+
+    def show(self, state: PanelState) -> None:
+        """Say how to mark a region, at length where there is none."""
+        self._title.value = (
+            "<h4>Mark another region</h4>"
+            if state.plan.regions
+            else "<h4>No region yet</h4><p>Mark one here, or in the source: "
+            "<code>with rx.region(&quot;mlp&quot;): …</code></p>"
+        )
+        for widget in (self.kind, self.pattern, self.name, self.button):
+            widget.disabled = state.busy
+
+    def _show_kind(self) -> None:
+        self.pattern.options = self._suggestions[self.kind.value]
+        self.pattern.placeholder = HINTS[self.kind.value]
+
+    def _mark(self) -> None:
+        kind, pattern, name = self.kind.value, self.pattern.value.strip(), self.name.value.strip()
+        missing = "a pattern" if not pattern else "a name" if not name else ""
+        self._tell(f"Give {missing}: {HINTS[kind] if not pattern else 'any text'}." if missing else "")
+        if missing:
+            return
+        with self._control.guarded():
+            try:
+                self._control.edit(lambda ex: ex.mark(name, **{kind: pattern}))
+            except SelectorError as error:
+                self._tell(str(error))
+                return
+            self.pattern.value = self.name.value = ""
+
+    def _tell(self, error: str) -> None:
+        self._error.value = f'<span role="alert">✗ {markup(error)}</span>' if error else ""
+
+
+def suggestions(session: Session) -> dict[str, list[str]]:
+    """Return the patterns worth offering by kind: the module paths, functions and operators of the graphs."""
+    found: dict[str, dict[str, None]] = {kind: {} for kind in HINTS}
+    for graph in session.graphs:
+        for node in graph.ops:
+            found["modules"].update((call.path, None) for call in node.modules if call.path)
+            found["modules"].update((_any_number(call.path), None) for call in node.modules if call.path)
+            if graph.kind is not GraphKind.DYNAMO:
+                found["ops"][node.target] = None
+            if node.source is not None:
+                found["lines"][f"{node.source.function}:1-99"] = None
+    return {kind: sorted(names)[:MOST_SUGGESTED] for kind, names in found.items()}
+
+
+def _any_number(path: str) -> str:
+    return ".".join("*" if part.isdigit() else part for part in path.split("."))

@@ -1,0 +1,114 @@
+"""The panel of one exploration: header, regions, actions, tables and picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ipywidgets as widgets
+
+from regional_explorer.record.session import Session
+from regional_explorer.render.html import (
+    diagnostics_html,
+    numerics_html,
+    partitions_html,
+    picture_html,
+    timings_html,
+)
+from regional_explorer.render.palette import paint
+from regional_explorer.render.style import PAGE
+from regional_explorer.render.tables import regions_table, summary
+from regional_explorer.render.untrusted import markup
+from regional_explorer.ui.actions import Actions
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.fields import close_tree
+from regional_explorer.ui.look import style_html
+from regional_explorer.ui.marking import Marking
+from regional_explorer.ui.rows import RegionRow
+
+
+class Panel:
+    """The widgets of one exploration; ``box`` is what is displayed. Two panels of one exploration show the same."""
+
+    def __init__(self, control: Control, picture: Callable[[Session], str]) -> None:
+        self.control = control
+        self._picture_of = picture
+        self._session: Session | None = None
+        self.rows: dict[str, RegionRow] = {}
+        self._style = widgets.HTML(layout={"display": "none"})
+        self._header = widgets.HTML()
+        self._regions = widgets.VBox()
+        self._regions.add_class("rx-regions")
+        self.marking = Marking(control)
+        self.actions = Actions(control)
+        self._results = widgets.HTML()
+        self._picture = widgets.HTML()
+        self.box = widgets.VBox(
+            [
+                self._style,
+                self._header,
+                self._picture,
+                self._regions,
+                self.marking.box,
+                self.actions.box,
+                self._results,
+            ]
+        )
+        for name in (PAGE, "rx-panel"):
+            self.box.add_class(name)
+        control.listeners.append(self.show)
+        self.show(control)
+
+    def show(self, control: Control) -> None:
+        """Show the state and the session of ``control``."""
+        fresh = control.session is not self._session
+        self._session = control.session
+        if fresh:
+            self._show_session(control.session)
+        self._show_rows(control)
+        self.marking.show(control.state)
+        self.actions.show(control.state)
+
+    def _show_rows(self, control: Control) -> None:
+        names = [region.name for region in control.state.plan.regions]
+        for name in [name for name in self.rows if name not in names]:
+            close_tree(self.rows.pop(name).box)
+        table = regions_table(control.session)
+        cells = {row[0].region: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+        for number, region in enumerate(control.state.plan.regions):
+            if region.name not in self.rows:
+                self.rows[region.name] = RegionRow(control, region)
+            self.rows[region.name].show(control.state, number, cells[number])
+        boxes = tuple(self.rows[name].box for name in names)
+        if self._regions.children != boxes:
+            self._regions.children = boxes
+        self._regions.layout.display = "" if names else "none"
+
+    def _show_session(self, session: Session) -> None:
+        _set(self._style, style_html([paint(number) for number in range(len(session.plan.regions))]))
+        _set(self._header, _header(session))
+        _set(self._picture, picture_html(self._picture_of(session)))
+        _set(
+            self._results,
+            diagnostics_html(session.diagnostics)
+            + timings_html(session)
+            + partitions_html(session)
+            + numerics_html(session),
+        )
+
+    def close(self) -> None:
+        """Take the panel off its control, and close its widgets."""
+        if self.show in self.control.listeners:
+            self.control.listeners.remove(self.show)
+        close_tree(self.box)
+
+
+def _set(widget: widgets.HTML, value: str) -> None:
+    # A value that is sent again is drawn again: folded parts would open and the page would jump.
+    if widget.value != value:
+        widget.value = value
+
+
+def _header(session: Session) -> str:
+    facts = " · ".join(markup(text) for label, text in summary(session) if label != "graph breaks")
+    breaks = dict(summary(session))["graph breaks"]
+    return f'<h3>{markup(session.title)}</h3><div class="rx-quiet">{facts} · graph breaks: {markup(breaks)}</div>'
