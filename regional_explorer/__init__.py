@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         UnsupportedTorchError,
     )
     from regional_explorer.explorer import Exploration, explore
+    from regional_explorer.export.view import SavedSession, load
     from regional_explorer.record.region import DEFAULT, Plan, Region, Selector
     from regional_explorer.record.session import Session
     from regional_explorer.regions.annotate import region
@@ -56,6 +57,7 @@ __all__ = [
     "Region",
     "RegionCompileError",
     "RegionalExplorerError",
+    "SavedSession",
     "Selector",
     "SelectorError",
     "Session",
@@ -64,6 +66,7 @@ __all__ = [
     "UnknownRegionError",
     "UnsupportedTorchError",
     "explore",
+    "load",
     "region",
 ]
 
@@ -72,9 +75,11 @@ _HOMES = {
     "Exploration": "explorer",
     "Plan": "record.region",
     "Region": "record.region",
+    "SavedSession": "export.view",
     "Selector": "record.region",
     "Session": "record.session",
     "explore": "explorer",
+    "load": "export.view",
     "region": "regions.annotate",
 }
 """Where a public name lives; every other one is an error class."""

@@ -13,7 +13,16 @@ from regional_explorer.capture.convert import record_breaks, record_graphs
 from regional_explorer.capture.modules import module_names
 from regional_explorer.errors import CaptureError
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, Node, Role
-from regional_explorer.torch_api import ORIGIN, BoxedCall, aot_backend, bodies, boxed, compile_isolated, graph_breaks
+from regional_explorer.torch_api import (
+    ORIGIN,
+    BoxedCall,
+    aot_backend,
+    as_first_call,
+    bodies,
+    boxed,
+    compile_isolated,
+    graph_breaks,
+)
 
 GRAPH_INPUTS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER})
 
@@ -80,7 +89,7 @@ class Capture:
         self._next_origin = 0
         self._done = False
         self.run = compile_isolated(_traceable(call.fn), self._backend, dynamic=dynamic)
-        with call.kept(), graph_breaks() as breaks:
+        with call.kept(), as_first_call(), graph_breaks() as breaks:
             try:
                 outputs = call.forward(self.run)
                 if call.grad:

@@ -11,7 +11,7 @@ from typing import Any
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.record.timing import CompileCost
-from regional_explorer.torch_api import compile_isolated, full_compile_is_warm
+from regional_explorer.torch_api import as_first_call, compile_isolated, full_compile_is_warm
 
 
 class VariantName(StrEnum):
@@ -76,7 +76,7 @@ class Variants:
         function = compile_isolated(self._call.fn, "inductor", dynamic=self._dynamic)
         hits = full_compile_is_warm()
         started = time.perf_counter()
-        with self._call.kept():
+        with self._call.kept(), as_first_call():
             outputs = self._call.forward(function)
             if self._call.grad:
                 self._call.backward(outputs)

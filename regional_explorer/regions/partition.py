@@ -1,8 +1,8 @@
-"""Which nodes make one partition: connected, convex, and free of cycles with all others.
+"""Which nodes make one partition: of one instance, convex, and free of cycles with all others.
 
-The level of a node is how often a path to it has left and re-entered its group. Nodes of one level never have a path
-through foreign ops between them, so each connected piece of a level can run as one call. One pass over the graph
-finds them, where a general partitioner searches.
+The level of a node is how often a path to it has left and re-entered its instance. Nodes of one level never have a path
+through foreign ops between them, so they can run as one call. One pass over the graph finds them, where a general
+partitioner searches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
+from regional_explorer.regions.connect import connected
 from regional_explorer.regions.order import Edges, cycles, dependencies, in_order, written_arguments
 from regional_explorer.regions.select import Claim
 from regional_explorer.torch_api import propose_partitions
@@ -36,7 +37,7 @@ class Proposal:
 
 
 def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> Proposal:
-    """Return the partitions of ``graph``: one per connected, convex piece of an instance.
+    """Return the partitions of ``graph``: one per convex piece of an instance.
 
     Args:
         graph: the graph to cut.
@@ -44,7 +45,7 @@ def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
         order: names of the regions; where regions feed each other both ways, those named first stay whole.
     """
     before = dependencies(graph)
-    groups = [part for group in _groups(graph, claim_of, order) for part in _connected(group)]
+    groups = [part for group in _groups(graph, claim_of, order) for part in _instances(group)]
     nodes = list(graph.nodes)
     parts = [part for group in groups for part in _convex(group, nodes, before, {})]
     circles = cycles(nodes, before, [part.nodes for part in parts])
@@ -103,25 +104,13 @@ def _passable(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (torch.Tensor, torch.SymInt, torch.SymFloat, int, float))
 
 
-def _connected(group: Group) -> list[Group]:
-    """Split a group where no op feeds another: what is not connected is never merged sideways."""
+def _instances(group: Group) -> list[Group]:
+    """Split a group that no instance is known for where no op feeds another."""
+    if group.claim.instance is not None:
+        return [group]
     inside = set(group.nodes)
-    root = {node: node for node in group.nodes}
-
-    def find(node: fx.Node) -> fx.Node:
-        while root[node] is not node:
-            root[node] = root[root[node]]
-            node = root[node]
-        return node
-
-    for node in group.nodes:
-        for source in node.all_input_nodes:
-            if source in inside:
-                root[find(node)] = find(source)
-    pieces: dict[fx.Node, list[fx.Node]] = {}
-    for node in group.nodes:
-        pieces.setdefault(find(node), []).append(node)
-    return [Group(group.claim, nodes) for nodes in pieces.values()]
+    links = [(node, source) for node in group.nodes for source in node.all_input_nodes if source in inside]
+    return [Group(group.claim, nodes) for nodes in connected(group.nodes, links)]
 
 
 def _convex(group: Group, order: Sequence[fx.Node], before: Edges, home: Mapping[fx.Node, Group]) -> list[Group]:
@@ -147,4 +136,4 @@ def _convex(group: Group, order: Sequence[fx.Node], before: Edges, home: Mapping
     levels: dict[int, list[fx.Node]] = {}
     for node in group.nodes:
         levels.setdefault(level[node], []).append(node)
-    return [part for key in sorted(levels) for part in _connected(Group(group.claim, levels[key]))]
+    return [Group(group.claim, levels[key]) for key in sorted(levels)]

@@ -12,10 +12,12 @@ from typing import Any
 from regional_explorer.errors import SelectorError, did_you_mean
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
+from regional_explorer.regions.connect import connected
 from regional_explorer.regions.lines import LineRange
 
 Instance = tuple[str, int] | None
-"""What tells one instance of a region from another: the module call, or None where connection decides."""
+"""What tells one instance of a region from another: module path and call, or the number of the connected piece;
+None for what no Dynamo node stands behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,32 @@ def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
                 if before is not None and before.region != region.name:
                     overruled.setdefault((before.region, region.name), []).append(origin)
                 owners[origin] = Claim(region.name, instance)
+    _tell_instances_apart(graphs, owners)
     return Assignment(owners, by_annotation, {key: tuple(value) for key, value in overruled.items()})
+
+
+def _tell_instances_apart(graphs: Sequence[Graph], owners: dict[int, Claim]) -> None:
+    """Number the instances of regions that were not marked by module: ops that feed each other directly are one.
+
+    Dynamo's graphs and the forward settle this (a write in place shows in the latter alone), so that the backward of an
+    instance is one too, however loosely it hangs together.
+    """
+    carved = {node.origin for graph in graphs for node in graph.ops if node.carved}
+    loose = {o: claim.region for o, claim in owners.items() if claim.instance is None and o not in carved}
+    links = []
+    for graph in graphs:
+        if graph.kind is not GraphKind.BACKWARD:
+            origins = {node.name: node.origin for node in graph.ops if node.origin in loose}
+            links += [
+                (origins[node.name], origins[source])
+                for node in graph.ops
+                if node.name in origins
+                for source in node.inputs
+                if source in origins and loose[origins[source]] == loose[origins[node.name]]
+            ]
+    for number, instance in enumerate(connected(sorted(loose), links)):
+        for origin in instance:
+            owners[origin] = Claim(loose[origin], ("", number))
 
 
 def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:

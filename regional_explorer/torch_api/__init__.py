@@ -37,6 +37,7 @@ from regional_explorer.torch_api.shapes import (
 from regional_explorer.torch_api.trace import (
     Break,
     aot_backend,
+    as_first_call,
     compile_isolated,
     graph_breaks,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "Compiled",
     "ConfigEntry",
     "aot_backend",
+    "as_first_call",
     "bodies",
     "boxed",
     "changed_config",

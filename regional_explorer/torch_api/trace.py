@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch._dynamo.config as dynamo_config
 from torch import fx
 from torch._dynamo import symbolic_convert
 from torch._dynamo.backends.common import aot_autograd
@@ -33,6 +34,17 @@ def compile_isolated(fn: Callable[..., Any], backend: Any, *, dynamic: bool | No
         fn, options = _with_fresh_code(fn), {}
     compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, **options)
     return compiled
+
+
+@contextlib.contextmanager
+def as_first_call() -> Iterator[None]:
+    """A block in which Dynamo traces a function as if it had never seen it on other shapes.
+
+    What Dynamo remembers of shapes is kept per code object, apart from cache entries: without this, an exploration
+    after one on other shapes would be dynamic.
+    """
+    with dynamo_config.patch(automatic_dynamic_shapes=False):
+        yield
 
 
 def _with_fresh_code(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ def assert_bitwise(ex):
 def test_one_block_one_partition():
     ex = rx.explore(programs.textbook, programs.pair())
     assert cut_by_region(ex) == {"middle": [["mul", "add"]]}
-    assert cut_by_region(ex, "0/backward") == {"middle": [["mul_2"], ["mul_3"]]}
+    assert cut_by_region(ex, "0/backward") == {"middle": [["mul_2", "mul_3"]]}
     assert_bitwise(ex)
 
 
