@@ -64,7 +64,7 @@ def bundles(graph: Graph, parts: Sequence[Piece], detail: Detail | None, budget:
     order = [node.name for node in graph.nodes if drawn(node)]
     nodes = graph.by_name()
     inputs = sources(graph)
-    places = {name: _places(nodes[name]) for name in order}
+    places = {name: places_of(nodes[name]) for name in order}
     deepest = max((len(place) for place in places.values()), default=0)
     position = {name: number for number, name in enumerate(order)}
     result: list[Bundle] = []
@@ -147,7 +147,7 @@ def _kind(bundle: Bundle, nodes: Mapping[str, Node]) -> Hashable:
     return piece, tuple(nodes[name].target for name in bundle.nodes)
 
 
-def _places(node: Node) -> tuple[str, ...]:
+def places_of(node: Node) -> tuple[str, ...]:
     """Return where a node belongs, from the outside in: the modules around it, then its line."""
     modules = tuple(f"{call.path}#{call.call}" if call.call else call.path for call in node.modules if call.path)
     return (*modules, str(node.source)) if node.source else modules

@@ -50,13 +50,16 @@ class Placement:
 
 def place(scene: Scene, *, time_limit_s: float = TIME_LIMIT_S) -> Placement:
     """Return where the parts of ``scene`` lie: Graphviz's placement if it comes in time, else that of ``layers``."""
+    return arranged(scene, time_limit_s=time_limit_s) or layers(scene)
+
+
+def arranged(scene: Scene, *, time_limit_s: float = TIME_LIMIT_S) -> Placement | None:
+    """Return Graphviz's placement of ``scene``, or None where that cannot be had in time."""
     found = graphviz(scene_dot(scene, legend=False), "json0", time_limit_s=time_limit_s) if scene.boxes else None
-    if found is not None:
-        try:
-            return read_json(found)
-        except (ValueError, KeyError, TypeError):
-            pass
-    return layers(scene)
+    try:
+        return None if found is None else read_json(found)
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def read_json(text: bytes) -> Placement:

@@ -1,0 +1,196 @@
+"""The graph view: one graph of a session on a canvas, to move about in, search, select and fold.
+
+It knows the frozen record only. The page draws and answers the pointer; folding and placing are done here, in the
+kernel, and travel as binary arrays.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import anywidget
+import traitlets
+
+from regional_explorer.record.session import Session
+from regional_explorer.render.arrays import Payload, places
+from regional_explorer.render.outline import Opening
+from regional_explorer.render.payload import UNLIMITED, first_tab, picture, tabs
+from regional_explorer.render.placement import arranged, layers
+from regional_explorer.render.scene import Scene
+from regional_explorer.render.untrusted import clean_page
+from regional_explorer.ui.static import script, style
+
+TIME_LIMIT_S = 6.0
+"""How long Graphviz may take to better a placement that is already shown."""
+MOST_ARRANGED = 2500
+"""A picture with more boxes than this keeps its first placement: Graphviz would not be done in time."""
+
+_numbers = itertools.count(1)
+
+
+class GraphView(anywidget.AnyWidget):
+    """Shows the graphs of a session, one tab each.
+
+    Attributes:
+        tab: id of the graph in view, or ``"partitions"``; ``tabs`` lists them with their titles.
+        selection: selected nodes as ``graph:name``, of any graph; set by either side.
+        hover: nodes under the pointer, here or in a view that is linked.
+        search: what the search field holds: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
+        overlay: numbers on partitions: ``{"title": "time", "unit": "µs", "values": {partition id: number}}``.
+        height: of the drawing, in pixels; the lower edge can be dragged.
+        problem: what went wrong last, shown above the drawing.
+
+    ``payload`` and ``places`` are what the page draws, ``arranging`` tells that better places are being looked for.
+    """
+
+    _esm = script("graph")
+    _css = style("graph")
+
+    payload = traitlets.Dict().tag(sync=True)
+    places = traitlets.Dict().tag(sync=True)
+    arranging = traitlets.Bool(default_value=False).tag(sync=True)
+    tabs: Any = traitlets.List().tag(sync=True)
+    tab = traitlets.Unicode().tag(sync=True)
+    selection = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    hover = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    search = traitlets.Unicode().tag(sync=True)
+    overlay = traitlets.Dict().tag(sync=True)
+    height = traitlets.Int(520).tag(sync=True)
+    problem = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, session: Session | None = None, *, time_limit_s: float = TIME_LIMIT_S, **traits: Any) -> None:
+        super().__init__(**traits)
+        self._session: Session | None = None
+        self._time_limit_s = time_limit_s
+        self._openings: dict[str, Opening] = {}
+        self._number = 0
+        self._arranger = threading.Thread()
+        self._waiting: tuple[int, Scene] | None = None
+        self._lock = threading.Lock()
+        self.on_msg(self._receive)
+        self.observe(self._tab_changed, "tab")
+        if session is not None:
+            self.set_session(session)
+
+    # ------------------------------------------------------------------------------------------------- from the kernel
+
+    def set_session(self, session: Session) -> None:
+        """Show ``session``; tab, folds and selection stay as far as it has them too."""
+        self._session = session
+        self.tabs = [list(tab) for tab in tabs(session)]
+        known = {f"{graph.id}:{node.name}" for graph in session.graphs for node in graph.nodes}
+        self.selection = [node for node in self.selection if node in known]
+        if any(tab == self.tab for tab, _ in self.tabs):
+            self._draw()
+        else:
+            self.tab = first_tab(session)
+
+    def select(self, nodes: Iterable[str]) -> None:
+        """Select nodes, given as ``graph:name``, and nothing else."""
+        self.selection = list(nodes)
+
+    def show_nodes(self, nodes: Iterable[str]) -> None:
+        """Bring the first of ``nodes`` that is in the tab into view."""
+        self.send({"show": list(nodes)})
+
+    def selected(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the names of the selected nodes, per graph id."""
+        found: dict[str, list[str]] = {}
+        for node in self.selection:
+            graph, _, name = node.partition(":")
+            found.setdefault(graph, []).append(name)
+        return {graph: tuple(names) for graph, names in found.items()}
+
+    def fold(self, key: str, *, opened: bool) -> None:
+        """Open or close the fold of that key in the tab; keys come with the payload."""
+        now = self._opening
+        self._open(replace(now, chosen={**now.chosen, key: opened}))
+
+    def expand_all(self) -> None:
+        """Open every fold of the tab."""
+        self._open(Opening(UNLIMITED))
+
+    def collapse_all(self) -> None:
+        """Close every fold of the tab."""
+        self._open(Opening(0))
+
+    def wait_arranged(self, timeout_s: float | None = None) -> bool:
+        """Wait until no better placement is being looked for; tell whether that is so."""
+        if self._arranger.ident is not None:
+            self._arranger.join(timeout_s)
+        return not self._arranger.is_alive()
+
+    # --------------------------------------------------------------------------------------------------- from the page
+
+    def _receive(self, _widget: Any, message: Any, _buffers: Any) -> None:
+        try:
+            match message:
+                case {"do": "open all"}:
+                    self.expand_all()
+                case {"do": "close all"}:
+                    self.collapse_all()
+                case {"do": "open" | "close" as what, "key": str(key)}:
+                    self.fold(key, opened=what == "open")
+        except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
+            self._tell(error)
+
+    def _tab_changed(self, _change: Any) -> None:
+        try:
+            self._draw()
+        except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        self.problem = clean_page(f"{type(error).__name__}: {error}")
+
+    # --------------------------------------------------------------------------------------------------------- drawing
+
+    @property
+    def _opening(self) -> Opening:
+        return self._openings.get(self.tab, Opening())
+
+    def _open(self, opening: Opening) -> None:
+        self._openings[self.tab] = opening
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._session is None:
+            return
+        now = picture(self._session, self.tab, self._opening)
+        self._number = number = next(_numbers)
+        first: Payload = {
+            "number": number,
+            "tab": self.tab,
+            **now.facts,
+            "places": places(now.scene, layers(now.scene)),
+        }
+        with self._lock:
+            wanted = 0 < len(now.scene.boxes) <= MOST_ARRANGED and self._time_limit_s > 0
+            self._waiting = (number, now.scene) if wanted else None
+            with self.hold_sync():
+                self.problem = ""
+                self.arranging = wanted
+                self.payload = first
+            if wanted and not self._arranger.is_alive():
+                self._arranger = threading.Thread(target=self._arrange, name="arranging a graph", daemon=True)
+                self._arranger.start()
+
+    def _arrange(self) -> None:
+        """Look for better places of the newest picture, until there is no newer one; runs in a thread of its own."""
+        while True:
+            with self._lock:
+                task, self._waiting = self._waiting, None
+            if task is None:
+                return
+            number, scene = task
+            found = arranged(scene, time_limit_s=self._time_limit_s)
+            with self._lock:
+                if number == self._number:
+                    with self.hold_sync():
+                        self.arranging = False
+                        if found is not None:
+                            self.places = {"of": number, **places(scene, found)}

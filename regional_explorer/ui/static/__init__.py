@@ -1,0 +1,45 @@
+"""The scripts and styles of our own views, read from this folder and put together for the page.
+
+A widget takes one script. The files here are plain modules; each becomes a function of its own, so that their names
+cannot meet, and is called once. Comments and indents stay at home: every saved widget repeats what is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+_IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?:async )?(?:class|const|function) (\w+)", re.MULTILINE)
+_PAGE = re.compile(r"^\s*//.*$|^\s+|\s+$", re.MULTILINE)
+
+
+def script(name: str) -> str:
+    """Return the module ``name`` with all that it imports, as one module."""
+    parts: dict[str, str] = {}
+    _collect(name, parts)
+    *needed, entry = parts.values()
+    return _compact("\n".join([*needed, entry]))
+
+
+def style(name: str) -> str:
+    """Return the style sheet ``name``."""
+    return _compact((HERE / f"{name}.css").read_text(encoding="utf-8"))
+
+
+def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:
+    text = (HERE / f"{name}.js").read_text(encoding="utf-8")
+    for _, needed in _IMPORT.findall(text):
+        if needed not in parts:
+            _collect(needed, parts, entry=False)
+    text = _IMPORT.sub(r"const { \1 } = \2_module;", text)
+    if not entry:
+        names = ", ".join(_EXPORT.findall(text))
+        body = re.sub(r"^export ", "", text, flags=re.MULTILINE)
+        text = f"const {name}_module = (() => {{\n{body}\nreturn {{ {names} }};\n}})();"
+    parts[name] = text
+
+
+def _compact(text: str) -> str:
+    return re.sub(r"\n+", "\n", _PAGE.sub("", text)).strip() + "\n"

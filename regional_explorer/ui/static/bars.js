@@ -1,0 +1,138 @@
+// What stands around the canvas: tabs, search, buttons, legend, status line, tooltip, help.
+
+import { button, el } from "./dom.js";
+import { FACT } from "./picture.js";
+
+const STATES = {
+  fresh: "✓ compiled", stale: "◌ hatched: to be compiled", eager: "○ dotted: runs eagerly", failed: "✕ crossed: failed",
+};
+const FLAGS = [[1, "recomputed in the backward"], [2, "random"], [4, "taken out of its region: runs eagerly"]];
+
+export class Bars {
+  constructor(root, view) {
+    this.view = view;
+    const act = (name) => () => view.act(name);
+    this.tabs = el("div", { class: "rxg-tabs", role: "tablist", "aria-label": "Graphs" });
+    this.search = el("input", {
+      type: "search", class: "rxg-search", placeholder: "Search   op:gelu  2x128  /regex/", "aria-label": "Search nodes",
+      title: "Words in names, ops, shapes, modules, lines, regions (/). Fields: op: shape: dtype: module: line: region:"
+        + " state: name: — and /a regular expression/", spellcheck: "false", autocomplete: "off",
+    });
+    this.count = el("span", { class: "rxg-count", "aria-live": "polite" });
+    this.buttons = Object.fromEntries([
+      ["fit", "Fit", "Show all of it (f)"],
+      ["out", "−", "Zoom out (−)"],
+      ["in", "+", "Zoom in (+)"],
+      ["lasso", "Lasso", "Draw around boxes to select them (l, or drag with Alt)"],
+      ["upstream", "Upstream", "Select also what feeds the selection (u)"],
+      ["downstream", "Downstream", "Select also what the selection feeds (d)"],
+      ["open", "Expand all", "Open every module, run and repeat (e)"],
+      ["close", "Collapse all", "Close every module, run and region (c)"],
+      ["overlay", "Overlay", "Show or hide the numbers on regions (o)"],
+      ["help", "?", "Keys (?)"],
+    ].map(([name, text, title]) => [name, button(text, title, act(name), { "aria-label": title })]));
+    for (const name of ["lasso", "overlay", "help"]) this.buttons[name].setAttribute("aria-pressed", "false");
+    const group = (...names) => el("span", { class: "rxg-group" }, ...names.map((name) => this.buttons[name]));
+    const step = (name, text, title) => button(text, title, act(name), { "aria-label": title });
+    this.legend = el("div", { class: "rxg-legend", role: "group", "aria-label": "Legend" });
+    this.status = el("span", { class: "rxg-selected" });
+    this.trail = el("span", { class: "rxg-trail" });
+    this.wait = el("span", { class: "rxg-wait", text: "arranging…", hidden: true });
+    this.live = el("div", { class: "rxg-live", "aria-live": "polite", role: "status" });
+    this.tip = el("div", { class: "rxg-tip", role: "tooltip", hidden: true });
+    this.help = el("dl", { class: "rxg-help", hidden: true });
+    this.problem = el("div", { class: "rxg-problem", role: "alert", hidden: true });
+    root.append(
+      el("div", { class: "rxg-bar" }, this.tabs, el("span", { class: "rxg-find" }, this.search, this.count,
+        step("previous", "↑", "Previous match (Shift+Enter)"), step("next", "↓", "Next match (Enter)"))),
+      el("div", { class: "rxg-bar rxg-tools", role: "toolbar", "aria-label": "Graph tools" },
+        group("fit", "out", "in"), group("lasso", "upstream", "downstream"), group("open", "close", "overlay"), group("help")),
+      this.problem,
+    );
+    this.foot = [el("div", { class: "rxg-status" }, this.status, this.trail, this.wait), this.legend, this.live];
+  }
+
+  showTabs(tabs, current) {
+    const old = this.tabs.contains(document.activeElement);
+    this.tabs.replaceChildren(...tabs.map(([id, title]) => button(title, title, () => this.view.tab(id), {
+      role: "tab", "aria-selected": String(id === current), tabindex: id === current ? 0 : -1,
+    })));
+    if (old) this.tabs.querySelector("[aria-selected=true]")?.focus();
+  }
+
+  showLegend(picture, dark, heat) {
+    const chips = picture.regions.map((region, number) => {
+      const tone = region[dark ? "dark" : "light"];
+      const mark = el("span", { class: "rxg-chip", text: region.letter });
+      mark.style.cssText = `background:${tone.fill};color:${tone.text};border:1.5px ${region.line} ${tone.stroke}`;
+      const words = [region.name, region.state, region.detail].filter(Boolean).join(" · ");
+      const chip = button("", `Select the nodes of ${words}`, () => this.view.pick(picture.nodesOfRegion(number)));
+      chip.append(mark, el("b", { text: region.name }), el("span", { text: region.state }));
+      return chip;
+    });
+    let used = 0;
+    for (const bits of picture.boxMarks) used |= bits;
+    const signs = picture.marks.filter((_, bit) => used & (1 << bit)).map(([sign, meaning]) => el("span", { text: `${sign} ${meaning}` }));
+    const states = new Set(picture.pieces.map((piece) => piece.state));
+    const words = Object.entries(STATES).filter(([state]) => states.has(state)).map(([, text]) => el("span", { text }));
+    this.legend.replaceChildren(...chips, ...words, ...signs, ...(heat ? [heat] : []));
+  }
+
+  showStatus(picture, selected, elsewhere) {
+    const many = selected.length;
+    const more = elsewhere ? `, ${elsewhere} in other graphs` : "";
+    this.status.textContent = many || elsewhere ? `${many} of ${picture.nodes} nodes selected${more}` : `${picture.nodes} nodes in ${picture.boxes} boxes`;
+  }
+
+  // The modules around a node, each one a way to select all of it.
+  showTrail(picture, node) {
+    const path = node < 0 ? "" : picture.fact(node, FACT.module);
+    if (path === this.path) return;
+    this.path = path;
+    const parts = path ? path.split(".") : [];
+    this.trail.replaceChildren(...parts.map((part, at) => {
+      const whole = parts.slice(0, at + 1).join(".");
+      return button(part, `Select the nodes of module ${whole}`, () => this.view.pickModule(whole));
+    }));
+  }
+
+  // What is known of a box, as pairs of a word and a text.
+  facts(picture, box) {
+    const nodes = picture.nodesIn(box);
+    const node = nodes[0], piece = picture.piece(box), rows = [];
+    const add = (word, text) => { if (text) rows.push([word, text]); };
+    if (nodes.length && !picture.opens(box)) {
+      add("node", `${picture.fact(node, FACT.name)} = ${picture.fact(node, FACT.target)}`);
+      add("gives", picture.fact(node, FACT.value));
+    } else {
+      add("", picture.detail(box));
+      add("holds", `${nodes.length} nodes · double-click opens it`);
+    }
+    add("module", picture.fact(node, FACT.module));
+    add("line", picture.fact(node, FACT.source));
+    add("reads", nodes.length < 4 ? picture.fact(node, FACT.reads) : "");
+    if (piece) {
+      add("region", [piece.name, piece.ops, piece.state, piece.note].filter(Boolean).join(" · "));
+      add("asked", piece.asked);
+      if (piece.applied !== piece.asked) add("applied", piece.applied);
+      add("error", piece.error);
+      add(this.view.overlay.title, this.view.heat?.(piece)?.label);
+    }
+    for (const [bit, text] of FLAGS) if (nodes.some((one) => picture.flags[one] & bit)) add("note", text);
+    return rows;
+  }
+
+  showTip(picture, box, x, y, stage) {
+    this.tip.hidden = box < 0;
+    if (box < 0) return;
+    const rows = this.facts(picture, box).flatMap(([word, text]) => [el("dt", { text: word }), el("dd", { text })]);
+    this.tip.replaceChildren(el("b", { text: picture.title(box) }), el("dl", {}, ...rows));
+    const { offsetWidth: w, offsetHeight: h } = this.tip;
+    const left = x + 16 + w > stage.clientWidth ? x - 12 - w : x + 16;
+    const top = y + 14 + h > stage.clientHeight ? y - 8 - h : y + 14;
+    this.tip.style.left = `${Math.max(4, left)}px`;
+    this.tip.style.top = `${Math.max(4, Math.min(top, stage.clientHeight - h - 4))}px`;
+  }
+
+  say(text) { this.live.textContent = text; }
+}

@@ -1,0 +1,44 @@
+// The few helpers that both views build their elements with. Text only ever becomes a text node.
+
+export function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "text") element.textContent = value;
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value != null) element.setAttribute(name, value);
+  }
+  element.append(...children.filter(Boolean));
+  return element;
+}
+
+export function button(text, title, press, attributes = {}) {
+  const element = el("button", { type: "button", text, title, ...attributes });
+  element.addEventListener("click", press);
+  return element;
+}
+
+// Tell whether the page is dark by the background that really lies behind `element`, whoever set it.
+export function isDark(element) {
+  const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  probe.fillStyle = getComputedStyle(element).backgroundColor;
+  probe.fillRect(0, 0, 1, 1);
+  const [red, green, blue] = probe.getImageData(0, 0, 1, 1).data;
+  return 0.3 * red + 0.6 * green + 0.1 * blue < 128;
+}
+
+// Arrays arrive as views on one big buffer, at offsets that typed arrays may not start at.
+export function numbers(Type, view) {
+  if (!view) return new Type(0);
+  const bytes = new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice();
+  return new Type(bytes.buffer);
+}
+
+// Listen to a model until `signal` ends it.
+export function follow(model, signal, handlers) {
+  for (const [name, handler] of Object.entries(handlers)) {
+    model.on(name, handler);
+    signal.addEventListener("abort", () => model.off(name, handler));
+  }
+}
+
+export const sameList = (one, other) => one.length === other.length && one.every((item, at) => item === other[at]);

@@ -1,0 +1,206 @@
+// Pointer, wheel and keys of the graph view.
+
+import { el } from "./dom.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const STEP = 60; // pixels that an arrow key moves the window
+const KEYS = [
+  ["Drag, wheel, arrows", "move; with Shift a window at a time"],
+  ["Ctrl+wheel, + −", "zoom"],
+  ["F", "show all of it"],
+  ["N  P, Home  End", "next, previous, first, last box; with Shift select on the way"],
+  ["Click, Space", "select; with Ctrl add or drop, with Shift all between"],
+  ["Alt+drag, L", "lasso; with Ctrl add"],
+  ["Double-click, Enter", "open what is folded, else close what is around it"],
+  ["E  C", "expand all, collapse all"],
+  ["U  D", "select also upstream, downstream"],
+  ["Ctrl+A, Esc", "select all, none"],
+  ["/", "search; Enter and Shift+Enter go from match to match"],
+  ["S", "select the matches"],
+  ["G  T", "next graph"],
+  ["O  M", "overlay, map on or off"],
+];
+
+export function listen(view) {
+  const { stage, bars, signal, camera, root } = view;
+  const on = (target, name, handler, options = {}) => target.addEventListener(name, handler, { signal, ...options });
+  bars.help.append(...KEYS.flatMap(([keys, text]) => [el("dt", { text: keys }), el("dd", { text })]));
+
+  // ---- pointer: a press that does not move is a click
+  let drag = null;
+  const at = (event) => {
+    const { left, top } = stage.getBoundingClientRect();
+    return [event.clientX - left, event.clientY - top];
+  };
+  const boxAt = ([px, py]) => view.picture?.boxAt(...camera.toPicture(px, py), 2 / camera.k) ?? -1;
+
+  on(view.canvas, "pointerdown", (event) => {
+    if (event.button > 1 || !view.picture) return;
+    stage.focus({ preventScroll: true });
+    view.canvas.setPointerCapture(event.pointerId);
+    const [x, y] = at(event);
+    drag = { x, y, moved: 0, points: event.altKey || view.lassoing ? [[x, y]] : null };
+  });
+  on(view.canvas, "pointermove", (event) => {
+    if (!view.picture) return;
+    const [x, y] = at(event);
+    if (!drag) {
+      const box = boxAt([x, y]);
+      root.classList.toggle("rxg-pointing", box >= 0);
+      view.hover(box, x, y);
+      return;
+    }
+    drag.moved += Math.hypot(event.movementX, event.movementY);
+    if (drag.points) {
+      drag.points.push([x, y]);
+      drawLasso(drag.points);
+    } else if (drag.moved > 3) {
+      root.classList.add("rxg-moving");
+      view.hover(-1);
+      camera.pan(x - drag.x, y - drag.y);
+      Object.assign(drag, { x, y });
+      view.touched = true;
+      view.draw();
+    }
+  });
+  on(view.canvas, "pointerup", (event) => {
+    const done = drag;
+    drag = null;
+    root.classList.remove("rxg-moving");
+    if (!done) return;
+    if (done.points && done.moved > 3) pickInside(done.points, event.ctrlKey || event.metaKey);
+    else if (done.moved <= 3) click(boxAt(at(event)), event, at(event));
+    drawLasso([]);
+  });
+  on(view.canvas, "pointercancel", () => { drag = null; drawLasso([]); });
+  on(view.canvas, "pointerleave", () => { if (!drag) view.hover(-1); });
+  on(view.canvas, "dblclick", (event) => {
+    const box = boxAt(at(event));
+    if (box >= 0) view.fold(box);
+    else {
+      const group = view.picture?.groupAt(...camera.toPicture(...at(event))) ?? -1;
+      if (group >= 0) view.fold(view.picture.nodeBoxes[view.picture.nodesOfPiece(view.picture.groupPieces[group])[0]]);
+    }
+  });
+
+  function click(box, { shiftKey, ctrlKey, metaKey }, point) {
+    const { picture } = view;
+    view.cursor = -1;
+    if (box < 0) {
+      const group = picture.groupAt(...camera.toPicture(...point));
+      const nodes = group < 0 ? [] : picture.nodesOfPiece(picture.groupPieces[group]);
+      if (nodes.length) view.pick(nodes, ctrlKey || metaKey ? "toggle" : "only");
+      else if (!ctrlKey && !metaKey && !shiftKey) view.pick([]);
+      return;
+    }
+    if (shiftKey && view.anchor >= 0 && view.anchor < picture.boxes) {
+      view.pick(picture.range(view.anchor, box), ctrlKey || metaKey ? "add" : "only");
+    } else {
+      view.anchor = box;
+      view.pick([...picture.nodesIn(box)], ctrlKey || metaKey ? "toggle" : "only");
+    }
+  }
+
+  // ---- lasso
+  const sheet = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, "path");
+  sheet.setAttribute("class", "rxg-lasso");
+  sheet.append(path);
+  stage.append(sheet);
+  const drawLasso = (points) => path.setAttribute("d", points.length > 1 ? `M${points.map((point) => point.map(Math.round).join()).join("L")}Z` : "");
+
+  function pickInside(points, add) {
+    const area = new Path2D(path.getAttribute("d")), pen = view.painter.pen, nodes = [];
+    for (let box = 0; box < view.picture.boxes; box += 1) {
+      const { x, y, w, h } = view.picture.rect(box);
+      pen.setTransform(1, 0, 0, 1, 0, 0);
+      if (pen.isPointInPath(area, ...camera.toWindow(x + w / 2, y + h / 2))) nodes.push(...view.picture.nodesIn(box));
+    }
+    view.pick(nodes, add ? "add" : "only");
+    if (view.lassoing) view.act("lasso");
+  }
+
+  // ---- wheel: two fingers move, a pinch or Ctrl zooms
+  on(view.canvas, "wheel", (event) => {
+    if (!view.picture) return;
+    event.preventDefault();
+    const unit = event.deltaMode === 1 ? 16 : 1;
+    if (event.ctrlKey || event.metaKey) camera.zoom(Math.exp(-event.deltaY * unit * 0.006), ...at(event));
+    else if (event.shiftKey && !event.deltaX) camera.pan(-event.deltaY * unit, 0);
+    else camera.pan(-event.deltaX * unit, -event.deltaY * unit);
+    view.touched = true;
+    view.hover(-1);
+    view.draw();
+  }, { passive: false });
+
+  // ---- keys
+  const walk = (box, extend) => {
+    const from = view.cursor;
+    view.goTo(box);
+    if (!extend) return;
+    if (view.anchor < 0) view.anchor = Math.max(from, 0);
+    view.pick(view.picture.range(view.anchor, view.cursor));
+  };
+  const near = () => (view.cursor >= 0 ? view.cursor : Math.max(view.anchor, view.hovered));
+  const move = (dx, dy) => (event) => {
+    const [x, y] = event.shiftKey ? [camera.width * 0.8, camera.height * 0.8] : [STEP, STEP];
+    camera.pan(-dx * x, -dy * y);
+    view.touched = true;
+    view.draw();
+  };
+  const act = (name) => () => view.act(name);
+  const nextTab = (step) => () => {
+    const ids = view.model.get("tabs").map(([id]) => id);
+    if (ids.length) view.tab(ids[(ids.indexOf(view.model.get("tab")) + step + ids.length) % ids.length]);
+  };
+  const keys = {
+    ArrowLeft: move(-1, 0), ArrowRight: move(1, 0), ArrowUp: move(0, -1), ArrowDown: move(0, 1),
+    "+": act("in"), "=": act("in"), "-": act("out"), f: act("fit"), l: act("lasso"), u: act("upstream"), d: act("downstream"),
+    e: act("open"), c: act("close"), o: act("overlay"), m: act("map"), s: act("matched"), "?": act("help"),
+    n: (event) => walk(near() + 1, event.shiftKey), p: (event) => walk(near() - 1, event.shiftKey),
+    Home: (event) => walk(0, event.shiftKey), End: (event) => walk(view.picture.boxes - 1, event.shiftKey),
+    " ": (event) => { if (near() >= 0) { view.anchor = near(); view.pick([...view.picture.nodesIn(near())], event.ctrlKey ? "toggle" : "only"); } },
+    Enter: () => { if (near() >= 0) view.fold(near()); },
+    "/": () => bars.search.select(), g: nextTab(1), t: nextTab(-1),
+    Escape: () => {
+      if (!bars.help.hidden) view.act("help");
+      else if (view.lassoing) view.act("lasso");
+      else { view.cursor = -1; view.hover(-1); view.pick([]); }
+    },
+  };
+  on(stage, "keydown", (event) => {
+    if (event.target !== stage || !view.picture || event.altKey) return;
+    if (event.ctrlKey || event.metaKey) {
+      if (event.key.toLowerCase() !== "a") return;
+      view.pick(Array.from({ length: view.picture.nodes }, (_, node) => node));
+    } else {
+      const key = keys[event.key] ?? keys[event.key.toLowerCase()];
+      if (!key) return;
+      key(event);
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  on(stage, "blur", () => { view.cursor = -1; view.hover(-1); });
+
+  let typing;
+  on(bars.search, "input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => { view.tell("search", bars.search.value); view.readSearch(); }, 120);
+  });
+  on(bars.search, "keydown", (event) => {
+    event.stopPropagation();
+    if (event.key === "Enter") {
+      clearTimeout(typing);
+      if (view.model.get("search") !== bars.search.value) { view.tell("search", bars.search.value); view.readSearch(); }
+      view.nextHit(event.shiftKey ? -1 : 1);
+    } else if (event.key === "Escape") {
+      view.tell("search", "");
+      view.readSearch();
+      stage.focus();
+    }
+  });
+  on(bars.tabs, "keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step) nextTab(step)();
+  });
+}

@@ -1,0 +1,366 @@
+// Draws a picture on a canvas: only what is in the window, and only what can be seen at its scale.
+
+const TEXT = 0.42, SHAPES = 0.16; // scales from which on text is written, and boxes are more than a spot
+const DASHES = { dashed: [6, 3], dotted: [1.5, 2.5] };
+const HIT = "#ffb000";
+
+function hatch(colour, step, crossed) {
+  const tile = new OffscreenCanvas(step, step);
+  const pen = tile.getContext("2d");
+  pen.strokeStyle = colour;
+  pen.globalAlpha = 0.4;
+  pen.lineWidth = 0.8;
+  for (const shift of [-step, 0, step]) {
+    pen.moveTo(shift, step);
+    pen.lineTo(shift + step, 0);
+    if (crossed) { pen.moveTo(shift, 0); pen.lineTo(shift + step, step); }
+  }
+  pen.stroke();
+  return tile;
+}
+
+export function mix(one, other, share) {
+  const part = (colour, at) => parseInt(colour.slice(at, at + 2), 16);
+  const mixed = [1, 3, 5].map((at) => Math.round(part(one, at) * (1 - share) + part(other, at) * share));
+  return `rgb(${mixed.join()})`;
+}
+
+export class Painter {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.pen = canvas.getContext("2d");
+    this.font = "sans-serif";
+    this.widths = new Map();
+  }
+
+  resize(width, height) {
+    this.ratio = window.devicePixelRatio || 1;
+    this.canvas.width = Math.round(width * this.ratio);
+    this.canvas.height = Math.round(height * this.ratio);
+  }
+
+  // Take a picture and a theme; boxes that look alike are put together, so that each look is drawn at one go.
+  dress(picture, dark, paper, font, heat) {
+    Object.assign(this, { picture, dark, paper, font });
+    this.ground = { ...picture.grounds[dark ? "dark" : "light"], paper };
+    this.tones = picture.regions.map((region) => region[dark ? "dark" : "light"]);
+    this.widths.clear();
+    this.hatches = new Map();
+    this.heat = heat;
+    const looks = new Map();
+    for (let box = 0; box < picture.boxes; box += 1) {
+      const style = this.style(box);
+      const key = JSON.stringify(style);
+      if (!looks.has(key)) looks.set(key, { style, boxes: [] });
+      looks.get(key).boxes.push(box);
+    }
+    this.looks = [...looks.values()];
+  }
+
+  style(box) {
+    const { ground, picture } = this;
+    const look = picture.look(box), piece = picture.piece(box), region = picture.boxRegions[box];
+    const tone = region < 0 ? null : this.tones[region];
+    const style = { fill: ground.box, stroke: ground.edge, text: ground.ink, quiet: ground.quiet, line: 0.8, dash: [] };
+    if (tone) Object.assign(style, { fill: ground.paper, stroke: tone.stroke, text: tone.text });
+    if (look === "piece") Object.assign(style, { fill: tone.fill, dash: DASHES[picture.regions[region].line] ?? [] });
+    if (look === "run" || look === "stack") style.dash = [3, 2];
+    if (look === "stack") style.deep = true;
+    if (look === "view") style.line = 0.5;
+    if (look === "input") Object.assign(style, { fill: "", stroke: "", text: ground.quiet });
+    const warm = piece && this.heat?.(piece);
+    if (warm) Object.assign(style, { fill: warm.fill, text: warm.text, quiet: warm.text });
+    if (look === "bad" || (piece?.state === "failed" && look === "piece")) {
+      Object.assign(style, { stroke: ground.bad, text: ground.bad, line: 1.6 });
+    }
+    return style;
+  }
+
+  hatching(colour, step, crossed) {
+    const key = [colour, step, crossed].join();
+    if (!this.hatches.has(key)) this.hatches.set(key, this.pen.createPattern(hatch(colour, step, crossed), "repeat"));
+    return this.hatches.get(key);
+  }
+
+  // `now` says what is lit: arrays per box of how many nodes are selected and found, and single boxes.
+  draw(camera, now) {
+    const { pen, ratio, picture } = this;
+    const { k } = camera;
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.fillStyle = this.paper;
+    pen.fillRect(0, 0, camera.width, camera.height);
+    if (!picture || !camera.width) return;
+    pen.setTransform(ratio * k, 0, 0, ratio * k, ratio * (camera.width / 2 - camera.x * k), ratio * (camera.height / 2 - camera.y * k));
+    const seen = camera.seen;
+    const inside = (rects, at) => rects[at] < seen.x1 && rects[at] + rects[at + 2] > seen.x0
+      && rects[at + 1] < seen.y1 && rects[at + 1] + rects[at + 3] > seen.y0;
+    this.hulls(k, inside);
+    this.edges(k, seen, now);
+    const shown = this.boxes(k, inside, now);
+    if (k >= TEXT) this.labels(shown, now);
+    this.rings(k, inside, now);
+    this.hullLabels(camera, inside);
+  }
+
+  hulls(k, inside) {
+    const { pen, picture } = this;
+    for (let at = 0; at < picture.groups.length; at += 4) {
+      if (!inside(picture.groups, at)) continue;
+      const piece = picture.pieces[picture.groupPieces[at / 4]];
+      const tone = this.tones[piece.region];
+      const failed = piece.state === "failed";
+      pen.beginPath();
+      pen.roundRect(picture.groups[at], picture.groups[at + 1], picture.groups[at + 2], picture.groups[at + 3], 7);
+      pen.fillStyle = this.heat?.(piece)?.hull ?? (piece.state === "eager" ? this.ground.paper : tone.fill);
+      pen.fill();
+      if (failed || piece.state === "stale") {
+        pen.fillStyle = this.hatching(failed ? this.ground.bad : tone.stroke, failed ? 8 : 10, failed);
+        if (k > SHAPES) pen.fill();
+      }
+      pen.strokeStyle = failed ? this.ground.bad : tone.stroke;
+      pen.lineWidth = Math.max(failed ? 1.8 : 1.1, 0.8 / k);
+      pen.setLineDash(DASHES[piece.state === "eager" ? "dotted" : picture.regions[piece.region].line] ?? []);
+      pen.stroke();
+    }
+    pen.setLineDash([]);
+  }
+
+  edges(k, seen, now) {
+    const { pen, picture: { edges, rects } } = this;
+    const lit = [], far = [];
+    const chosen = (box) => now.selected[box] || box === now.hover || box === now.cursor;
+    pen.beginPath();
+    for (let edge = 0; edge < edges.length / 2; edge += 1) {
+      const tail = edges[edge * 2] * 4, head = edges[edge * 2 + 1] * 4;
+      const x0 = rects[tail] + rects[tail + 2] / 2, y0 = rects[tail + 1] + rects[tail + 3];
+      const x1 = rects[head] + rects[head + 2] / 2, y1 = rects[head + 1];
+      if (Math.max(x0, x1) + 60 < seen.x0 || Math.min(x0, x1) - 60 > seen.x1) continue;
+      if (Math.max(y0, y1) + 60 < seen.y0 || Math.min(y0, y1) - 60 > seen.y1) continue;
+      if (chosen(tail / 4) || chosen(head / 4)) lit.push(edge);
+      else if (y1 < y0 - 8) far.push(edge);
+      else if (k < SHAPES) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); } else this.trace(edge, x0, y0, x1, y1, now.moving);
+    }
+    pen.strokeStyle = this.ground.edge;
+    pen.lineWidth = Math.max(0.9, 0.5 / k);
+    pen.globalAlpha = now.selecting ? 0.45 : 0.95;
+    pen.stroke();
+    // Edges from one column to the next cross half of the picture: they are there, but faint.
+    this.strokeAll(far, 0.3, this.ground.edge, 0.9, now);
+    this.strokeAll(lit, 1, this.ground.ink, Math.max(1.5, 1.2 / k), now);
+    pen.globalAlpha = 1;
+    if (k > 0.3) this.arrows(seen, now);
+  }
+
+  strokeAll(edges, alpha, colour, width, now) {
+    const { pen, picture } = this;
+    if (!edges.length) return;
+    pen.beginPath();
+    for (const edge of edges) {
+      const tail = picture.rect(picture.edges[edge * 2]), head = picture.rect(picture.edges[edge * 2 + 1]);
+      this.trace(edge, tail.x + tail.w / 2, tail.y + tail.h, head.x + head.w / 2, head.y, now.moving);
+    }
+    pen.globalAlpha = alpha;
+    pen.strokeStyle = colour;
+    pen.lineWidth = width;
+    pen.stroke();
+  }
+
+  trace(edge, x0, y0, x1, y1, moving) {
+    const { pen, picture: { curves, curveEnds } } = this;
+    const first = edge ? curveEnds[edge - 1] : 0, end = curveEnds[edge];
+    if (moving || end - first < 8) {
+      const bend = y1 < y0 - 8 ? 36 : Math.max((y1 - y0) / 2, 4);
+      pen.moveTo(x0, y0);
+      pen.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
+      return;
+    }
+    pen.moveTo(curves[first], curves[first + 1]);
+    let at = first + 2;
+    for (; at + 5 < end; at += 6) {
+      pen.bezierCurveTo(curves[at], curves[at + 1], curves[at + 2], curves[at + 3], curves[at + 4], curves[at + 5]);
+    }
+    if (at + 1 < end) pen.lineTo(curves[at], curves[at + 1]);
+  }
+
+  arrows(seen, now) {
+    const { pen, picture: { edges, rects, curves, curveEnds } } = this;
+    pen.beginPath();
+    for (let edge = 0; edge < edges.length / 2; edge += 1) {
+      const head = edges[edge * 2 + 1] * 4;
+      const last = curveEnds[edge], length = last - (edge ? curveEnds[edge - 1] : 0);
+      const curved = length >= 8 && !now.moving;
+      const x = curved ? curves[last - 2] : rects[head] + rects[head + 2] / 2;
+      const y = curved ? curves[last - 1] : rects[head + 1];
+      if (x < seen.x0 || x > seen.x1 || y < seen.y0 || y > seen.y1) continue;
+      const dx = curved ? x - curves[last - 4] : 0, dy = curved ? y - curves[last - 3] : 1;
+      const size = 4 / (Math.hypot(dx, dy) || 1), u = dx * size, v = dy * size;
+      pen.moveTo(x, y);
+      pen.lineTo(x - u - v * 0.5, y - v + u * 0.5);
+      pen.lineTo(x - u + v * 0.5, y - v - u * 0.5);
+    }
+    pen.fillStyle = mix(this.ground.edge, this.ground.ink, 0.3);
+    pen.fill();
+  }
+
+  boxes(k, inside, now) {
+    const { pen, picture: { rects } } = this;
+    const shown = [];
+    for (const { style, boxes } of this.looks) {
+      const here = boxes.filter((box) => inside(rects, box * 4));
+      if (!here.length) continue;
+      pen.globalAlpha = 1;
+      pen.beginPath();
+      for (const box of here) {
+        const at = box * 4;
+        if (now.finding && !now.found[box]) continue;
+        this.outline(rects[at], rects[at + 1], rects[at + 2], rects[at + 3], k, style.deep);
+      }
+      this.fill(style, k);
+      if (now.finding) { // what was not found steps back
+        pen.globalAlpha = 0.3;
+        pen.beginPath();
+        for (const box of here) {
+          const at = box * 4;
+          if (!now.found[box]) this.outline(rects[at], rects[at + 1], rects[at + 2], rects[at + 3], k, style.deep);
+        }
+        this.fill(style, k);
+        pen.globalAlpha = 1;
+      }
+      if (k >= TEXT) shown.push({ style, here });
+    }
+    return shown;
+  }
+
+  outline(x, y, w, h, k, deep) {
+    if (deep && k > SHAPES) this.pen.roundRect(x + 4, y + 4, w, h, 4); // more sheets below
+    if (k * h > 6) this.pen.roundRect(x, y, w, h, 4);
+    else this.pen.rect(x, y, w, h);
+  }
+
+  fill(style, k) {
+    const { pen } = this;
+    if (style.fill || k < SHAPES) {
+      pen.fillStyle = k < SHAPES ? style.stroke || style.text : style.fill;
+      pen.fill();
+    }
+    if (style.stroke && k >= SHAPES) {
+      pen.strokeStyle = style.stroke;
+      pen.lineWidth = style.line;
+      pen.setLineDash(style.dash);
+      pen.stroke();
+      pen.setLineDash([]);
+    }
+  }
+
+  labels(shown, now) {
+    const { pen, picture } = this;
+    pen.textBaseline = "middle";
+    pen.textAlign = "left";
+    for (const { style, here } of shown) {
+      for (const box of here) {
+        const { x, y, w, h } = picture.rect(box);
+        const detail = picture.detail(box), signs = picture.signs(box);
+        const marks = signs.map(([sign]) => sign).join("");
+        const markWidth = marks ? this.width(marks, 7.5) + 3 : 0;
+        const [title, size] = this.squeeze(picture.title(box), picture.look(box) === "view" ? 8 : 10, w - 4 - markWidth);
+        const middle = y + h / 2 - (detail ? 5.5 : 0) + 0.5;
+        const left = x + (w - this.width(title, size) - markWidth) / 2;
+        pen.globalAlpha = now.finding && !now.found[box] ? 0.4 : 1;
+        pen.fillStyle = style.text;
+        pen.font = `${size}px ${this.font}`;
+        pen.fillText(title, left, middle);
+        if (marks) {
+          pen.fillStyle = style.quiet;
+          pen.font = `7.5px ${this.font}`;
+          pen.fillText(marks, left + this.width(title, size) + 3, middle);
+        }
+        if (detail) {
+          pen.fillStyle = style.quiet;
+          const [second, small] = this.squeeze(detail, 8, w - 6);
+          pen.font = `${small}px ${this.font}`;
+          pen.fillText(second, x + (w - this.width(second, small)) / 2, middle + 11);
+        }
+      }
+    }
+    pen.globalAlpha = 1;
+  }
+
+  rings(k, inside, now) {
+    const { pen, picture } = this;
+    const ring = (box, gap, width, colour, dash, alpha = 1) => {
+      const { x, y, w, h } = picture.rect(box);
+      const out = gap / Math.min(k, 1);
+      pen.beginPath();
+      pen.roundRect(x - out, y - out, w + 2 * out, h + 2 * out, 4 + out);
+      Object.assign(pen, { strokeStyle: colour, lineWidth: width / Math.min(k, 1), globalAlpha: alpha });
+      pen.setLineDash(dash.map((length) => length / Math.min(k, 1)));
+      pen.stroke();
+    };
+    const { ink } = this.ground;
+    for (let box = 0; box < picture.boxes; box += 1) {
+      if (!now.selected[box] && !(now.finding && now.found[box])) continue;
+      if (!inside(picture.rects, box * 4)) continue;
+      if (now.finding && now.found[box]) ring(box, 2.5, box === now.hit ? 4 : 3, HIT, [], box === now.hit ? 1 : 0.75);
+      // A box of which only some nodes are selected has a broken ring.
+      if (now.selected[box]) ring(box, 1.5, 2, ink, now.selected[box] < picture.nodesIn(box).length ? [4, 3] : []);
+    }
+    for (const box of now.kin) ring(box, 1, 1.4, ink, [2, 2], 0.8);
+    if (now.hover >= 0) ring(now.hover, 0, 1.4, ink, []);
+    if (now.cursor >= 0) ring(now.cursor, 4, 1.5, ink, [1.5, 2.5]);
+    pen.globalAlpha = 1;
+    pen.setLineDash([]);
+  }
+
+  // Labels of hulls keep their size when the picture is small, and stay in the window while any of the hull is.
+  hullLabels(camera, inside) {
+    const { pen, picture, ratio } = this;
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.textBaseline = "middle";
+    pen.fillStyle = this.ground.quiet;
+    pen.font = `600 12px ${this.font}`;
+    picture.titles.forEach(([x, y], part) => { pen.fillText(picture.graphs[part].title, ...camera.toWindow(x, y)); });
+    for (let at = 0; at < picture.groups.length; at += 4) {
+      if (!inside(picture.groups, at)) continue;
+      const piece = picture.pieces[picture.groupPieces[at / 4]];
+      const [x, y] = camera.toWindow(picture.groups[at], picture.groups[at + 1]);
+      const room = picture.groups[at + 2] * camera.k - 12, height = picture.groups[at + 3] * camera.k;
+      if (room < 24 || height < 14) continue;
+      const size = Math.max(10, Math.min(13, 10.5 * camera.k));
+      const sign = { failed: "✕ ", stale: "◌ ", fresh: "✓ ", eager: "○ " }[piece.state] ?? "";
+      const label = this.heat?.(piece)?.label;
+      const texts = [[piece.name, piece.state || piece.ops, piece.note, label], [piece.name, label], [piece.name]]
+        .map((words) => sign + words.filter(Boolean).join(" · "));
+      const text = this.clip(texts.find((one) => this.width(one, size) * 1.08 <= room) ?? texts[2], size, room);
+      pen.font = `600 ${size}px ${this.font}`;
+      pen.fillStyle = piece.state === "failed" ? this.ground.bad : this.heat?.(piece)?.text ?? this.tones[piece.region].text;
+      const top = Math.min(Math.max(y, 0), y + height - size - 8);
+      pen.fillText(text, Math.max(x, 0) + 6, top + size / 2 + 4.5);
+    }
+  }
+
+  width(text, size) {
+    const key = `${size}|${text}`;
+    if (!this.widths.has(key)) {
+      this.pen.font = `${size}px ${this.font}`;
+      this.widths.set(key, this.pen.measureText(text).width);
+    }
+    return this.widths.get(key);
+  }
+
+  // Room is measured in the kernel, with another font: write smaller before cutting off.
+  squeeze(text, size, room) {
+    const least = Math.max(size * 0.78, size * Math.min(1, room / this.width(text, size)));
+    return [this.clip(text, least, room + 0.5), least];
+  }
+
+  clip(text, size, room) {
+    if (this.width(text, size) <= room) return text;
+    let low = 0, high = text.length;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.width(`${text.slice(0, middle)}…`, size) <= room) low = middle;
+      else high = middle - 1;
+    }
+    return `${text.slice(0, low)}…`;
+  }
+}

@@ -1,0 +1,133 @@
+// What is drawn: the payload unpacked, with the questions that are asked of it.
+
+import { numbers } from "./dom.js";
+
+// Which text of a node: the order of the payload's.
+export const FACT = { name: 0, target: 1, op: 2, value: 3, module: 4, source: 5, reads: 6 };
+const FACTS = 7, BOX_TEXTS = 5;
+
+// For each of `count` owners the members that name it, as one array and where each owner's part of it starts.
+function byOwner(owners, count, step = 1, at = 0) {
+  const starts = new Uint32Array(count + 1);
+  for (let i = at; i < owners.length; i += step) starts[owners[i] + 1] += 1;
+  for (let i = 0; i < count; i += 1) starts[i + 1] += starts[i];
+  const members = new Uint32Array(starts[count]);
+  const next = starts.slice();
+  for (let i = at, number = 0; i < owners.length; i += step, number += 1) members[next[owners[i]]++] = number;
+  return (owner) => members.subarray(starts[owner], starts[owner + 1]);
+}
+
+export class Picture {
+  constructor(payload) {
+    const { number, tab, graphs, regions, pieces, marks, looks, grounds, texts } = payload;
+    Object.assign(this, { number, tab, graphs, regions, pieces, marks, looks, grounds, texts });
+    this.boxTexts = numbers(Uint32Array, payload.box_texts);
+    this.boxLooks = numbers(Uint8Array, payload.box_looks);
+    this.boxRegions = numbers(Int32Array, payload.box_regions);
+    this.boxMarks = numbers(Uint32Array, payload.box_marks);
+    this.facts = numbers(Uint32Array, payload.node_facts);
+    this.flags = numbers(Uint8Array, payload.node_flags);
+    this.nodeBoxes = numbers(Uint32Array, payload.node_boxes);
+    this.nodePieces = numbers(Int32Array, payload.node_pieces);
+    this.groupPieces = numbers(Uint32Array, payload.group_pieces);
+    this.edges = numbers(Uint32Array, payload.edges);
+    this.links = numbers(Uint32Array, payload.links);
+    this.boxes = this.boxLooks.length;
+    this.nodes = this.nodeBoxes.length;
+    this.nodesIn = byOwner(this.nodeBoxes, this.boxes);
+    this.users = byOwner(this.links, this.nodes, 2, 0);
+    this.feeds = byOwner(this.links, this.nodes, 2, 1);
+    this.ids = [];
+    for (const graph of this.graphs) {
+      for (let i = graph.first; i < graph.first + graph.count; i += 1) this.ids.push(`${graph.id}:${payload.node_names[i]}`);
+    }
+    this.byId = new Map(this.ids.map((id, node) => [id, node]));
+    this.byKey = new Map();
+    for (let box = 0; box < this.boxes; box += 1) this.byKey.set(this.key(box), box);
+    this.boxPieces = new Int32Array(this.boxes).fill(-1);
+    for (let node = 0; node < this.nodes; node += 1) {
+      if (this.boxRegions[this.nodeBoxes[node]] >= 0) this.boxPieces[this.nodeBoxes[node]] = this.nodePieces[node];
+    }
+    this.place(payload.places);
+  }
+
+  place(places) {
+    [this.width, this.height] = places.size;
+    this.titles = places.titles;
+    this.rects = numbers(Float32Array, places.rects);
+    this.groups = numbers(Float32Array, places.groups);
+    this.curves = numbers(Float32Array, places.curves);
+    this.curveEnds = numbers(Uint32Array, places.curve_ends);
+  }
+
+  title(box) { return this.texts[this.boxTexts[box * BOX_TEXTS]]; }
+  detail(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 1]]; }
+  key(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 2]]; }
+  opens(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 3]]; } // the fold to open; "" where there is none
+  around(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 4]]; } // the open fold that it lies in
+  look(box) { return this.looks[this.boxLooks[box]]; }
+  fact(node, which) { return this.texts[this.facts[node * FACTS + which]]; }
+  piece(box) { return this.boxPieces[box] < 0 ? null : this.pieces[this.boxPieces[box]]; }
+  signs(box) { return this.marks.filter((_, bit) => this.boxMarks[box] & (1 << bit)); }
+
+  rect(box, rects = this.rects) {
+    const at = box * 4;
+    return { x: rects[at], y: rects[at + 1], w: rects[at + 2], h: rects[at + 3] };
+  }
+
+  boxAt(x, y, slack = 0) {
+    for (let at = this.rects.length - 4; at >= 0; at -= 4) {
+      const dx = x - this.rects[at], dy = y - this.rects[at + 1];
+      if (dx >= -slack && dy >= -slack && dx <= this.rects[at + 2] + slack && dy <= this.rects[at + 3] + slack) return at / 4;
+    }
+    return -1;
+  }
+
+  // The group whose header lies there; its boxes are asked for first.
+  groupAt(x, y) {
+    for (let at = this.groups.length - 4; at >= 0; at -= 4) {
+      const dx = x - this.groups[at], dy = y - this.groups[at + 1];
+      if (dx >= 0 && dy >= 0 && dx <= this.groups[at + 2] && dy <= this.groups[at + 3]) return at / 4;
+    }
+    return -1;
+  }
+
+  nodesOfPiece(piece) {
+    const found = [];
+    for (let node = 0; node < this.nodes; node += 1) if (this.nodePieces[node] === piece) found.push(node);
+    return found;
+  }
+
+  nodesOfRegion(region) {
+    const found = [];
+    this.nodePieces.forEach((piece, node) => { if (piece >= 0 && this.pieces[piece].region === region) found.push(node); });
+    return found;
+  }
+
+  graphOf(node) { return this.graphs.find((graph) => node >= graph.first && node < graph.first + graph.count); }
+
+  // All nodes between two boxes in the order they run, both included; within the graph of the second one.
+  range(from, to) {
+    const ends = [...this.nodesIn(from), ...this.nodesIn(to)];
+    if (!ends.length) return [];
+    const graph = this.graphOf(ends[ends.length - 1]);
+    const first = Math.max(Math.min(...ends), graph.first);
+    const last = Math.min(Math.max(...ends), graph.first + graph.count - 1);
+    return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+  }
+
+  // The given nodes and all that feed them, or all that they feed.
+  reach(nodes, upstream) {
+    const next = upstream ? this.feeds : this.users;
+    const ends = upstream ? 0 : 1;
+    const seen = new Set(nodes);
+    const waiting = [...nodes];
+    while (waiting.length) {
+      for (const link of next(waiting.pop())) {
+        const node = this.links[link * 2 + ends];
+        if (!seen.has(node)) { seen.add(node); waiting.push(node); }
+      }
+    }
+    return [...seen].sort((one, other) => one - other);
+  }
+}
