@@ -14,8 +14,18 @@ import torch
 from torch import fx
 
 from regional_explorer.capture.call import is_internal
+from regional_explorer.capture.source import source_line
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
-from regional_explorer.torch_api import ANNOTATION, FALLBACK, ORIGIN, Break, bodies, is_operator, resolve
+from regional_explorer.torch_api import (
+    ANNOTATION,
+    FALLBACK,
+    ORIGIN,
+    Break,
+    bodies,
+    input_expression,
+    is_operator,
+    resolve,
+)
 
 ModuleNames = Mapping[int, tuple[str, ...]]
 
@@ -28,7 +38,7 @@ def record_graphs(
     *,
     names: ModuleNames,
     origins: Mapping[int, Node] | None = None,
-    inputs: Sequence[Role] = (),
+    inputs: Sequence[Node] = (),
     parent: tuple[str, str] | None = None,
 ) -> list[Graph]:
     """Return the record of ``gm`` and, after it, of the bodies of its higher-order ops.
@@ -40,7 +50,7 @@ def record_graphs(
         frame: number of the Dynamo frame.
         names: module paths keyed by ``id(module)``, from ``module_names``.
         origins: the recorded Dynamo node of each origin; nodes take stack and modules from theirs.
-        inputs: roles of the Dynamo graph's inputs in order, for graphs whose inputs are those.
+        inputs: the recorded inputs of the Dynamo graph in order, for graphs whose inputs are those.
         parent: for a body, the graph and node it belongs to.
     """
     reader = _Reader(kind, names, origins or {}, inputs)
@@ -61,7 +71,7 @@ def record_graphs(
 
 class _Reader:
     def __init__(
-        self, kind: GraphKind, names: ModuleNames, origins: Mapping[int, Node], inputs: Sequence[Role]
+        self, kind: GraphKind, names: ModuleNames, origins: Mapping[int, Node], inputs: Sequence[Node]
     ) -> None:
         self._kind = kind
         self._names = names
@@ -70,13 +80,14 @@ class _Reader:
 
     def node(self, node: fx.Node, gm: fx.GraphModule) -> Node:
         custom = node.meta.get("custom") or {}
-        role = self._role(node, gm)
+        role, label = self._role(node, gm)
         read = Node(
             name=node.name,
             role=role,
             target=target_name(node),
             inputs=tuple(source.name for source in node.all_input_nodes),
             values=tuple(_specs(node)),
+            label=label,
         )
         if role not in (Role.OP, Role.SUBGRAPH):
             # Placeholders first read inside an annotated block carry its mark; it means nothing there.
@@ -94,31 +105,31 @@ class _Reader:
             random=is_random(node),
         )
 
-    def _role(self, node: fx.Node, gm: fx.GraphModule) -> Role:
+    def _role(self, node: fx.Node, gm: fx.GraphModule) -> tuple[Role, str]:
+        """Return what a node is for, and the user's name of it if it is an input."""
         match node.op:
             case "output":
-                return Role.OUTPUT
+                return Role.OUTPUT, ""
             case "get_attr":
-                return Role.SUBGRAPH if isinstance(resolve(gm, node), fx.GraphModule) else Role.CONSTANT
+                return (Role.SUBGRAPH if isinstance(resolve(gm, node), fx.GraphModule) else Role.CONSTANT), ""
             case "placeholder":
-                return self._input_role(node)
+                return self._input(node)
             case _:
-                return Role.OP
+                return Role.OP, ""
 
-    def _input_role(self, node: fx.Node) -> Role:
+    def _input(self, node: fx.Node) -> tuple[Role, str]:
+        if self._kind is GraphKind.DYNAMO:
+            return _dynamo_input(node)
         description = type(node.meta.get("desc")).__name__
         if "Tangent" in description or node.name.startswith("tangents_"):
-            return Role.TANGENT
-        if (match := re.fullmatch(r"primals_(\d+)", node.name)) and self._inputs:
-            index = getattr(node.meta.get("desc"), "idx", int(match[1]) - 1)
-            return self._inputs[index] if index < len(self._inputs) else Role.INPUT
-        if match or "PlainAOTInput" in description or re.fullmatch(r"arg\d+_\d+", node.name):
-            index = getattr(node.meta.get("desc"), "idx", None)
-            known = isinstance(index, int) and index < len(self._inputs)
-            return self._inputs[index] if known and isinstance(index, int) else Role.INPUT
-        if "example_value" in node.meta or "grapharg" in node.meta:
-            return _dynamo_input_role(node)
-        return Role.SAVED
+            return Role.TANGENT, ""
+        if (match := re.fullmatch(r"(?:primals_|arg)(\d+)(?:_\d+)?", node.name)) is None:
+            return Role.SAVED, ""
+        # AOTAutograd numbers its inputs as Dynamo's graph has them; primals_ counts from one.
+        index = getattr(node.meta.get("desc"), "idx", int(match[1]) - node.name.startswith("primals_"))
+        if 0 <= index < len(self._inputs):
+            return self._inputs[index].role, self._inputs[index].label
+        return Role.INPUT, ""
 
     def _modules(self, stack: Mapping[str, tuple[str, Any]] | None) -> tuple[ModuleCall, ...]:
         calls = []
@@ -137,12 +148,19 @@ def _strip_root(expression: str) -> str:
     return re.sub(r"^[LG]\[['\"]\w+['\"]\]\.?", "", expression)
 
 
-def _dynamo_input_role(node: fx.Node) -> Role:
+def _dynamo_input(node: fx.Node) -> tuple[Role, str]:
+    label = _readable(input_expression(node))
     static = (node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type")
     if static is None:
-        return Role.INPUT
+        return Role.INPUT, label
     value = node.meta.get("example_value")
-    return Role.PARAMETER if isinstance(value, torch.Tensor) and value.requires_grad else Role.BUFFER
+    return (Role.PARAMETER if isinstance(value, torch.Tensor) and value.requires_grad else Role.BUFFER), label
+
+
+def _readable(expression: str) -> str:
+    """Return Dynamo's expression for an input as a user would write it: ``model.layers.0.weight`` or ``batch['x']``."""
+    text = re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]", r".\1", expression)
+    return re.sub(r"^[LG]\['(\w+)'\]", r"\1", text)
 
 
 def target_name(node: fx.Node) -> str:
@@ -186,7 +204,7 @@ def _size(size: Any) -> int | str:
 def _stack(trace: str | None) -> tuple[SourceLine, ...]:
     """Read a ``stack_trace`` text; torch's own frames are left out unless there are no others."""
     frames = [
-        SourceLine(file, int(line), clean_function(function), text.strip())
+        source_line(file, int(line), clean_function(function), text)
         for file, line, function, text in re.findall(
             r'^\s*File "(.*?)", line (\d+), in (.*?)\n((?:(?!\s*File ").*)?)', trace or "", re.MULTILINE
         )
@@ -205,19 +223,13 @@ def record_breaks(breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
     found: dict[tuple[str, SourceLine | None], GraphBreak] = {}
     for item in breaks:
         stack = tuple(
-            SourceLine(file, line, clean_function(function), _text(file, line))
+            source_line(file, line, clean_function(function))
             for file, line, function in item.frames
             if not is_internal(file)
         )
         reason = _first_sentences(item.reason)
         found.setdefault((reason, stack[-1] if stack else None), GraphBreak(reason, stack))
     return tuple(found.values())
-
-
-def _text(file: str, line: int) -> str:
-    import linecache
-
-    return linecache.getline(file, line).strip()
 
 
 def _first_sentences(reason: str) -> str:

@@ -124,10 +124,10 @@ class Capture:
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self._names)
         frame = Frame(index, dynamo, late=self._done)
         origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
-        roles: list[Role] = [node.role for node in dynamo[0].nodes if node.role in GRAPH_INPUTS]
+        inputs_read = [node for node in dynamo[0].nodes if node.role in GRAPH_INPUTS]
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
-            return self._add_graph(frame, GraphKind(kind), aot_gm, origins, roles)
+            return self._add_graph(frame, GraphKind(kind), aot_gm, origins, inputs_read)
 
         compiled = aot_backend(compile_graph, partitioner=self._partitioner)(gm, inputs)
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what came through.
@@ -135,11 +135,13 @@ class Capture:
         return compiled
 
     def _add_graph(
-        self, frame: Frame, kind: GraphKind, gm: fx.GraphModule, origins: dict[int, Node], roles: list[Role]
+        self, frame: Frame, kind: GraphKind, gm: fx.GraphModule, origins: dict[int, Node], inputs: list[Node]
     ) -> BoxedCall:
         live = LiveGraph(f"{frame.index}/{kind}", kind, gm)
         frame.live.append(live)
-        frame.records += record_graphs(gm, live.id, kind, frame.index, names=self._names, origins=origins, inputs=roles)
+        frame.records += record_graphs(
+            gm, live.id, kind, frame.index, names=self._names, origins=origins, inputs=inputs
+        )
         self.on_graph(frame, live)
         return live.as_boxed()
 

@@ -33,15 +33,26 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """One line of the user's program, as the trace saw it."""
+    """One line of the user's program, as the trace saw it.
+
+    ``def_line`` is the line of the function's ``def``, 0 where it is not known.
+    """
 
     file: str
     line: int
     function: str
     text: str = ""
+    def_line: int = 0
+
+    @property
+    def in_function(self) -> str:
+        """The line counted from the function's ``def``, as line selectors take it: ``forward:3``."""
+        return f"{self.function}:{self.line - self.def_line + 1}"
 
     def __str__(self) -> str:
-        """Return ``file:line in function``, with the file's name only."""
+        """Return ``file.py:12 in forward``, or ``forward:3`` for a notebook's cell, whose file is a passing name."""
+        if self.def_line and ("ipykernel_" in self.file or self.file.startswith("<")):
+            return self.in_function
         return f"{self.file.rsplit('/', 1)[-1]}:{self.line} in {self.function}"
 
 
@@ -79,8 +90,8 @@ class Node:
 
     ``origin`` is the id stamped on the Dynamo node this one descends from; nodes that AOTAutograd adds on its own
     (sums of gradients, copies back into mutated inputs) have none. ``inputs`` and ``name`` are node names of the
-    same graph. ``annotation`` is the value the user gave to ``compile_with_inductor``, made JSON-safe; ``carved`` marks
-    an op taken out of its region by ``fallback_to_eager``.
+    same graph; ``label`` is the user's name of an input. ``annotation`` is the value the user gave to
+    ``compile_with_inductor``, made JSON-safe; ``carved`` marks an op taken out of its region by ``fallback_to_eager``.
     """
 
     name: str
@@ -96,6 +107,7 @@ class Node:
     origin: int | None = None
     recompute: bool = False
     random: bool = False
+    label: str = ""
 
     @property
     def source(self) -> SourceLine | None:

@@ -46,7 +46,9 @@ class Selector:
     innermost: bool = False
 
     def __str__(self) -> str:
-        """Return for example ``modules:layers.*.attn``."""
+        """Return for example ``modules:layers.*.attn``, or ``source`` for marks made there."""
+        if self.kind is SelectorKind.ANNOTATION:
+            return "source"
         return f"{self.kind}:{','.join(self.patterns)}"
 
 

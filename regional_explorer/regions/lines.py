@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import functools
-import linecache
 import re
 from dataclasses import dataclass
 
@@ -43,30 +40,8 @@ class LineRange:
             return _is_file(line.file, self.place) and self.first <= line.line <= self.last
         if self.place not in (line.function, line.function.rsplit(".", 1)[-1]):
             return False
-        start = first_line(line.file, line.line)
-        return start is not None and self.first <= line.line - start + 1 <= self.last
+        return line.def_line > 0 and self.first <= line.line - line.def_line + 1 <= self.last
 
 
 def _is_file(file: str, wanted: str) -> bool:
     return file == wanted or file.endswith("/" + wanted.lstrip("/"))
-
-
-def first_line(file: str, line: int) -> int | None:
-    """Return the line of the ``def`` of the innermost function around ``line``, or None if the source is gone."""
-    starts = [start for start, end in _functions(file) if start <= line <= end]
-    return max(starts) if starts else None
-
-
-@functools.lru_cache(maxsize=256)
-def _functions(file: str) -> tuple[tuple[int, int], ...]:
-    # linecache knows the cells of a notebook too, whose files are temporary names that exist nowhere.
-    source = "".join(linecache.getlines(file))
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return ()
-    return tuple(
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    )

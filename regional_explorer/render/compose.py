@@ -205,7 +205,7 @@ class SectionBuilder:
 
     def _input(self, node: Node, box_id: str) -> Box:
         values = clean(", ".join(map(str, node.values[:1])), 120)
-        return Box(box_id, Look.INPUT, clean(node.name, SHORT) or "?", (node.name,), tooltip=values)
+        return Box(box_id, Look.INPUT, clean(node.label or node.name, SHORT) or "?", (node.name,), tooltip=values)
 
     def _group(self, piece: Piece, group_id: str, boxes: list[str]) -> Group:
         failed = piece.state is State.FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf, isnan
 
 from regional_explorer.record.session import Session
@@ -21,9 +22,7 @@ def timings_table(session: Session) -> Table:
     notes = [conditions(session)]
     if any(wrong(timing) for timing in timings):
         notes.append("A variant whose numerics failed gets no speedup.")
-    notes += sorted(
-        {f"{t.phase} {clean(t.variant, SHORT)}: {clean(warning)}" for t in timings for warning in t.warnings}
-    )
+    notes += _warnings(timings)
     return Table(
         "Run time",
         ("phase", "variant", "median", "IQR", "speedup", "CI", "against eager", "verdict", "numerics", "samples"),
@@ -32,6 +31,16 @@ def timings_table(session: Session) -> Table:
         "\n".join(filter(None, notes)),
         figures=frozenset({"median", "IQR", "speedup", "CI", "samples"}),
     )
+
+
+def _warnings(timings: Sequence[Timing]) -> list[str]:
+    """Return each kind of warning once, in the words of its first figure, with the variants it is about."""
+    kinds: dict[str, tuple[str, dict[str, None]]] = {}
+    for timing in timings:
+        for warning in timing.warnings:
+            _, variants = kinds.setdefault(warning.partition(":")[0], (warning, {}))
+            variants[clean(timing.variant, SHORT)] = None
+    return [f"{', '.join(variants)}: {clean(text)}" for text, variants in kinds.values()]
 
 
 def compile_table(session: Session) -> Table:

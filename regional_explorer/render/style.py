@@ -77,7 +77,8 @@ def page_css(paints: Sequence[Paint]) -> str:
     light = f"{scope}{{{_variables(LIGHT, [paint.light for paint in paints], '#1a7f37', '#8a5300')}}}"
     dark = f"{{{_variables(DARK, [paint.dark for paint in paints], '#56d364', '#f0b72f')}}}"
     chips = "".join(_chip(scope, number, paint.line) for number, paint in enumerate(paints))
-    return light + themed(dark, f"{_UNDECIDED} {scope}", f"{_DARK_PAGE} {scope}") + _PAGE.replace("%", scope) + chips
+    page = _PAGE.replace("%", scope * 2)
+    return light + themed(dark, f"{_UNDECIDED} {scope}", f"{_DARK_PAGE} {scope}") + page + chips
 
 
 def _variables(ground: Ground, tones: Sequence[Tone], good: str, warn: str) -> str:
@@ -93,6 +94,7 @@ def _chip(scope: str, number: int, line: str) -> str:
     return f"{scope} .rx-r{number}{{background:var(--rx-f{number});color:var(--rx-t{number});border:{border}}}"
 
 
+# The scope is doubled: the styles of notebook pages for tables and lists would win over a single one.
 # JupyterLab's own ground and ink are taken where it names them; they change with its theme as ours do.
 _PAGE = (
     "%{background:var(--jp-layout-color0,var(--rx-paper));color:var(--jp-content-font-color1,var(--rx-ink));"
@@ -101,7 +103,7 @@ _PAGE = (
     "% h4,% summary{font-size:13px;font-weight:600;margin:14px 0 4px}"
     "% summary{cursor:pointer}"
     "% dl{display:grid;grid-template-columns:max-content 1fr;gap:0 14px;margin:0}"
-    "% dt{color:var(--rx-quiet);font-weight:400}"
+    "% dt{color:var(--rx-quiet);font-weight:400;float:none;width:auto;margin:0;white-space:nowrap}"
     "% dd{margin:0;overflow-wrap:anywhere}"
     "% .rx-wide{overflow-x:auto}"
     "% .rx-scroll{margin-top:10px;background:var(--rx-paper);border:1px solid var(--rx-box);border-radius:6px}"

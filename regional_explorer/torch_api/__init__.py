@@ -20,6 +20,7 @@ from regional_explorer.torch_api.config import (
 from regional_explorer.torch_api.graphs import (
     bodies,
     boxed,
+    input_expression,
     is_operator,
     propose_partitions,
     rename,
@@ -74,6 +75,7 @@ __all__ = [
     "graph_breaks",
     "guard_check",
     "has_cxx_compiler",
+    "input_expression",
     "is_operator",
     "new_symbol",
     "propose_partitions",

@@ -38,6 +38,13 @@ def resolve(gm: fx.GraphModule, node: fx.Node) -> Any:
     return functools.reduce(getattr, str(node.target).split("."), gm)
 
 
+def input_expression(node: fx.Node) -> str:
+    """Return Dynamo's expression for an input of its graph, such as ``L['x']``, or an empty text."""
+    source = getattr(node, "_dynamo_source", None) or getattr(node.meta.get("grapharg"), "source", None)
+    name = getattr(source, "name", "")
+    return str(name() if callable(name) else name)
+
+
 def is_operator(target: Any) -> bool:
     """Tell whether a node's target is one of torch's operators, whose ``str`` is its full name."""
     return isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)

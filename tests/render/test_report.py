@@ -108,7 +108,7 @@ def test_no_speedup_stands_beside_failed_numerics() -> None:
 def test_warnings_of_timings_are_told() -> None:
     base = sessions.measured()
     loud = tuple(replace(found, warnings=("the clock is coarse",)) for found in base.timings)
-    assert "forward regional: the clock is coarse" in text.timings_text(replace(base, timings=loud))
+    assert "eager, aot_eager, regional, full: the clock is coarse" in text.timings_text(replace(base, timings=loud))
 
 
 def test_an_empty_session_says_what_to_do() -> None:
