@@ -15,12 +15,23 @@ from torch import fx
 
 from regional_explorer.capture.call import is_internal
 from regional_explorer.capture.source import source_line
-from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
+from regional_explorer.record.graph import (
+    Graph,
+    GraphBreak,
+    GraphKind,
+    MarkedBlock,
+    ModuleCall,
+    Node,
+    Role,
+    SourceLine,
+    TensorSpec,
+)
 from regional_explorer.torch_api import (
     ANNOTATION,
     FALLBACK,
     ORIGIN,
     Break,
+    Mark,
     bodies,
     input_expression,
     is_operator,
@@ -222,14 +233,35 @@ def record_breaks(breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
     """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it."""
     found: dict[tuple[str, SourceLine | None], GraphBreak] = {}
     for item in breaks:
+        if item.reason.startswith(_CONSEQUENCE) and found:
+            continue
         stack = tuple(
             source_line(file, line, clean_function(function))
             for file, line, function in item.frames
             if not is_internal(file)
         )
         reason = _first_sentences(item.reason)
-        found.setdefault((reason, stack[-1] if stack else None), GraphBreak(reason, stack))
+        key = (reason, stack[-1] if stack else None)
+        if key not in found or (item.marks and not found[key].blocks):
+            found[key] = GraphBreak(reason, stack, marked_blocks(item.marks))
     return tuple(found.values())
+
+
+_CONSEQUENCE = "torch.fx.traceback.annotate escaped"
+"""How Dynamo says that it cannot go on behind a break inside a marked block: the break itself was told before."""
+
+
+def marked_blocks(marks: Sequence[Mark]) -> tuple[MarkedBlock, ...]:
+    """Return the record of marked blocks."""
+    return tuple(
+        MarkedBlock(
+            mark.block,
+            json_safe(mark.annotation),
+            None if is_internal(file) else source_line(file, line, clean_function(function)),
+        )
+        for mark in marks
+        for file, line, function in [mark.frame]
+    )
 
 
 def _first_sentences(reason: str) -> str:

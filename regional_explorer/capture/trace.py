@@ -9,19 +9,23 @@ from typing import Any
 from torch import fx, nn
 
 from regional_explorer.capture.call import Call
-from regional_explorer.capture.convert import record_breaks, record_graphs
+from regional_explorer.capture.convert import marked_blocks, record_breaks, record_graphs
 from regional_explorer.capture.modules import module_names
 from regional_explorer.errors import CaptureError
-from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, Node, Role
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, MarkedBlock, Node, Role
 from regional_explorer.torch_api import (
+    MARKS,
     ORIGIN,
     BoxedCall,
+    Folded,
     aot_backend,
     as_first_call,
     bodies,
     boxed,
     compile_isolated,
     graph_breaks,
+    noting_marks,
+    recompile_reason,
 )
 
 GRAPH_INPUTS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER})
@@ -54,7 +58,8 @@ class LiveGraph:
 class Frame:
     """What came of one Dynamo graph: its record, and the live graphs AOTAutograd made from it.
 
-    ``late`` frames came from calls after the capture, on other shapes or in another grad mode.
+    ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
+    that failed. ``folded`` are the ops that gave way to equal ones.
     """
 
     index: int
@@ -62,6 +67,8 @@ class Frame:
     late: bool
     live: list[LiveGraph] = field(default_factory=list)
     records: list[Graph] = field(default_factory=list)
+    reason: str = ""
+    folded: list[Folded] = field(default_factory=list)
 
 
 class Capture:
@@ -83,13 +90,14 @@ class Capture:
         self.call = call
         self.frames: list[Frame] = []
         self.breaks: tuple[GraphBreak, ...] = ()
+        self.blocks: dict[int, tuple[MarkedBlock, ...]] = {}
         self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
         self._partitioner = partitioner
         self._names = module_names(call.modules)
         self._next_origin = 0
         self._done = False
         self.run = compile_isolated(_traceable(call.fn), self._backend, dynamic=dynamic)
-        with call.kept(), as_first_call(), graph_breaks() as breaks:
+        with call.kept(), as_first_call(), noting_marks(), graph_breaks() as breaks:
             try:
                 outputs = call.forward(self.run)
                 if call.grad:
@@ -122,14 +130,15 @@ class Capture:
         index = len(self.frames)
         self._stamp(gm)
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self._names)
-        frame = Frame(index, dynamo, late=self._done)
+        frame = Frame(index, dynamo, late=self._done, reason=recompile_reason() if self._done else "")
         origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
         inputs_read = [node for node in dynamo[0].nodes if node.role in GRAPH_INPUTS]
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
             return self._add_graph(frame, GraphKind(kind), aot_gm, origins, inputs_read)
 
-        compiled = aot_backend(compile_graph, partitioner=self._partitioner)(gm, inputs)
+        backend = aot_backend(compile_graph, partitioner=self._partitioner, on_fold=frame.folded.extend)
+        compiled = backend(gm, inputs)
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what came through.
         self.frames.append(frame)
         return compiled
@@ -148,10 +157,16 @@ class Capture:
     def _stamp(self, gm: fx.GraphModule) -> None:
         """Give every op its origin, inside the bodies of higher-order ops too."""
         for node in gm.graph.nodes:
+            # Nodes of one annotated block share one dict: each gets its own before it is written to.
+            custom = dict(node.meta.get("custom") or {})
+            marks = custom.pop(MARKS, ())
             if node.op not in ("placeholder", "output"):
-                # Nodes of one annotated block share one dict: each gets its own before it is written to.
-                node.meta["custom"] = {**(node.meta.get("custom") or {}), ORIGIN: self._next_origin}
+                custom[ORIGIN] = self._next_origin
+                if marks:
+                    self.blocks[self._next_origin] = marked_blocks(marks)
                 self._next_origin += 1
+            if custom:
+                node.meta["custom"] = custom
         for _, body in bodies(gm):
             self._stamp(body)
 
@@ -170,7 +185,12 @@ def _traceable(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _nothing_captured(breaks: Sequence[GraphBreak]) -> str:
     listed = "".join(f"\n  - {item.source or 'unknown line'}: {item.reason}" for item in breaks[:5])
     if listed:
-        return f"Nothing was captured: every frame of the call fell back to plain Python.{listed}"
+        lost = dict.fromkeys(repr(block.region) for item in breaks for block in item.blocks)
+        why = (
+            f" Lost with them: region {', '.join(lost)} (region-lost). A graph break inside a marked block throws the "
+            "whole function back to plain Python: move the line below out of the block."
+        )
+        return f"Nothing was captured: every frame of the call fell back to plain Python.{why if lost else ''}{listed}"
     return "Nothing was captured: the call runs no torch operation that Dynamo could trace."
 
 

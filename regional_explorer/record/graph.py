@@ -152,11 +152,30 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkedBlock:
+    """One run through a marked block: its number, the value it gave to ``compile_with_inductor``, and its line."""
+
+    number: int
+    annotation: Any = None
+    source: SourceLine | None = None
+
+    @property
+    def region(self) -> str:
+        """The id the mark gives, or ``default``: upstream's one region for all marks without one."""
+        named = isinstance(self.annotation, Mapping) and "inductor_region" in self.annotation
+        return str(self.annotation["inductor_region"]) if named else "default"
+
+
+@dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A place where Dynamo stopped one graph; what stands there runs in plain Python."""
+    """A place where Dynamo stopped one graph; what stands there runs in plain Python.
+
+    ``blocks`` are the marked blocks it happened in, outermost first: they run in plain Python as a whole.
+    """
 
     reason: str
     stack: tuple[SourceLine, ...] = field(default=())
+    blocks: tuple[MarkedBlock, ...] = field(default=())
 
     @property
     def source(self) -> SourceLine | None:

@@ -17,6 +17,7 @@ from regional_explorer.torch_api.config import (
     config_entries,
     read_config,
 )
+from regional_explorer.torch_api.folding import Folded
 from regional_explorer.torch_api.graphs import (
     bodies,
     boxed,
@@ -28,6 +29,7 @@ from regional_explorer.torch_api.graphs import (
     set_versions,
     target_key,
 )
+from regional_explorer.torch_api.marks import Mark, noting_marks
 from regional_explorer.torch_api.shapes import (
     fake_mode_with_symbols,
     guard_check,
@@ -41,10 +43,12 @@ from regional_explorer.torch_api.trace import (
     as_first_call,
     compile_isolated,
     graph_breaks,
+    recompile_reason,
 )
 from regional_explorer.torch_api.versions import (
     ANNOTATION,
     FALLBACK,
+    MARKS,
     OLDEST_TORCH,
     ORIGIN,
     BoxedCall,
@@ -54,6 +58,7 @@ from regional_explorer.torch_api.versions import (
 __all__ = [
     "ANNOTATION",
     "FALLBACK",
+    "MARKS",
     "NO_COMPILER",
     "OLDEST_TORCH",
     "ORIGIN",
@@ -61,6 +66,8 @@ __all__ = [
     "Break",
     "Compiled",
     "ConfigEntry",
+    "Folded",
+    "Mark",
     "aot_backend",
     "as_first_call",
     "bodies",
@@ -78,8 +85,10 @@ __all__ = [
     "input_expression",
     "is_operator",
     "new_symbol",
+    "noting_marks",
     "propose_partitions",
     "read_config",
+    "recompile_reason",
     "rename",
     "require_supported_torch",
     "resolve",

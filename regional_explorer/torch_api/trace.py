@@ -15,9 +15,12 @@ import torch._dynamo.config as dynamo_config
 from torch import fx
 from torch._dynamo import symbolic_convert
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.utils import get_metrics_context
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
+from regional_explorer.torch_api.folding import Folded, folding
+from regional_explorer.torch_api.marks import Mark, open_marks
 from regional_explorer.torch_api.versions import BoxedCall
 
 
@@ -57,27 +60,48 @@ def _with_fresh_code(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fresh
 
 
-def aot_backend(compile_graph: Callable[[str, fx.GraphModule], BoxedCall], *, partitioner: str = "default") -> Any:
+def aot_backend(
+    compile_graph: Callable[[str, fx.GraphModule], BoxedCall],
+    *,
+    partitioner: str = "default",
+    on_fold: Callable[[list[Folded]], None] = lambda _folds: None,
+) -> Any:
     """Return a Dynamo backend: AOTAutograd, handing each graph to ``compile_graph(kind, graph_module)``.
 
-    ``partitioner`` is ``"default"``, which upstream's regional path uses, or ``"min_cut"``.
+    ``partitioner`` is ``"default"``, which upstream's regional path uses, or ``"min_cut"``. The min-cut partitioner
+    folds equal ops into one, which ``on_fold`` is told; the default one goes over to it where a checkpoint policy is.
     """
-    partitions = {"default": default_partition, "min_cut": min_cut_rematerialization_partition}
+    partitions: dict[str, Any] = {"default": default_partition, "min_cut": min_cut_rematerialization_partition}
+
+    def partition(*args: Any, **kwargs: Any) -> Any:
+        with folding(on_fold):
+            return partitions[partitioner](*args, **kwargs)
+
     return aot_autograd(
         fw_compiler=lambda gm, _inputs: compile_graph("forward", gm),
         bw_compiler=lambda gm, _inputs: compile_graph("backward", gm),
         inference_compiler=lambda gm, _inputs: compile_graph("inference", gm),
-        partition_fn=partitions[partitioner],
+        partition_fn=partition,
         keep_inference_input_mutations=True,
     )
 
 
+def recompile_reason() -> str:
+    """Return which guard failed, when called inside the compile that came of it; empty if Dynamo did not say."""
+    reason = getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason")
+    return str(reason or "").partition(": ")[2] or str(reason or "")
+
+
 @dataclass(frozen=True)
 class Break:
-    """A graph break as Dynamo reports it: the reason, and ``(file, line, function)`` of the frames, outermost first."""
+    """A graph break as Dynamo reports it.
+
+    ``frames`` are ``(file, line, function)``, outermost first; ``marks`` the marked blocks it happened in.
+    """
 
     reason: str
     frames: tuple[tuple[str, int, str], ...]
+    marks: tuple[Mark, ...] = ()
 
 
 @contextlib.contextmanager
@@ -98,7 +122,7 @@ def graph_breaks() -> Iterator[list[Break]]:
         stack = getattr(errors[0], "real_stack", None) if errors else None
         frames = tuple((f.filename, f.lineno or 0, f.name) for f in stack or TracingContext.extract_stack())
         reason = str(errors[0]) if errors else (reasons[0] if reasons else "unknown")
-        seen.append(Break(reason, frames))
+        seen.append(Break(reason, frames, open_marks()))
         return original(self, *args, **kwargs)
 
     with mock.patch.object(translator, "log_graph_break", note):

@@ -1,0 +1,63 @@
+"""Common subexpression elimination in AOTAutograd's partitioner: which ops gave way to which."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from unittest import mock
+
+from torch import fx
+from torch._functorch import partitioners
+
+from regional_explorer.torch_api.versions import ORIGIN
+
+
+@dataclass(frozen=True)
+class Folded:
+    """An op that common subexpression elimination dropped for an equal one: names and origins of both."""
+
+    name: str
+    origin: int | None
+    into: str
+    into_origin: int | None
+
+
+@contextlib.contextmanager
+def folding(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
+    """A block in which every elimination of common subexpressions is told, graph by graph."""
+    original = partitioners.fx_graph_cse  # type: ignore[attr-defined]  # a private module exports nothing by name
+
+    def eliminate(graph: fx.Graph) -> fx.Graph:
+        result = original(graph)
+        on_fold(_folds(graph, result))
+        return result
+
+    with mock.patch.object(partitioners, "fx_graph_cse", eliminate):
+        yield
+
+
+def _folds(before: fx.Graph, after: fx.Graph) -> list[Folded]:
+    """Return what ``after`` lacks; its nodes keep their names, so a user's argument tells what took a node's place."""
+    image = {node.name: node for node in after.nodes}
+    kept = set(image)
+    for node in reversed(list(before.nodes)):
+        user = next((user for user in node.users if user.name in image), None)
+        if node.name not in image and user is not None:
+            image[node.name] = _arguments(image[user.name])[_arguments(user).index(node)]
+    return [
+        Folded(node.name, _origin(node), image[node.name].name, _origin(image[node.name]))
+        for node in before.nodes
+        if node.name not in kept and node.name in image
+    ]
+
+
+def _arguments(node: fx.Node) -> list[fx.Node]:
+    found: list[fx.Node] = []
+    fx.node.map_arg((node.args, node.kwargs), found.append)
+    return found
+
+
+def _origin(node: fx.Node) -> int | None:
+    origin: int | None = (node.meta.get("custom") or {}).get(ORIGIN)
+    return origin

@@ -1,0 +1,58 @@
+"""Marked blocks as Dynamo enters them: ``annotate`` itself keeps no more than the innermost mark."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from torch._dynamo.variables import ctx_manager
+from torch.fx.traceback import get_current_meta
+
+from regional_explorer.torch_api.versions import ANNOTATION, MARKS
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One marked block that Dynamo entered: a number of its own, what it asks for, and ``(file, line, function)``."""
+
+    block: int
+    annotation: Any
+    frame: tuple[str, int, str]
+
+
+@contextlib.contextmanager
+def noting_marks() -> Iterator[None]:
+    """A block in which nodes carry, under ``MARKS``, the marked blocks they are in, outermost first.
+
+    ``annotate`` alone keeps no more than the innermost mark, and equal marks of two blocks look the same.
+    """
+    variable = getattr(ctx_manager, "FxTracebackAnnotateVariable", None)
+    if variable is None:
+        yield
+        return
+    original = variable.enter
+    numbers = itertools.count()
+
+    @functools.wraps(original)
+    def enter(self: Any, tx: Any, *args: Any) -> Any:
+        outer = open_marks()
+        entered = original(self, tx, *args)
+        if ANNOTATION in self.target_values:
+            where = tx.frame_summary()
+            mark = Mark(next(numbers), self.target_values[ANNOTATION], (where.filename, where.lineno or 0, where.name))
+            get_current_meta()["custom"][MARKS] = (*outer, mark)
+        return entered
+
+    with mock.patch.object(variable, "enter", enter):
+        yield
+
+
+def open_marks() -> tuple[Mark, ...]:
+    """Return the marked blocks that Dynamo is in right now."""
+    marks: tuple[Mark, ...] = (get_current_meta().get("custom") or {}).get(MARKS, ())
+    return marks
