@@ -47,7 +47,12 @@ def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
     before = dependencies(graph)
     groups = [part for group in _groups(graph, claim_of, order) for part in _instances(group)]
     nodes = list(graph.nodes)
-    parts = [part for group in groups for part in _convex(group, nodes, before, {})]
+    position = {node: index for index, node in enumerate(nodes)}
+    parts = []
+    for group in groups:
+        # No path between two of its nodes leaves the stretch of the graph that they span.
+        span = nodes[position[group.nodes[0]] : position[group.nodes[-1]] + 1]
+        parts += _convex(group, span, before, {})
     circles = cycles(nodes, before, [part.nodes for part in parts])
     if not circles:
         return Proposal(parts)
