@@ -12,7 +12,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 _IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:class|const|function) (\w+)", re.MULTILINE)
-_PAGE = re.compile(r"^\s*//.*$|^\s+|\s+$", re.MULTILINE)
 
 
 def script(name: str) -> str:
@@ -42,4 +41,5 @@ def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:
 
 
 def _compact(text: str) -> str:
-    return re.sub(r"\n+", "\n", _PAGE.sub("", text)).strip() + "\n"
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//")) + "\n"

@@ -1,6 +1,9 @@
 // Draws a picture on a canvas: only what is in the window, and only what can be seen at its scale.
 
+import { Letters } from "./letters.js";
+
 const TEXT = 0.42, SHAPES = 0.16; // scales from which on text is written, and boxes are more than a spot
+const MOST_PIXELS = 2e7; // of a picture that is drawn once and then moved
 const DASHES = { dashed: [6, 3], dotted: [1.5, 2.5] };
 const HIT = "#ffb000";
 
@@ -29,8 +32,7 @@ export class Painter {
   constructor(canvas) {
     this.canvas = canvas;
     this.pen = canvas.getContext("2d");
-    this.font = "sans-serif";
-    this.widths = new Map();
+    this.letters = new Letters(this.pen);
   }
 
   resize(width, height) {
@@ -41,10 +43,10 @@ export class Painter {
 
   // Take a picture and a theme; boxes that look alike are put together, so that each look is drawn at one go.
   dress(picture, dark, paper, font, heat) {
-    Object.assign(this, { picture, dark, paper, font });
+    Object.assign(this, { picture, dark, paper });
     this.ground = { ...picture.grounds[dark ? "dark" : "light"], paper };
     this.tones = picture.regions.map((region) => region[dark ? "dark" : "light"]);
-    this.widths.clear();
+    this.letters.font(font);
     this.hatches = new Map();
     this.heat = heat;
     const looks = new Map();
@@ -94,12 +96,41 @@ export class Painter {
     const seen = camera.seen;
     const inside = (rects, at) => rects[at] < seen.x1 && rects[at] + rects[at + 2] > seen.x0
       && rects[at + 1] < seen.y1 && rects[at + 1] + rects[at + 3] > seen.y0;
-    this.hulls(k, inside);
-    this.edges(k, seen, now);
-    const shown = this.boxes(k, inside, now);
-    if (k >= TEXT) this.labels(shown, now);
+    if (k >= SHAPES || now.moving || !this.overview(camera, now)) {
+      this.hulls(k, inside);
+      this.edges(k, seen, now);
+      this.lit(k, seen, now);
+      const shown = this.boxes(k, inside, now);
+      pen.textBaseline = "middle";
+      for (const { style, here } of shown) this.letters.boxes(picture, here, style, (box) => now.finding && !now.found[box]);
+    } else this.lit(k, seen, now);
     this.rings(k, inside, now);
-    this.hullLabels(camera, inside);
+    this.titles(camera, inside);
+  }
+
+  // Where all boxes are spots, and there may be ten thousand, they are drawn once for each scale and then only moved.
+  overview(camera, now) {
+    const { picture, pen, ratio } = this, scale = camera.k * ratio;
+    const width = Math.ceil(picture.width * scale), height = Math.ceil(picture.height * scale);
+    if (width * height > MOST_PIXELS) return false;
+    const made = [picture.rects, this.looks, now.found, scale, now.finding, now.selecting];
+    if (!this.made || made.some((part, at) => part !== this.made[at])) {
+      this.made = made;
+      this.still = new OffscreenCanvas(width + 1, height + 1);
+      this.pen = this.still.getContext("2d");
+      this.pen.scale(scale, scale);
+      const everywhere = { x0: -Infinity, y0: -Infinity, x1: Infinity, y1: Infinity };
+      this.hulls(camera.k, () => true);
+      this.edges(camera.k, everywhere, now);
+      this.boxes(camera.k, () => true, now);
+      this.pen = pen;
+    }
+    const [x, y] = camera.toWindow(0, 0);
+    pen.save();
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.drawImage(this.still, Math.round(x * ratio), Math.round(y * ratio));
+    pen.restore();
+    return true;
   }
 
   hulls(k, inside) {
@@ -127,8 +158,7 @@ export class Painter {
 
   edges(k, seen, now) {
     const { pen, picture: { edges, rects } } = this;
-    const lit = [], far = [];
-    const chosen = (box) => now.selected[box] || box === now.hover || box === now.cursor;
+    const far = [];
     pen.beginPath();
     for (let edge = 0; edge < edges.length / 2; edge += 1) {
       const tail = edges[edge * 2] * 4, head = edges[edge * 2 + 1] * 4;
@@ -136,9 +166,9 @@ export class Painter {
       const x1 = rects[head] + rects[head + 2] / 2, y1 = rects[head + 1];
       if (Math.max(x0, x1) + 60 < seen.x0 || Math.min(x0, x1) - 60 > seen.x1) continue;
       if (Math.max(y0, y1) + 60 < seen.y0 || Math.min(y0, y1) - 60 > seen.y1) continue;
-      if (chosen(tail / 4) || chosen(head / 4)) lit.push(edge);
-      else if (y1 < y0 - 8) far.push(edge);
-      else if (k < SHAPES) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); } else this.trace(edge, x0, y0, x1, y1, now.moving);
+      if (y1 < y0 - 8) far.push(edge);
+      else if (k >= SHAPES) this.trace(edge, x0, y0, x1, y1, now.moving);
+      else if ((Math.abs(x1 - x0) + y1 - y0) * k > 4) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); } // shorter ones are not seen
     }
     pen.strokeStyle = this.ground.edge;
     pen.lineWidth = Math.max(0.9, 0.5 / k);
@@ -146,8 +176,20 @@ export class Painter {
     pen.stroke();
     // Edges from one column to the next cross half of the picture: they are there, but faint.
     this.strokeAll(far, 0.3, this.ground.edge, 0.9, now);
-    this.strokeAll(lit, 1, this.ground.ink, Math.max(1.5, 1.2 / k), now);
-    pen.globalAlpha = 1;
+  }
+
+  // Edges of what is selected or pointed at, and all arrow heads.
+  lit(k, seen, now) {
+    const { edges } = this.picture;
+    const chosen = (box) => now.selected[box] || box === now.hover || box === now.cursor;
+    const found = [];
+    if (now.selecting || now.hover >= 0 || now.cursor >= 0) {
+      for (let edge = 0; edge < edges.length / 2; edge += 1) {
+        if (chosen(edges[edge * 2]) || chosen(edges[edge * 2 + 1])) found.push(edge);
+      }
+    }
+    this.strokeAll(found, 1, this.ground.ink, Math.max(1.5, 1.2 / k), now);
+    this.pen.globalAlpha = 1;
     if (k > 0.3) this.arrows(seen, now);
   }
 
@@ -207,82 +249,44 @@ export class Painter {
     const shown = [];
     for (const { style, boxes } of this.looks) {
       const here = boxes.filter((box) => inside(rects, box * 4));
-      if (!here.length) continue;
-      pen.globalAlpha = 1;
-      pen.beginPath();
-      for (const box of here) {
-        const at = box * 4;
-        if (now.finding && !now.found[box]) continue;
-        this.outline(rects[at], rects[at + 1], rects[at + 2], rects[at + 3], k, style.deep);
-      }
-      this.fill(style, k);
-      if (now.finding) { // what was not found steps back
-        pen.globalAlpha = 0.3;
-        pen.beginPath();
-        for (const box of here) {
-          const at = box * 4;
-          if (!now.found[box]) this.outline(rects[at], rects[at + 1], rects[at + 2], rects[at + 3], k, style.deep);
-        }
-        this.fill(style, k);
-        pen.globalAlpha = 1;
-      }
       if (k >= TEXT) shown.push({ style, here });
+      // While searching, what was not found steps back.
+      for (const back of now.finding ? [true, false] : [false]) {
+        const some = now.finding ? here.filter((box) => Boolean(now.found[box]) !== back) : here;
+        if (!some.length) continue;
+        pen.globalAlpha = back ? 0.3 : 1;
+        if (k < SHAPES) {
+          pen.fillStyle = style.stroke || style.text;
+          for (const box of some) pen.fillRect(rects[box * 4], rects[box * 4 + 1], rects[box * 4 + 2], rects[box * 4 + 3]);
+          continue;
+        }
+        pen.beginPath();
+        for (const box of some) this.outline(rects[box * 4], rects[box * 4 + 1], rects[box * 4 + 2], rects[box * 4 + 3], k, style.deep);
+        this.fill(style);
+      }
     }
+    pen.globalAlpha = 1;
     return shown;
   }
 
   outline(x, y, w, h, k, deep) {
-    if (deep && k > SHAPES) this.pen.roundRect(x + 4, y + 4, w, h, 4); // more sheets below
+    if (deep) this.pen.roundRect(x + 4, y + 4, w, h, 4); // more sheets below
     if (k * h > 6) this.pen.roundRect(x, y, w, h, 4);
     else this.pen.rect(x, y, w, h);
   }
 
-  fill(style, k) {
+  fill({ fill, stroke, line, dash }) {
     const { pen } = this;
-    if (style.fill || k < SHAPES) {
-      pen.fillStyle = k < SHAPES ? style.stroke || style.text : style.fill;
+    if (fill) {
+      pen.fillStyle = fill;
       pen.fill();
     }
-    if (style.stroke && k >= SHAPES) {
-      pen.strokeStyle = style.stroke;
-      pen.lineWidth = style.line;
-      pen.setLineDash(style.dash);
-      pen.stroke();
-      pen.setLineDash([]);
-    }
-  }
-
-  labels(shown, now) {
-    const { pen, picture } = this;
-    pen.textBaseline = "middle";
-    pen.textAlign = "left";
-    for (const { style, here } of shown) {
-      for (const box of here) {
-        const { x, y, w, h } = picture.rect(box);
-        const detail = picture.detail(box), signs = picture.signs(box);
-        const marks = signs.map(([sign]) => sign).join("");
-        const markWidth = marks ? this.width(marks, 7.5) + 3 : 0;
-        const [title, size] = this.squeeze(picture.title(box), picture.look(box) === "view" ? 8 : 10, w - 4 - markWidth);
-        const middle = y + h / 2 - (detail ? 5.5 : 0) + 0.5;
-        const left = x + (w - this.width(title, size) - markWidth) / 2;
-        pen.globalAlpha = now.finding && !now.found[box] ? 0.4 : 1;
-        pen.fillStyle = style.text;
-        pen.font = `${size}px ${this.font}`;
-        pen.fillText(title, left, middle);
-        if (marks) {
-          pen.fillStyle = style.quiet;
-          pen.font = `7.5px ${this.font}`;
-          pen.fillText(marks, left + this.width(title, size) + 3, middle);
-        }
-        if (detail) {
-          pen.fillStyle = style.quiet;
-          const [second, small] = this.squeeze(detail, 8, w - 6);
-          pen.font = `${small}px ${this.font}`;
-          pen.fillText(second, x + (w - this.width(second, small)) / 2, middle + 11);
-        }
-      }
-    }
-    pen.globalAlpha = 1;
+    if (!stroke) return;
+    pen.strokeStyle = stroke;
+    pen.lineWidth = line;
+    pen.setLineDash(dash);
+    pen.stroke();
+    pen.setLineDash([]);
   }
 
   rings(k, inside, now) {
@@ -311,56 +315,27 @@ export class Painter {
     pen.setLineDash([]);
   }
 
-  // Labels of hulls keep their size when the picture is small, and stay in the window while any of the hull is.
-  hullLabels(camera, inside) {
-    const { pen, picture, ratio } = this;
+  titles(camera, inside) {
+    const { pen, picture, ratio, letters } = this;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.textBaseline = "middle";
-    pen.fillStyle = this.ground.quiet;
-    pen.font = `600 12px ${this.font}`;
-    picture.titles.forEach(([x, y], part) => { pen.fillText(picture.graphs[part].title, ...camera.toWindow(x, y)); });
+    picture.titles.forEach(([x, y], part) => {
+      const [left, top] = camera.toWindow(x, y + 28); // where the boxes begin
+      letters.write(picture.graphs[part].title, left, top - Math.max(16, 20 * camera.k), 12, this.ground.quiet, 600);
+    });
     for (let at = 0; at < picture.groups.length; at += 4) {
       if (!inside(picture.groups, at)) continue;
       const piece = picture.pieces[picture.groupPieces[at / 4]];
-      const [x, y] = camera.toWindow(picture.groups[at], picture.groups[at + 1]);
-      const room = picture.groups[at + 2] * camera.k - 12, height = picture.groups[at + 3] * camera.k;
-      if (room < 24 || height < 14) continue;
-      const size = Math.max(10, Math.min(13, 10.5 * camera.k));
+      const warm = this.heat?.(piece);
       const sign = { failed: "✕ ", stale: "◌ ", fresh: "✓ ", eager: "○ " }[piece.state] ?? "";
-      const label = this.heat?.(piece)?.label;
-      const texts = [[piece.name, piece.state || piece.ops, piece.note, label], [piece.name, label], [piece.name]]
-        .map((words) => sign + words.filter(Boolean).join(" · "));
-      const text = this.clip(texts.find((one) => this.width(one, size) * 1.08 <= room) ?? texts[2], size, room);
-      pen.font = `600 ${size}px ${this.font}`;
-      pen.fillStyle = piece.state === "failed" ? this.ground.bad : this.heat?.(piece)?.text ?? this.tones[piece.region].text;
-      const top = Math.min(Math.max(y, 0), y + height - size - 8);
-      pen.fillText(text, Math.max(x, 0) + 6, top + size / 2 + 4.5);
+      const words = [[piece.name, piece.state || piece.ops, piece.note, warm?.label], [piece.name, warm?.label], [piece.name]];
+      const { letter } = picture.regions[piece.region];
+      const [x, y] = camera.toWindow(picture.groups[at], picture.groups[at + 1]);
+      letters.hull(
+        [...words.map((some) => sign + some.filter(Boolean).join(" · ")), letter],
+        { x, y, w: picture.groups[at + 2] * camera.k, h: picture.groups[at + 3] * camera.k },
+        piece.state === "failed" ? this.ground.bad : warm?.text ?? this.tones[piece.region].text,
+        warm?.hull ?? this.tones[piece.region].fill, camera.k,
+      );
     }
-  }
-
-  width(text, size) {
-    const key = `${size}|${text}`;
-    if (!this.widths.has(key)) {
-      this.pen.font = `${size}px ${this.font}`;
-      this.widths.set(key, this.pen.measureText(text).width);
-    }
-    return this.widths.get(key);
-  }
-
-  // Room is measured in the kernel, with another font: write smaller before cutting off.
-  squeeze(text, size, room) {
-    const least = Math.max(size * 0.78, size * Math.min(1, room / this.width(text, size)));
-    return [this.clip(text, least, room + 0.5), least];
-  }
-
-  clip(text, size, room) {
-    if (this.width(text, size) <= room) return text;
-    let low = 0, high = text.length;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.width(`${text.slice(0, middle)}…`, size) <= room) low = middle;
-      else high = middle - 1;
-    }
-    return `${text.slice(0, low)}…`;
   }
 }

@@ -1,0 +1,85 @@
+// Text on a canvas: measured once, made to fit, and left out where nobody could read it.
+
+const MOST = 6000; // widths that are remembered
+
+export class Letters {
+  constructor(pen) {
+    this.pen = pen;
+    this.widths = new Map();
+  }
+
+  font(family) {
+    this.family = family;
+    this.widths.clear();
+  }
+
+  write(text, x, y, size, colour, weight = 400) {
+    this.pen.font = `${weight} ${size}px ${this.family}`;
+    this.pen.fillStyle = colour;
+    this.pen.fillText(text, x, y);
+  }
+
+  width(text, size) {
+    const key = `${size} ${text}`;
+    let found = this.widths.get(key);
+    if (found === undefined) {
+      if (this.widths.size > MOST) this.widths.clear();
+      this.pen.font = `${size}px ${this.family}`;
+      found = this.pen.measureText(text).width;
+      this.widths.set(key, found);
+    }
+    return found;
+  }
+
+  // Room is measured in the kernel, with another font: write smaller before cutting off.
+  squeeze(text, size, room) {
+    const least = Math.max(size * 0.78, size * Math.min(1, room / this.width(text, size)));
+    return [this.clip(text, least, room + 0.5), least];
+  }
+
+  clip(text, size, room) {
+    if (this.width(text, size) <= room) return text;
+    let low = 0, high = text.length;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.width(`${text.slice(0, middle)}…`, size) <= room) low = middle;
+      else high = middle - 1;
+    }
+    return `${text.slice(0, low)}…`;
+  }
+
+  // Title, marks and second line of boxes that look alike.
+  boxes(picture, boxes, style, faint) {
+    for (const box of boxes) {
+      const { x, y, w, h } = picture.rect(box);
+      const detail = picture.detail(box), marks = picture.signs(box).map(([sign]) => sign).join("");
+      const markWidth = marks ? this.width(marks, 7.5) + 3 : 0;
+      const [title, size] = this.squeeze(picture.title(box), picture.look(box) === "view" ? 8 : 10, w - 4 - markWidth);
+      const middle = y + h / 2 - (detail ? 5.5 : 0) + 0.5, wide = this.width(title, size);
+      const left = x + (w - wide - markWidth) / 2;
+      this.pen.globalAlpha = faint(box) ? 0.4 : 1;
+      this.write(title, left, middle, size, style.text);
+      if (marks) this.write(marks, left + wide + 3, middle, 7.5, style.quiet);
+      if (detail) {
+        const [second, small] = this.squeeze(detail, 8, w - 6);
+        this.write(second, x + (w - this.width(second, small)) / 2, middle + 11, small, style.quiet);
+      }
+    }
+    this.pen.globalAlpha = 1;
+  }
+
+  // Labels of hulls keep their size when the picture is small, and stay in the window while any of the hull is. Of
+  // `words` the first that fits is taken, else the last, a letter, which stands in the middle.
+  hull(words, { x, y, w, h }, colour, paper, k) {
+    if (w < 12 || h < 12) return;
+    const size = Math.round(Math.max(10, Math.min(13, 10.5 * k)) * 2) / 2;
+    const text = words.find((one) => this.width(one, size) * 1.08 <= w - 10) ?? words.at(-1);
+    const head = 20 * k; // where the header is too low for the text, it stands on top of the hull
+    let left = Math.max(x, 0) + 6, middle = head < size + 4 ? y - size / 2 : y + (head + 1) / 2;
+    middle = Math.min(Math.max(middle, size / 2 + 3), y + h - size / 2 - 4);
+    if (text === words.at(-1)) [left, middle] = [x + w / 2 - this.width(text, size) / 2, y + h / 2];
+    Object.assign(this.pen, { font: `600 ${size}px ${this.family}`, strokeStyle: paper, lineWidth: 3, lineJoin: "round" });
+    if (k < 0.7) this.pen.strokeText(text, left, middle);
+    this.write(text, left, middle, size, colour, 600);
+  }
+}
