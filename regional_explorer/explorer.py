@@ -15,7 +15,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.asked import check_plan, source_plan
 from regional_explorer.compiler.editing import PlanEditing
 from regional_explorer.compiler.program import CompileStep, Program
-from regional_explorer.compiler.report import late_diagnostics, partitions
+from regional_explorer.compiler.report import inert_configs, partitions, recompiles
 from regional_explorer.compiler.variants import VariantName, Variants
 from regional_explorer.compiler.warm import warm_toolchain
 from regional_explorer.errors import (
@@ -37,7 +37,7 @@ from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Partition, Plan
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import CompileCost
-from regional_explorer.regions.checks import check_breaks, check_partitions, check_source_configs
+from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.select import members
 from regional_explorer.torch_api import require_supported_torch
 
@@ -105,7 +105,6 @@ class Exploration(SessionView, PlanEditing):
         self._last: tuple[Partition, ...] = ()
         self._capture = Capture(call, dynamic=dynamic, partitioner=partitioner)
         found, self._source_diagnostics = source_plan(self._capture.graphs)
-        self._source_diagnostics += check_source_configs(self._capture.graphs)
         check_plan(plan or found)
         self._program = Program(self._capture, found if plan is None else plan)
         self._variants = Variants(call, self._program, dynamic=dynamic)
@@ -244,19 +243,35 @@ class Exploration(SessionView, PlanEditing):
             conditions=conditions,
             numerics=self._outcome.numerics,
             compile_costs=(*([self._toolchain] if self._toolchain else []), *costs, *self._outcome.costs),
-            diagnostics=tuple(self.diagnostics),
+            diagnostics=tuple(self._diagnose(parts)),
         )
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
-        """What differs between asked and done, and what else a user should know."""
-        return [
+        """What differs between asked and done, and what else a user should know; what matters most comes first."""
+        return self._diagnose(self._partitions())
+
+    def _diagnose(self, parts: Sequence[Partition]) -> list[Diagnostic]:
+        capture, program = self._capture, self._program
+        evidence = Evidence(
+            graphs=capture.graphs,
+            plan=self.plan,
+            assignment=program.assignment,
+            partitions=parts,
+            cyclic=program.cyclic,
+            breaks=capture.breaks,
+            blocks=capture.blocks,
+            folded=[fold for frame in capture.frames for fold in frame.folded],
+            min_cut=capture.partitioner == "min_cut",
+        )
+        found = [
             *self._source_diagnostics,
-            *check_breaks(self._capture.breaks),
-            *late_diagnostics(self._program),
-            *check_partitions(self._partitions()),
+            *check(evidence),
+            *inert_configs(program, parts, self._environment.device),
+            *recompiles(program),
             *self._outcome.diagnostics,
         ]
+        return sorted(found, key=lambda item: list(Severity)[::-1].index(item.severity))
 
     def _partitions(self) -> tuple[Partition, ...]:
         return self._last if self._call is None else partitions(self._program)

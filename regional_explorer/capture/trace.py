@@ -92,7 +92,7 @@ class Capture:
         self.breaks: tuple[GraphBreak, ...] = ()
         self.blocks: dict[int, tuple[MarkedBlock, ...]] = {}
         self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
-        self._partitioner = partitioner
+        self.partitioner = partitioner
         self._names = module_names(call.modules)
         self._next_origin = 0
         self._done = False
@@ -137,7 +137,7 @@ class Capture:
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
             return self._add_graph(frame, GraphKind(kind), aot_gm, origins, inputs_read)
 
-        backend = aot_backend(compile_graph, partitioner=self._partitioner, on_fold=frame.folded.extend)
+        backend = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)
         compiled = backend(gm, inputs)
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what came through.
         self.frames.append(frame)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ class Program:
     """What runs: every live graph with its partitions cut out, and the artifacts they may be switched to.
 
     ``capture`` stays untouched by plans: a new plan only cuts again, and only when regions changed their nodes.
+    ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
     """
 
     capture: Capture
@@ -48,6 +49,7 @@ class Program:
     store: ArtifactStore = field(default_factory=ArtifactStore)
     assignment: Assignment = field(default_factory=lambda: Assignment({}))
     cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     _cuts: list[_Cut] = field(default_factory=list)
     _selected: bool = True
     _recorded: bool = False
@@ -190,8 +192,10 @@ class Program:
                 region = self.plan[switch.piece.claim.region]
                 yield CompileStep(done, len(wanted), ids[id(switch)], region.name)
                 assert switch.inputs is not None  # noqa: S101 - layouts were recorded above
+                config = asked_config(region.config)
                 try:
-                    self.store.compile(key, switch.piece, switch.inputs, asked_config(region.config))
+                    self.store.compile(key, switch.piece, switch.inputs, config)
+                    self.tried.setdefault(switch.fingerprint(), {})[key] = config
                 except NoCompilerError:
                     self.store.failures.pop(key, None)
                     raise

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from regional_explorer.compiler.artifact import Artifact, asked_config
+from regional_explorer.compiler.catalogue import catalogue, inert_reason
 from regional_explorer.compiler.program import Program, frame_inputs, numbered, partition_ids
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.region import Partition, Region, State
+from regional_explorer.record.region import DEFAULT, Partition, Region, State
 
 
 def partitions(program: Program) -> tuple[Partition, ...]:
@@ -51,17 +55,74 @@ def _state(region: Region, artifact: Artifact | None, problem: str | None) -> St
     return State.FRESH if artifact is not None else State.STALE
 
 
-def late_diagnostics(program: Program) -> list[Diagnostic]:
-    """Return a ``recompiled`` per graph that a later call brought."""
-    late = [frame for frame in program.capture.frames if frame.late]
+def recompiles(program: Program) -> list[Diagnostic]:
+    """Return one ``recompiled`` per graph that a later call brought, with the guard that failed."""
     return [
         Diagnostic(
             "recompiled",
-            f"A later call made Dynamo trace again (graph {frame.index}: {', '.join(frame_inputs(frame))}).",
+            f"A later call made Dynamo trace again (graph {frame.index}: {', '.join(frame_inputs(frame))})"
+            f"{f', since a guard failed: {frame.reason}' if frame.reason else ''}.",
             Severity.INFO,
             graph=frame.dynamo[0].id,
+            where=tuple(node.source for node in frame.dynamo[0].ops[:1] if node.source is not None),
             upstream="it would compile all its regions anew at that moment.",
-            remedy="Its partitions run eagerly until the next ex.compile().",
+            remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may spare the trace.",
         )
-        for frame in late
+        for frame in program.capture.frames
+        if frame.late
     ]
+
+
+def inert_configs(program: Program, parts: Sequence[Partition], device: str) -> list[Diagnostic]:
+    """Return one ``config-inert`` per config key that is known, or was seen, to change nothing for its region."""
+    device_type = device.partition(":")[0].partition(" ")[0]
+    seen = _without_effect(program)
+    found = []
+    for region in program.plan.regions:
+        mine = [part for part in parts if part.region == region.name]
+        if not region.enabled or not mine:
+            continue
+        for key, value in asked_config(region.config).items():
+            reason = inert_reason(key, device_type) if value != catalogue()[key].default else None
+            if reason is None and key in seen.get(region.name, ()):
+                reason = "the generated code is the same with it and without"
+            if reason is not None:
+                found.append(
+                    Diagnostic(
+                        "config-inert",
+                        f"{key}={value!r} has no effect in region {region.name!r}: {reason}.",
+                        Severity.INFO,
+                        region=region.name,
+                        graph=mine[0].graph,
+                        upstream="the same, without a word.",
+                        remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}).",
+                    )
+                )
+    return found
+
+
+def _without_effect(program: Program) -> dict[str, set[str]]:
+    """Return the config keys of each region that made no difference to the code of any partition they were tried on."""
+    keys = program.keys()
+    same: dict[str, set[str]] = {}
+    changed: dict[str, set[str]] = {}
+    for switch in program.switches:
+        mine = program.store.artifacts.get(keys.get(id(switch), ""))
+        if mine is None:
+            continue
+        tried = program.tried.get(switch.fingerprint(), {})
+        for other, config in tried.items():
+            differing = _differing(tried.get(mine.key, {}), config)
+            if len(differing) == 1 and other in program.store.artifacts:
+                equal = _essence(mine.code) == _essence(program.store.artifacts[other].code)
+                (same if equal else changed).setdefault(switch.piece.claim.region, set()).update(differing)
+    return {region: found - changed.get(region, set()) for region, found in same.items()}
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
+    return {key for key in {*one, *other} if one.get(key, DEFAULT) != other.get(key, DEFAULT)}
+
+
+def _essence(code: str) -> list[str]:
+    """Return generated code without its comments, which number the graph and name the file it is kept in."""
+    return [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]

@@ -1,0 +1,45 @@
+"""What was asked beside what was done, as diagnostics: pure functions over the record, one module per family.
+
+``docs/diagnostics.md`` explains every code with the smallest program that shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.regions.checks.backward import check_backward, check_recompute
+from regional_explorer.regions.checks.configs import (
+    check_conflicts,
+    check_falsy,
+    check_neighbours,
+    check_nested,
+    global_config,
+)
+from regional_explorer.regions.checks.cutting import check_cycles, check_merged, check_split
+from regional_explorer.regions.checks.evidence import Evidence
+from regional_explorer.regions.checks.failures import check_failures
+from regional_explorer.regions.checks.presence import check_breaks, check_empty, check_moved
+
+__all__ = ["Evidence", "check", "global_config"]
+
+CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
+    check_failures,
+    check_breaks,
+    check_empty,
+    check_cycles,
+    check_split,
+    check_merged,
+    check_moved,
+    check_backward,
+    check_recompute,
+    check_conflicts,
+    check_nested,
+    check_falsy,
+    check_neighbours,
+)
+
+
+def check(evidence: Evidence) -> list[Diagnostic]:
+    """Return what differs between asked and done, one diagnostic per region and cause."""
+    return [found for one in CHECKS for found in one(evidence)]

@@ -1,0 +1,69 @@
+"""The paths by which regions feed each other in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from regional_explorer.regions.checks.evidence import Evidence
+from regional_explorer.regions.select import Claim
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One part of a circle: a path of nodes from region ``start`` to region ``end``."""
+
+    start: str
+    end: str
+    path: tuple[str, ...]
+
+
+Circle = tuple[Leg, ...]
+
+
+def circle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Circle:
+    """Return a shortest circle among the instances of ``regions`` in ``graph``, region by region; empty if none."""
+    claims = {name: claim for name, claim in evidence.claims[graph].items() if claim.region in regions}
+    members: dict[Claim, list[str]] = {}
+    for name, claim in claims.items():
+        members.setdefault(claim, []).append(name)
+    for start in sorted(members, key=lambda claim: regions.index(claim.region)):
+        came: dict[Claim, tuple[Claim, tuple[str, ...]]] = {}
+        queue = [start]
+        for unit in queue:
+            for target, path in _reached(evidence, graph, unit, members[unit], claims):
+                if target == start and unit != start:
+                    legs = [Leg(unit.region, start.region, path)]
+                    while unit != start:
+                        before, path_here = came[unit]
+                        legs.append(Leg(before.region, unit.region, path_here))
+                        unit = before  # noqa: PLW2901 - walked back, then returned
+                    return tuple(reversed(legs))
+                if target != start and target not in came:
+                    came[target] = (unit, path)
+                    queue.append(target)
+    return ()
+
+
+def _reached(
+    evidence: Evidence, graph: str, unit: Claim, nodes: Sequence[str], claims: dict[str, Claim]
+) -> Iterator[tuple[Claim, tuple[str, ...]]]:
+    """Yield the other instances that ``unit`` feeds, directly or through ops of nobody among them, with the path."""
+    users = evidence.users(graph, random=True)
+    before: dict[str, str] = {}
+    queue = list(nodes)
+    seen = set(nodes)
+    for name in queue:
+        for user in users.get(name, ()):
+            if user in seen:
+                continue
+            seen.add(user)
+            before[user] = name
+            claim = claims.get(user)
+            if claim is None:
+                queue.append(user)
+            elif claim != unit:
+                path = [user]
+                while path[-1] in before:
+                    path.append(before[path[-1]])
+                yield claim, tuple(reversed(path))

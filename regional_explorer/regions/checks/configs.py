@@ -1,0 +1,163 @@
+"""Configs: which one counts where marks disagree, and what upstream would have compiled under."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import Graph, MarkedBlock, Node
+from regional_explorer.record.region import DEFAULT, Partition, Region, SelectorKind
+from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
+from regional_explorer.regions.select import annotated_config, annotation_key, marked_nodes
+
+
+def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield at most one ``config-neighbour``, with all pairs of regions of which one would leak into the other."""
+    configs = {region.name: _asked(region) for region in evidence.plan.regions}
+    hits: dict[tuple[str, str], list[tuple[Partition, str]]] = {}
+    for part in evidence.partitions:
+        first = _first_marked_input(evidence, part)
+        if first is not None and configs[first[0]] != configs[part.region]:
+            hits.setdefault((part.region, first[0]), []).append((part, first[1]))
+    if not hits:
+        return
+    pairs = listed(
+        f"{to!r} under {configs[other] or 'no config'} of {other!r} ({len(cases)} of "
+        f"{sum(part.region == to for part in evidence.partitions)})"
+        for (to, other), cases in hits.items()
+    )
+    part, feeding = next(iter(hits.values()))[0]
+    total = sum(map(len, hits.values()))
+    fed = [evidence.nodes[case.graph][name] for cases in hits.values() for case, name in cases[:1]]
+    yield Diagnostic(
+        "config-neighbour",
+        f"{counted(total, 'partition')} {'is' if total == 1 else 'are'} fed directly by another region with another "
+        f"config, and {'was' if total == 1 else 'were'} given the own one here.",
+        Severity.INFO,
+        region=part.region if len(hits) == 1 else None,
+        graph=part.graph,
+        nodes=(feeding,),
+        where=lines(fed),
+        upstream=f"it takes the config of the first marked input: {pairs}.",
+        remedy="Nothing here. For upstream, give neighbours one config or leave an unmarked op between them.",
+    )
+
+
+def _asked(region: Region) -> dict[str, Any]:
+    return {key: value for key, value in region.config.items() if value is not DEFAULT}
+
+
+def _first_marked_input(evidence: Evidence, part: Partition) -> tuple[str, str] | None:
+    """Return region and name of the input that upstream reads a partition's config from, or None if of no other region.
+
+    Upstream scans the nodes of the piece, its inputs first, for a mark that holds configs, and cutting copies the mark
+    of whatever feeds the piece onto its inputs (``_compile_submod`` in torch/fx/passes/regional_inductor.py, 2.13).
+    """
+    nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
+    own = set(part.nodes)
+    for name in part.nodes:
+        for source in nodes[name].inputs:
+            if source not in own and source in claims and _holds_configs(nodes[source]):
+                region = claims[source].region
+                return (region, source) if region != part.region else None
+    return None
+
+
+def _holds_configs(node: Node) -> bool:
+    """Tell whether upstream would find configs at a node; a region not marked in the source is taken as written so."""
+    return not node.annotated or (isinstance(node.annotation, Mapping) and "inductor_configs" in node.annotation)
+
+
+def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield a ``config-conflict`` where marks of one region, or marks without an id, ask for different configs."""
+    by_region: dict[str, dict[str, list[Node]]] = {}
+    for node in _source_marks(evidence):
+        key = annotation_key(node.annotation)
+        group = "" if key.startswith("default:") else key.removeprefix("id:")
+        by_region.setdefault(group, {}).setdefault(repr(annotated_config(node.annotation)), []).append(node)
+    for group, configs in by_region.items():
+        if len(configs) < 2:  # noqa: PLR2004 - one config is no conflict
+            continue
+        first = [nodes[0] for nodes in configs.values()]
+        winner = annotated_config(first[0].annotation)
+        kept = f"all are compiled under the first, {winner}" if group else "each config is a region of its own here"
+        yield Diagnostic(
+            "config-conflict",
+            f"Marks {f'of region {group!r}' if group else 'without a name'} ask for {len(configs)} different configs "
+            f"({listed(configs)}): {kept}.",
+            Severity.WARNING if group else Severity.INFO,
+            region=group or None,
+            nodes=tuple(node.name for node in first),
+            where=lines(first),
+            upstream="each piece is compiled under the config that comes first in it, without a word.",
+            remedy="Give each block its own region name.",
+        )
+
+
+def _source_marks(evidence: Evidence) -> Iterator[Node]:
+    """Yield the ops marked in the source, as far as the plan has regions made of such marks."""
+    known = {
+        pattern
+        for region in evidence.plan.regions
+        for selector in region.selectors
+        if selector.kind is SelectorKind.ANNOTATION
+        for pattern in selector.patterns
+    }
+    return (node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in known)
+
+
+def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``config-nested`` per pair of marks of which the inner one took a config away from its ops."""
+    found: dict[tuple[str, str], list[tuple[int, MarkedBlock, MarkedBlock]]] = {}
+    for origin, blocks in evidence.blocks.items():
+        for outer in blocks[:-1]:
+            inner = blocks[-1]
+            kept = annotated_config(inner.annotation)
+            if any(kept.get(key, DEFAULT) != value for key, value in annotated_config(outer.annotation).items()):
+                found.setdefault((outer.region, inner.region), []).append((origin, outer, inner))
+    for (outer_name, inner_name), cases in found.items():
+        _, outer, inner = cases[0]
+        nodes = [evidence.origins[origin] for origin, _, _ in cases if origin in evidence.origins]
+        yield Diagnostic(
+            "config-nested",
+            f"{counted(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} belong to the inner alone: "
+            f"{annotated_config(outer.annotation)} does not hold for {listed(node.name for node in nodes)}, "
+            f"{annotated_config(inner.annotation) or 'no config'} does.",
+            region=inner_name,
+            nodes=tuple(node.name for node in nodes),
+            where=tuple(line for line in (outer.source, inner.source) if line is not None),
+            upstream="the same: an inner annotation replaces the outer one whole.",
+            remedy=f"Repeat the config at the inner mark, or ex.configure({inner_name!r}, …).",
+        )
+
+
+def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``annotation-false`` per value that was meant to switch a mark off."""
+    found: dict[str, list[Node]] = {}
+    for node in _source_marks(evidence):
+        if not node.annotation and not isinstance(node.annotation, Mapping):
+            found.setdefault(repr(node.annotation), []).append(node)
+    for value, nodes in found.items():
+        yield Diagnostic(
+            "annotation-false",
+            f"compile_with_inductor={value} does not switch anything off: {counted(len(nodes), 'op')} "
+            f"{'is' if len(nodes) == 1 else 'are'} marked all the same.",
+            nodes=tuple(node.name for node in nodes),
+            where=lines(nodes),
+            upstream="the same: only that the key is there counts.",
+            remedy='Leave annotate out, or carve ops out of a region with annotate({"fallback_to_eager": True}).',
+        )
+
+
+def global_config(region: Region, key: str, reason: str, graphs: Sequence[Graph]) -> Diagnostic:
+    """Return the ``config-global`` for a key in the source that is not one region's to set."""
+    marked = [node for node in marked_nodes(graphs) if annotation_key(node.annotation) in region.selectors[0].patterns]
+    return Diagnostic(
+        "config-global",
+        f"{key!r} was not applied to region {region.name!r}: {reason}",
+        region=region.name,
+        where=lines(marked)[:1],
+        upstream="it is patched in for the one compile, with whatever effect that has.",
+        remedy="Set it for the whole process in torch._inductor.config, or leave it out.",
+    )

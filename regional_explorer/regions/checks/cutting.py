@@ -1,0 +1,166 @@
+"""How instances became partitions: merged, split, or in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import MarkedBlock, Node, SourceLine
+from regional_explorer.record.region import Cut, Partition, SelectorKind
+from regional_explorer.regions.checks.circles import Circle, circle
+from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed, path_between
+
+
+def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-merged`` per region whose partitions serve several marked blocks or instances."""
+    for region in evidence.plan.regions:
+        marked = any(selector.kind is SelectorKind.ANNOTATION for selector in region.selectors)
+        served = {
+            part.id: units
+            for part in evidence.partitions
+            if part.region == region.name and len(units := _units(evidence, part, marked=marked)) > 1
+        }
+        if not served:
+            continue
+        most = max(served, key=lambda part: len(served[part]))
+        part = next(part for part in evidence.partitions if part.id == most)
+        sideways = evidence.plan.cut is Cut.UPSTREAM
+        what = "marked blocks" if marked else "module calls"
+        why = (
+            "cut='upstream' joins all that no path through other ops keeps apart, side by side too"
+            if sideways
+            else "they carry one name and feed each other directly"
+        )
+        where = tuple(dict.fromkeys(place for units in served.values() for place in units.values() if place))
+        yield Diagnostic(
+            "region-merged",
+            f"{counted(len(served), 'partition')} of region {region.name!r} for several {what} ({most} serves "
+            f"{len(served[most])}): {why}.",
+            Severity.INFO,
+            region=region.name,
+            graph=part.graph,
+            nodes=part.nodes,
+            where=where,
+            upstream="the same." if sideways else "the same; it joins what merely lies side by side as well.",
+            remedy="Use cut='instances'."
+            if sideways
+            else "Give blocks that shall be compiled apart names of their own.",
+        )
+
+
+def _units(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object, SourceLine | None]:
+    """Return what a partition serves: marked blocks by number, else instances, each with its line."""
+    nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
+    found: dict[object, SourceLine | None] = {}
+    for name in part.nodes:
+        node = nodes[name]
+        blocks: tuple[MarkedBlock, ...] = evidence.blocks.get(node.origin, ()) if node.origin is not None else ()
+        if marked and blocks:
+            found.setdefault(blocks[-1].number, blocks[-1].source or node.source)
+        elif name in claims and claims[name].instance is not None:
+            found.setdefault(claims[name].instance, node.source)
+    return found
+
+
+def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-split`` per region and cause: an instance that became several partitions of one graph.
+
+    Splits by a sum of gradients are told by ``backward-unmarked``, those of a circle by ``region-cycle``.
+    """
+    causes: dict[tuple[str, str, str], list[tuple[list[Partition], list[Node], bool]]] = {}
+    circular = {(graph, region) for graph, regions in evidence.cyclic for region in regions}
+    for (region, _, graph), cut in evidence.instances.items():
+        nodes = evidence.nodes[graph]
+        # What the backward repeats of the forward is a piece of its own, and does not count as a split.
+        parts = [part for part in cut if not all(nodes[name].recompute for name in part.nodes)]
+        if len(parts) < 2 or (graph, region) in circular:  # noqa: PLR2004 - one partition is whole
+            continue
+        between, drawn = _between(evidence, parts)
+        if between and all(node.origin is None for node in between):
+            continue
+        cause = (region, str(evidence.by_id[graph].kind), between[0].op if between else "")
+        causes.setdefault(cause, []).append((parts, between, drawn))
+    for (region, kind, _), cases in causes.items():
+        parts, between, drawn = cases[0]
+        carved = bool(between) and all(node.carved for node in between)
+        via = listed((node.name for node in between), joint=" → ") if between else "a write in place"
+        reason = (
+            f"random numbers are drawn in the order of the program, and {via} draws between them"
+            if drawn
+            else f"a path from one part to the next runs through {via}, outside the region"
+        )
+        example = f"0/{kind}:{between[0].name}" if between else ""
+        yield Diagnostic(
+            "region-split",
+            f"{counted(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "
+            f"{len(parts)} partitions in the {kind} ({parts[0].id}, …): {reason}.",
+            Severity.INFO if carved else Severity.WARNING,
+            region=region,
+            graph=parts[0].graph,
+            nodes=tuple(node.name for node in between),
+            where=lines(between),
+            upstream="one piece, which draws in another order: other numbers under the same seed."
+            if drawn
+            else "the same.",
+            remedy=(
+                "Nothing, if these ops are to stay eager."
+                if carved or not between
+                else f"Take the ops between into the region, for example ex.mark({region!r}, nodes={example!r})."
+            ),
+        )
+
+
+def _between(evidence: Evidence, parts: list[Partition]) -> tuple[list[Node], bool]:
+    """Return the ops that keep two partitions of one instance apart, and whether only their random draws do."""
+    graph = parts[0].graph
+    own = frozenset(name for part in parts for name in part.nodes)
+    for drawn in (False, True):
+        users = evidence.users(graph, random=drawn)
+        for index, part in enumerate(parts[1:], start=1):
+            earlier = [name for before in parts[:index] for name in before.nodes]
+            path = path_between(users, earlier, frozenset(part.nodes), own)
+            if path is not None:
+                return [evidence.nodes[graph][name] for name in path[1:-1]], drawn
+    return [], False
+
+
+def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-cycle`` per set of regions that feed each other in a circle."""
+    graphs: dict[frozenset[str], list[str]] = {}
+    for graph, regions in evidence.cyclic:
+        if graph not in graphs.setdefault(regions, []):
+            graphs[regions].append(graph)
+    for regions, places in graphs.items():
+        order = [region.name for region in evidence.plan.regions if region.name in regions]
+        found = circle(evidence, places[0], order)
+        split = [
+            parts
+            for (region, _, graph), parts in evidence.instances.items()
+            if region in regions and graph == places[0] and len(parts) > 1
+        ]
+        yield _cycle(evidence, order, places, found, split)
+
+
+def _cycle(
+    evidence: Evidence, order: list[str], places: list[str], found: Circle, split: list[list[Partition]]
+) -> Diagnostic:
+    nodes = evidence.nodes[places[0]]
+    paths = "; ".join(f"{leg.start} → {leg.end} through {' → '.join(leg.path)}" for leg in found)
+    at = [nodes[part.nodes[0]] for parts in split for part in parts[1:]]
+    cut = ", ".join(dict.fromkeys(parts[0].region for parts in split))
+    done = (
+        f"{cut} was split before {listed(node.name for node in at)}; the regions named first stay whole"
+        if split
+        else "they were cut apart"
+    )
+    return Diagnostic(
+        "region-cycle",
+        f"Regions {' and '.join(map(repr, order))} feed each other both ways in {', '.join(places)} ({paths}), so they "
+        f"cannot all run as one call each: {done}.",
+        region=order[0],
+        graph=places[0],
+        nodes=tuple(dict.fromkeys(name for leg in found for name in leg.path)),
+        where=lines(nodes[name] for leg in found for name in leg.path),
+        upstream="it fails with 'Invalid partition, found dependency cycles', naming nothing.",
+        remedy="Move the op where the paths meet into one of the regions, or reorder the plan: the first stays whole.",
+    )

@@ -1,0 +1,143 @@
+"""What the checks look at: the record of one exploration, indexed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
+from regional_explorer.record.region import Partition, Plan
+from regional_explorer.regions.select import Assignment, Claim
+from regional_explorer.torch_api import Folded
+
+SHOWN = 4
+"""How many nodes, lines or pairs one text names before it says how many more there are."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was asked, what was done, and what was noted while tracing.
+
+    ``cyclic`` are the sets of regions that feed each other in a circle, with the graph; ``blocks`` the marked blocks
+    around each origin, outermost first; ``folded`` the ops that gave way to equal ones; ``min_cut`` tells whether that
+    partitioner was asked for.
+    """
+
+    graphs: Sequence[Graph]
+    plan: Plan
+    assignment: Assignment
+    partitions: Sequence[Partition] = ()
+    cyclic: Sequence[tuple[str, frozenset[str]]] = ()
+    breaks: Sequence[GraphBreak] = ()
+    blocks: Mapping[int, tuple[MarkedBlock, ...]] = field(default_factory=dict)
+    folded: Sequence[Folded] = ()
+    min_cut: bool = False
+
+    @cached_property
+    def nodes(self) -> dict[str, Mapping[str, Node]]:
+        """The nodes by graph and name."""
+        return {graph.id: graph.by_name() for graph in self.graphs}
+
+    @cached_property
+    def by_id(self) -> dict[str, Graph]:
+        """The graphs by id."""
+        return {graph.id: graph for graph in self.graphs}
+
+    @cached_property
+    def claims(self) -> dict[str, dict[str, Claim]]:
+        """Who has which node, for every graph that AOTAutograd runs."""
+        return {
+            graph.id: {node.name: claim for node in graph.nodes if (claim := self.assignment.claim(node)) is not None}
+            for graph in self.graphs
+            if graph.kind is not GraphKind.DYNAMO
+        }
+
+    @cached_property
+    def origins(self) -> dict[int, Node]:
+        """The Dynamo node of each origin."""
+        return {
+            node.origin: node
+            for graph in self.graphs
+            if graph.kind is GraphKind.DYNAMO
+            for node in graph.nodes
+            if node.origin is not None
+        }
+
+    @cached_property
+    def instances(self) -> dict[tuple[str, int, str], list[Partition]]:
+        """The partitions of each instance in each graph, keyed by region, instance and graph, in the order they run."""
+        found: dict[tuple[str, int, str], list[Partition]] = {}
+        for part in self.partitions:
+            found.setdefault((part.region, part.instance, part.graph), []).append(part)
+        return found
+
+    def users(self, graph_id: str, *, random: bool = False) -> dict[str, list[str]]:
+        """Return which nodes take each node's value; with ``random``, each random op feeds the next one too."""
+        known = self._random_users if random else self._users
+        if graph_id not in known:
+            users: dict[str, list[str]] = {}
+            last: str | None = None
+            for node in self.by_id[graph_id].nodes:
+                for source in node.inputs:
+                    users.setdefault(source, []).append(node.name)
+                if random and node.random:
+                    if last is not None:
+                        users.setdefault(last, []).append(node.name)
+                    last = node.name
+            known[graph_id] = users
+        return known[graph_id]
+
+    @cached_property
+    def _users(self) -> dict[str, dict[str, list[str]]]:
+        return {}
+
+    @cached_property
+    def _random_users(self) -> dict[str, dict[str, list[str]]]:
+        return {}
+
+    def of_kind(self, *kinds: GraphKind) -> Iterator[Graph]:
+        """Yield the graphs of these kinds."""
+        return (graph for graph in self.graphs if graph.kind in kinds)
+
+
+def lines(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
+    """Return the distinct lines of the user's program that ``nodes`` stand in."""
+    return tuple(dict.fromkeys(node.source for node in nodes if node.source is not None))
+
+
+def listed(texts: Iterable[str], *, joint: str = ", ") -> str:
+    """Return the first few texts, and how many more there are."""
+    items = list(texts)
+    more = f"{joint}… ({len(items) - SHOWN} more)" if len(items) > SHOWN else ""
+    return joint.join(items[:SHOWN]) + more
+
+
+def counted(number: int, noun: str) -> str:
+    """Return for example ``1 op`` or ``3 ops``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def path_between(
+    users: Mapping[str, Sequence[str]], start: Iterable[str], goal: frozenset[str], barred: frozenset[str]
+) -> list[str] | None:
+    """Return a shortest path from ``start`` to ``goal``, both ends included, that avoids ``barred`` between.
+
+    None if there is none; a direct edge from ``start`` to ``goal`` does not count.
+    """
+    first = set(start)
+    before: dict[str, str] = {}
+    queue = list(dict.fromkeys(start))
+    for name in queue:
+        for user in users.get(name, ()):
+            if user in goal:
+                if name in first:
+                    continue
+                path = [user, name]
+                while path[-1] in before:
+                    path.append(before[path[-1]])
+                return path[::-1]
+            if user not in before and user not in first and user not in barred:
+                before[user] = name
+                queue.append(user)
+    return None

@@ -1,0 +1,30 @@
+"""Regions that Inductor could not compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.region import Partition
+from regional_explorer.regions.checks.evidence import Evidence, lines, listed
+
+
+def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-failed`` per region and error."""
+    found: dict[tuple[str, str], list[Partition]] = {}
+    for part in evidence.partitions:
+        if part.error is not None:
+            found.setdefault((part.region, part.error), []).append(part)
+    for (region, error), parts in found.items():
+        nodes = evidence.nodes[parts[0].graph]
+        yield Diagnostic(
+            "region-failed",
+            f"Region {region!r} did not compile and runs eagerly ({listed(part.id for part in parts)}): {error}",
+            Severity.ERROR,
+            region=region,
+            graph=parts[0].graph,
+            nodes=parts[0].nodes,
+            where=lines(nodes[name] for name in parts[0].nodes)[:1],
+            upstream="the whole call would fail.",
+            remedy=f"Try another config, or ex.disable({region!r}).",
+        )

@@ -1,0 +1,154 @@
+"""Whether a region's ops are where they were asked for: lost, empty, or moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import GraphBreak, GraphKind, Node
+from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
+from regional_explorer.torch_api import Folded
+
+
+def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-lost`` per region that a graph break threw out, and one ``graph-break`` per other break."""
+    lost: dict[str, list[GraphBreak]] = {}
+    for item in evidence.breaks:
+        for block in item.blocks:
+            lost.setdefault(block.region, []).append(item)
+    for region, breaks in lost.items():
+        blocks = [block.source for item in breaks for block in item.blocks if block.region == region and block.source]
+        at = [item.source for item in breaks if item.source]
+        yield Diagnostic(
+            "region-lost",
+            f"A graph break inside the block of region {region!r} threw the whole function around it to plain Python: "
+            f"{breaks[0].reason}",
+            Severity.ERROR,
+            region=region,
+            where=tuple(dict.fromkeys((*at, *blocks))),
+            upstream="the same, without a word.",
+            remedy="Move this line out of the block, or end the block before it and begin another after it.",
+        )
+    for item in evidence.breaks:
+        if not item.blocks:
+            yield Diagnostic(
+                "graph-break",
+                f"Dynamo stopped the graph here: {item.reason}",
+                Severity.INFO,
+                where=item.stack[-1:],
+                upstream="the same, without telling; what stands there runs in plain Python.",
+                remedy="Move this line out of the call if a region should reach across it.",
+            )
+
+
+def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-empty`` per region without ops in any graph, or without any in the backward."""
+    held: dict[str, set[tuple[int, GraphKind]]] = {region.name: set() for region in evidence.plan.regions}
+    for graph in evidence.graphs:
+        for claim in evidence.claims.get(graph.id, {}).values():
+            held[claim.region].add((graph.frame, graph.kind))
+    trained = {graph.frame for graph in evidence.of_kind(GraphKind.BACKWARD)}
+    for region, places in held.items():
+        if not places:
+            yield _nowhere(evidence, region)
+            continue
+        forward = {frame for frame, kind in places if kind is GraphKind.FORWARD and frame in trained}
+        if forward and not any(kind is GraphKind.BACKWARD for _, kind in places):
+            yield Diagnostic(
+                "region-empty",
+                f"Region {region!r} has no op in the backward: no gradient flows through it.",
+                Severity.INFO,
+                region=region,
+                where=lines(_dynamo_ops(evidence, region))[:1],
+                upstream="the same.",
+                remedy="Nothing, if its results need no gradient.",
+            )
+
+
+def _nowhere(evidence: Evidence, region: str) -> Diagnostic:
+    winners = [winner for loser, winner in evidence.assignment.overruled if loser == region]
+    asked = _dynamo_ops(evidence, region)
+    if winners:
+        why = f"all its ops belong to {', '.join(map(repr, winners))}, later in the plan"
+        remedy = "Where two regions claim an op, the later has it: unmark one of them, or reorder the plan."
+    elif asked:
+        why = f"{listed(node.name for node in asked)} left no op behind when AOTAutograd traced the graph"
+        remedy = "Take ops that compute something into the region; a view or a copy that changes nothing is dropped."
+    else:
+        why = "its selectors match nothing in this call"
+        remedy = f"Mark it anew, or ex.unmark({region!r})."
+    return Diagnostic(
+        "region-empty",
+        f"Region {region!r} has no op in any graph: {why}.",
+        region=region,
+        where=lines(asked),
+        upstream="the same, without a word.",
+        remedy=remedy,
+    )
+
+
+def _dynamo_ops(evidence: Evidence, region: str) -> list[Node]:
+    owners = evidence.assignment.owners
+    return [evidence.origins[o] for o, claim in owners.items() if claim.region == region and o in evidence.origins]
+
+
+def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield ``region-shrunk`` and ``region-grown``: ops folded into equal ones, or claimed by a later mark."""
+    owners = evidence.assignment.owners
+    shrunk: dict[str, list[Folded]] = {}
+    grown: dict[str, list[Folded]] = {}
+    for fold in evidence.folded:
+        mine, theirs = (owners.get(-1 if o is None else o) for o in (fold.origin, fold.into_origin))
+        if (mine and mine.region) != (theirs and theirs.region):
+            if mine:
+                shrunk.setdefault(mine.region, []).append(fold)
+            if theirs:
+                grown.setdefault(theirs.region, []).append(fold)
+    for region, folds in shrunk.items():
+        yield _folded(evidence, region, folds, grown=False)
+    for region, folds in grown.items():
+        yield _folded(evidence, region, folds, grown=True)
+    kept = {claim.region for claim in owners.values()}
+    for (loser, winner), origins in evidence.assignment.overruled.items():
+        if loser in kept:
+            nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]
+            yield Diagnostic(
+                "region-shrunk",
+                f"{counted(len(nodes), 'op')} that region {loser!r} asked for belong to {winner!r}, later in the plan: "
+                f"{listed(node.name for node in nodes)}.",
+                Severity.INFO,
+                region=loser,
+                where=lines(nodes),
+                upstream="an inner annotation replaces the outer one in the same way.",
+                remedy="Where two regions claim an op, the later has it: reorder the plan, or mark less.",
+            )
+
+
+def _folded(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool) -> Diagnostic:
+    names = {fold.into for fold in folds}
+    graph = next(
+        (g for g in evidence.graphs if g.kind is not GraphKind.DYNAMO and names & set(evidence.nodes[g.id])), None
+    )
+    places = [
+        evidence.origins[origin]
+        for fold in folds
+        for origin in (fold.origin, fold.into_origin)
+        if origin is not None and origin in evidence.origins
+    ]
+    pairs = listed(f"{fold.name} into {fold.into}" for fold in folds)
+    what = (
+        f"Region {region!r} computes {counted(len(folds), 'op')} of other code too: equal ops were folded into its own"
+        if grown
+        else f"Region {region!r} lost {counted(len(folds), 'op')} to equal ones outside"
+    )
+    return Diagnostic(
+        "region-grown" if grown else "region-shrunk",
+        f"{what} ({pairs}), since the min-cut partitioner removes common subexpressions and the first occurrence wins.",
+        Severity.INFO if grown else Severity.WARNING,
+        region=region,
+        graph=graph.id if graph else None,
+        nodes=tuple(sorted(names & set(evidence.nodes[graph.id]))) if graph else (),
+        where=lines(places),
+        upstream="the same under this partitioner; its regional path uses the default one, which folds nothing.",
+        remedy="Explore with partitioner='default', or compute the shared value once, where it shall belong.",
+    )
