@@ -11,15 +11,17 @@ const FLAGS = [[1, "recomputed in the backward"], [2, "random"], [4, "taken out 
 export class Bars {
   constructor(root, view) {
     this.view = view;
-    const act = (name) => () => view.act(name);
     this.tabs = el("div", { class: "rxg-tabs", role: "tablist", "aria-label": "Graphs" });
     this.search = el("input", {
-      type: "search", class: "rxg-search", placeholder: "Search   op:gelu  2x128  /regex/", "aria-label": "Search nodes",
-      title: "Words in names, ops, shapes, modules, lines, regions (/). Fields: op: shape: dtype: module: line: region:"
-        + " state: name: — and /a regular expression/", spellcheck: "false", autocomplete: "off",
+      type: "search", placeholder: "Search   op:gelu  2x128  /regex/", "aria-label": "Search nodes",
+      title: "Words, name: op: shape: dtype: module: line: region: state: or /a regular expression/ (key /)",
+      spellcheck: "false", autocomplete: "off",
     });
     this.count = el("span", { class: "rxg-count", "aria-live": "polite" });
+    const make = ([name, text, title]) => [name, button(text, title, () => view.act(name), { "aria-label": title })];
     this.buttons = Object.fromEntries([
+      ["previous", "↑", "Previous match (Shift+Enter)"],
+      ["next", "↓", "Next match (Enter)"],
       ["fit", "Fit", "Show all of it (f)"],
       ["out", "−", "Zoom out (−)"],
       ["in", "+", "Zoom in (+)"],
@@ -30,10 +32,9 @@ export class Bars {
       ["close", "Collapse all", "Close every module, run and region (c)"],
       ["overlay", "Overlay", "Show or hide the numbers on regions (o)"],
       ["help", "?", "Keys (?)"],
-    ].map(([name, text, title]) => [name, button(text, title, act(name), { "aria-label": title })]));
-    for (const name of ["lasso", "overlay", "help"]) this.buttons[name].setAttribute("aria-pressed", "false");
+    ].map(make));
+    for (const name of ["lasso", "overlay", "help"]) this.press(name, false);
     const group = (...names) => el("span", { class: "rxg-group" }, ...names.map((name) => this.buttons[name]));
-    const step = (name, text, title) => button(text, title, act(name), { "aria-label": title });
     this.legend = el("div", { class: "rxg-legend", role: "group", "aria-label": "Legend" });
     this.status = el("span", { class: "rxg-selected" });
     this.trail = el("span", { class: "rxg-trail" });
@@ -44,8 +45,8 @@ export class Bars {
     this.problem = el("div", { class: "rxg-problem", role: "alert", hidden: true });
     root.append(
       el("div", { class: "rxg-bar" }, this.tabs, el("span", { class: "rxg-find" }, this.search, this.count,
-        step("previous", "↑", "Previous match (Shift+Enter)"), step("next", "↓", "Next match (Enter)"))),
-      el("div", { class: "rxg-bar rxg-tools", role: "toolbar", "aria-label": "Graph tools" },
+        this.buttons.previous, this.buttons.next)),
+      el("div", { class: "rxg-bar", role: "toolbar", "aria-label": "Graph tools" },
         group("fit", "out", "in"), group("lasso", "upstream", "downstream"), group("open", "close", "overlay"), group("help")),
       this.problem,
     );
@@ -53,16 +54,16 @@ export class Bars {
   }
 
   showTabs(tabs, current) {
-    const old = this.tabs.contains(document.activeElement);
+    const inside = this.tabs.contains(document.activeElement);
     this.tabs.replaceChildren(...tabs.map(([id, title]) => button(title, title, () => this.view.tab(id), {
       role: "tab", "aria-selected": String(id === current), tabindex: id === current ? 0 : -1,
     })));
-    if (old) this.tabs.querySelector("[aria-selected=true]")?.focus();
+    if (inside) this.tabs.querySelector("[aria-selected=true]")?.focus();
   }
 
-  showLegend(picture, dark, heat) {
+  showLegend(picture, theme, heat) {
     const chips = picture.regions.map((region, number) => {
-      const tone = region[dark ? "dark" : "light"];
+      const tone = region[theme];
       const mark = el("span", { class: "rxg-chip", text: region.letter });
       mark.style.cssText = `background:${tone.fill};color:${tone.text};border:1.5px ${region.line} ${tone.stroke}`;
       const words = [region.name, region.state, region.detail].filter(Boolean).join(" · ");
@@ -75,11 +76,15 @@ export class Bars {
     const signs = picture.marks.filter((_, bit) => used & (1 << bit)).map(([sign, meaning]) => el("span", { text: `${sign} ${meaning}` }));
     const states = new Set(picture.pieces.map((piece) => piece.state));
     const words = Object.entries(STATES).filter(([state]) => states.has(state)).map(([, text]) => el("span", { text }));
-    this.legend.replaceChildren(...chips, ...words, ...signs, ...(heat ? [heat] : []));
+    this.legend.replaceChildren(...chips, ...words, ...signs);
+    if (!heat) return;
+    const [low, high] = heat.ends, bar = el("i");
+    bar.style.background = heat.scale;
+    this.legend.append(el("span", { class: "rxg-key" }, `${this.view.get("overlay").title ?? ""} ${low}`, bar, high));
   }
 
-  showStatus(picture, selected, elsewhere) {
-    const many = selected.length;
+  showStatus(picture, many, elsewhere) {
+    this.buttons.upstream.disabled = this.buttons.downstream.disabled = !many;
     const more = elsewhere ? `, ${elsewhere} in other graphs` : "";
     this.status.textContent = many || elsewhere ? `${many} of ${picture.nodes} nodes selected${more}` : `${picture.nodes} nodes in ${picture.boxes} boxes`;
   }
@@ -92,7 +97,7 @@ export class Bars {
     const parts = path ? path.split(".") : [];
     this.trail.replaceChildren(...parts.map((part, at) => {
       const whole = parts.slice(0, at + 1).join(".");
-      return button(part, `Select the nodes of module ${whole}`, () => this.view.pickModule(whole));
+      return button(part, `Select the nodes of module ${whole}`, () => this.view.pick(picture.nodesOfModule(whole)));
     }));
   }
 
@@ -116,7 +121,7 @@ export class Bars {
       add("asked", piece.asked);
       if (piece.applied !== piece.asked) add("applied", piece.applied);
       add("error", piece.error);
-      add(this.view.overlay.title, this.view.heat?.(piece)?.label);
+      add(this.view.get("overlay").title, this.view.heat?.(piece)?.label);
     }
     for (const [bit, text] of FLAGS) if (nodes.some((one) => picture.flags[one] & bit)) add("note", text);
     return rows;
@@ -133,6 +138,8 @@ export class Bars {
     this.tip.style.left = `${Math.max(4, left)}px`;
     this.tip.style.top = `${Math.max(4, Math.min(top, stage.clientHeight - h - 4))}px`;
   }
+
+  press(name, on) { this.buttons[name].setAttribute("aria-pressed", String(on)); }
 
   say(text) { this.live.textContent = text; }
 }

@@ -2,20 +2,19 @@
 
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
+import { heatOf } from "./colours.js";
 import { el, follow, isDark, sameList } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
-import { mix, Painter } from "./painter.js";
-import { FACT, Picture } from "./picture.js";
+import { Painter } from "./painter.js";
+import { Picture } from "./picture.js";
 import { matches } from "./search.js";
 
 const MOVE_MS = 220, MOST_HOVERED = 400;
-const COLD = { light: "#f3f6fa", dark: "#22303f" }, WARM = { light: "#08306b", dark: "#9ecbff" };
 
 class View {
   constructor(model, host, signal) {
-    Object.assign(this, { model, signal, host });
-    Object.assign(this, { picture: null, selection: new Set(), elsewhere: [], hits: [], hit: -1, hovered: -1, cursor: -1, anchor: -1, kin: [] });
+    Object.assign(this, { model, signal, selection: new Set(), elsewhere: [], hits: [], hit: -1, hovered: -1, cursor: -1, anchor: -1, kin: [] });
     this.camera = new Camera();
     this.root = el("div", { class: "rxg", role: "group", "aria-label": "Graph view" });
     this.bars = new Bars(this.root, this);
@@ -27,7 +26,7 @@ class View {
     }, this.canvas, this.empty, map, this.bars.tip, this.bars.help);
     this.root.append(this.stage, ...this.bars.foot);
     this.bars.search.dataset.lmSuppressShortcuts = "true";
-    this.stage.style.height = `${model.get("height")}px`;
+    this.stage.style.height = `${this.get("height")}px`;
     host.append(this.root);
     this.painter = new Painter(this.canvas);
     this.map = new Minimap(map, this.camera, () => this.draw(), signal);
@@ -36,7 +35,7 @@ class View {
       "change:payload": () => this.load(), "change:places": () => this.settle(), "change:selection": () => this.readSelection(),
       "change:hover": () => this.readHover(), "change:search": () => this.readSearch(), "change:overlay": () => this.wear(),
       "change:tabs": () => this.showTabs(), "change:tab": () => this.showTabs(), "change:problem": () => this.showProblem(),
-      "change:height": () => { this.stage.style.height = `${model.get("height")}px`; },
+      "change:height": () => { this.stage.style.height = `${this.get("height")}px`; },
       "msg:custom": (message) => { if (message.show) this.show(message.show); },
     });
     this.root.addEventListener("transitionend", (event) => { if (event.target === this.root) this.wear(); }, { signal });
@@ -49,10 +48,12 @@ class View {
     this.load();
   }
 
+  get(name) { return this.model.get(name); }
+
   // ---- following the model
 
   load() {
-    const payload = this.model.get("payload");
+    const payload = this.get("payload");
     const before = this.picture, focus = this.stay;
     this.stay = null;
     if (!payload?.places) return;
@@ -61,12 +62,11 @@ class View {
     Object.assign(this, { hovered: -1, cursor: -1, kin: [] });
     const same = before?.tab === payload.tab;
     if (!same) this.anchor = -1;
-    if (!this.camera.width) this.fresh = true;
-    else if (same && focus) this.morph(before, focus);
-    else if (!same) this.camera.open({ w: this.picture.width, h: this.picture.height });
+    if (!same) this.open();
     this.readSelection();
     this.readSearch();
     this.wear();
+    if (same && focus) this.morph(before, focus);
     this.settle();
     const name = payload.graphs.map((graph) => graph.title).join(", ");
     this.stage.setAttribute("aria-label", `${name}: ${this.picture.boxes} boxes. N and P walk through them, question mark lists the keys.`);
@@ -75,25 +75,29 @@ class View {
 
   // Better places of the same boxes have come.
   settle() {
-    const places = this.model.get("places"), { picture } = this;
-    this.bars.wait.hidden = !this.model.get("arranging");
-    if (!picture || places?.of !== picture.number || picture.placed === places.of) return;
-    picture.placed = places.of;
-    const { camera } = this;
-    const touched = this.touched;
-    const old = picture.rects;
-    const middle = touched ? this.nearest() : -1;
-    const was = middle < 0 ? null : picture.rect(middle);
+    const places = this.get("places"), { picture } = this;
+    this.bars.wait.hidden = !this.get("arranging");
+    if (!picture || places.of !== picture.number || picture.placed) return;
+    picture.placed = true;
+    const from = picture.rects, box = this.nearest(), was = picture.rect(box);
     picture.place(places);
-    if (!touched) camera.open({ w: picture.width, h: picture.height });
-    else if (was) {
-      const now = picture.rect(middle);
-      camera.x += now.x - was.x;
-      camera.y += now.y - was.y;
-      for (let at = 0; at < old.length; at += 4) { old[at] += now.x - was.x; old[at + 1] += now.y - was.y; }
-    }
     this.map.dress(this.painter);
-    this.animate(old);
+    if (!this.touched) this.open();
+    else if (box >= 0) this.keep(was, picture.rect(box), from);
+    this.animate(from);
+  }
+
+  // Move the window, and the places that boxes come from, along with one of the boxes.
+  keep(was, now, from) {
+    const dx = now.x + now.w / 2 - was.x - was.w / 2, dy = now.y - was.y;
+    this.camera.x += dx;
+    this.camera.y += dy;
+    for (let at = 0; at < from.length; at += 4) { from[at] += dx; from[at + 1] += dy; }
+  }
+
+  open() {
+    this.unopened = !this.camera.width;
+    if (!this.unopened) this.camera.open({ w: this.picture.width, h: this.picture.height });
   }
 
   nearest() {
@@ -109,20 +113,15 @@ class View {
 
   // Go over to a picture with other boxes: those that stay move, and the one that was opened or closed keeps its place.
   morph(before, id) {
-    const { picture, camera } = this;
-    const old = before.byId.get(id), now = picture.byId.get(id);
+    const { picture } = this, from = picture.rects.slice();
+    const boxIn = (one, node) => one.nodeBoxes[one.byId.get(node)];
+    const old = boxIn(before, id), now = boxIn(picture, id);
     if (old === undefined || now === undefined) return;
-    const was = before.rect(before.nodeBoxes[old]), is = picture.rect(picture.nodeBoxes[now]);
-    const dx = is.x + is.w / 2 - was.x - was.w / 2, dy = is.y - was.y;
-    camera.x += dx;
-    camera.y += dy;
-    const from = picture.rects.slice();
     for (let box = 0; box < picture.boxes; box += 1) {
-      const twin = before.byKey.get(picture.key(box)) ?? before.nodeBoxes[before.byId.get(picture.ids[picture.nodesIn(box)[0]])];
-      if (twin === undefined) continue;
-      from[box * 4] = before.rects[twin * 4] + dx;
-      from[box * 4 + 1] = before.rects[twin * 4 + 1] + dy;
+      const twin = before.byKey.get(picture.key(box)) ?? boxIn(before, picture.ids[picture.nodesIn(box)[0]]);
+      if (twin !== undefined) from.set(before.rects.subarray(twin * 4, twin * 4 + 2), box * 4);
     }
+    this.keep(before.rect(old), picture.rect(now), from);
     this.animate(from);
   }
 
@@ -146,7 +145,7 @@ class View {
     if (!picture) return;
     this.selection.clear();
     this.elsewhere = [];
-    for (const id of this.model.get("selection")) {
+    for (const id of this.get("selection")) {
       const node = picture.byId.get(id);
       if (node === undefined) this.elsewhere.push(id);
       else this.selection.add(node);
@@ -156,19 +155,18 @@ class View {
 
   readHover() {
     if (!this.picture) return;
-    const nodes = this.model.get("hover").map((id) => this.picture.byId.get(id)).filter((node) => node !== undefined);
-    this.kin = [...new Set(nodes.map((node) => this.picture.nodeBoxes[node]))].filter((box) => box !== this.hovered);
+    const boxes = this.get("hover").map((id) => this.picture.nodeBoxes[this.picture.byId.get(id)]);
+    this.kin = [...new Set(boxes)].filter((box) => box !== undefined && box !== this.hovered);
     this.draw();
   }
 
   readSearch() {
-    const query = this.model.get("search");
+    const query = this.get("search"), { picture } = this;
     if (this.bars.search.value !== query) this.bars.search.value = query;
-    if (!this.picture) return;
-    const { nodes, error } = matches(this.picture, query);
-    this.found = new Uint32Array(this.picture.boxes);
-    for (const node of nodes) this.found[this.picture.nodeBoxes[node]] += 1;
-    this.hits = [...new Set(nodes.map((node) => this.picture.nodeBoxes[node]))];
+    if (!picture) return;
+    const { nodes, error } = matches(picture, query);
+    this.found = picture.counts(nodes);
+    this.hits = [...new Set(nodes.map((node) => picture.nodeBoxes[node]))];
     this.hit = -1;
     this.finding = Boolean(query.trim()) && !error;
     this.matched = nodes;
@@ -178,51 +176,27 @@ class View {
   }
 
   showTabs() {
-    this.bars.showTabs(this.model.get("tabs"), this.model.get("tab"));
+    this.bars.showTabs(this.get("tabs"), this.get("tab"));
   }
 
   showProblem() {
-    this.bars.problem.hidden = !this.model.get("problem");
-    this.bars.problem.textContent = this.model.get("problem");
+    this.bars.problem.hidden = !this.get("problem");
+    this.bars.problem.textContent = this.get("problem");
   }
 
   // ---- looks
 
-  get overlay() { return this.model.get("overlay") ?? {}; }
-
-  // Colours of the overlay: a lightness scale, which needs no sense of colour, with the number beside the name.
-  heats(dark) {
-    const values = this.overlay.values ?? {}, all = Object.values(values);
-    this.bars.buttons.overlay.disabled = !all.length;
-    if (this.overlayOff || !all.length) return null;
-    const low = Math.min(...all), high = Math.max(...all), theme = dark ? "dark" : "light";
-    const ground = this.picture.grounds[theme];
-    return (piece) => {
-      const value = values[piece.id];
-      if (value === undefined) return null;
-      const share = high > low ? (value - low) / (high - low) : 0.5;
-      const label = `${Number(value.toPrecision(3))} ${this.overlay.unit ?? ""}`.trim();
-      const fill = mix(COLD[theme], WARM[theme], share * 0.8);
-      return { fill, hull: fill, label, text: share > 0.45 ? ground.paper : ground.ink };
-    };
-  }
-
   wear() {
-    if (!this.picture || !this.root.isConnected) return;
-    const style = getComputedStyle(this.root);
-    const dark = isDark(this.root);
-    this.heat = this.heats(dark);
-    this.painter.dress(this.picture, dark, style.backgroundColor, style.fontFamily, this.heat);
+    const { picture, root, bars } = this;
+    if (!picture || !root.isConnected) return;
+    const style = getComputedStyle(root), theme = isDark(root) ? "dark" : "light", overlay = this.get("overlay");
+    const empty = !Object.keys(overlay.values ?? {}).length;
+    this.heat = empty || this.overlayOff ? null : heatOf(overlay, picture.grounds[theme], theme);
+    bars.buttons.overlay.disabled = empty;
+    bars.press("overlay", Boolean(this.heat));
+    bars.showLegend(picture, theme, this.heat);
+    this.painter.dress(picture, theme, style.backgroundColor, style.fontFamily, this.heat);
     this.map.dress(this.painter);
-    let key = null;
-    if (this.heat) {
-      const all = Object.values(this.overlay.values), theme = dark ? "dark" : "light", bar = el("i");
-      bar.style.background = `linear-gradient(90deg, ${COLD[theme]}, ${mix(COLD[theme], WARM[theme], 0.8)})`;
-      const figure = (value) => `${Number(value.toPrecision(3))} ${this.overlay.unit ?? ""}`;
-      key = el("span", { class: "rxg-heat" }, `${this.overlay.title ?? ""} ${figure(Math.min(...all))}`, bar, figure(Math.max(...all)));
-    }
-    this.bars.buttons.overlay.setAttribute("aria-pressed", String(Boolean(this.heat)));
-    this.bars.showLegend(this.picture, dark, key);
     this.draw();
   }
 
@@ -231,14 +205,11 @@ class View {
     if (!width || !height) return;
     this.camera.resize(width, height);
     this.painter.resize(width, height);
-    if (this.fresh && this.picture) {
-      this.fresh = false;
-      this.camera.open({ w: this.picture.width, h: this.picture.height });
-    }
-    if (!this.painter.looks) this.wear();
+    if (this.unopened) this.open();
+    if (this.painter.picture !== this.picture) this.wear();
     clearTimeout(this.keeping);
     this.keeping = setTimeout(() => {
-      if (Math.abs(height - this.model.get("height")) > 1 && this.root.isConnected) this.tell("height", height);
+      if (Math.abs(height - this.get("height")) > 1 && this.root.isConnected) this.tell("height", height);
     }, 300);
     this.paint();
   }
@@ -251,11 +222,10 @@ class View {
   paint() {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
-    if (!this.painter.looks) return;
-    const { counts, found, finding, hits, hit, hovered: hover, cursor, kin, moving } = this;
-    this.painter.draw(this.camera, {
-      selected: counts, selecting: this.selection.size > 0, found, finding, hit: hits[hit] ?? -1, hover, cursor, kin, moving,
-    });
+    if (!this.picture || this.painter.picture !== this.picture) return;
+    const { counts: selected, found, finding, hovered: hover, cursor, kin, moving, lasso } = this;
+    const hit = this.hits[this.hit] ?? -1, selecting = this.selection.size > 0;
+    this.painter.draw(this.camera, { selected, selecting, found, finding, hit, hover, cursor, kin, moving, lasso });
     this.map.draw(!this.mapOff);
   }
 
@@ -266,30 +236,19 @@ class View {
     this.model.save_changes();
   }
 
-  // `how`: "only" these, "add" them, "drop" them, or "toggle": drop them if all of them are selected.
+  // `how`: "only" these, "add" them, or "toggle": drop them if all of them are selected.
   pick(nodes, how = "only") {
-    const drop = how === "drop" || (how === "toggle" && nodes.every((node) => this.selection.has(node)));
+    const drop = how === "toggle" && nodes.every((node) => this.selection.has(node));
     if (how === "only") { this.selection.clear(); this.elsewhere = []; }
     for (const node of nodes) this.selection[drop ? "delete" : "add"](node);
     const ids = [...this.selection].sort((one, other) => one - other).map((node) => this.picture.ids[node]);
-    this.showSelection();
     this.tell("selection", [...this.elsewhere, ...ids]);
     this.bars.say(this.bars.status.textContent);
   }
 
-  pickModule(path) {
-    const inside = (found) => found === path || found.startsWith(`${path}.`);
-    const { picture } = this;
-    this.pick(Array.from({ length: picture.nodes }, (_, node) => node).filter((node) => inside(picture.fact(node, FACT.module))));
-  }
-
   showSelection() {
-    this.counts = new Uint32Array(this.picture.boxes);
-    for (const node of this.selection) this.counts[this.picture.nodeBoxes[node]] += 1;
-    const none = !this.selection.size;
-    this.bars.buttons.upstream.disabled = none;
-    this.bars.buttons.downstream.disabled = none;
-    this.bars.showStatus(this.picture, [...this.selection], this.elsewhere.length);
+    this.counts = this.picture.counts(this.selection);
+    this.bars.showStatus(this.picture, this.selection.size, this.elsewhere.length);
     this.draw();
   }
 
@@ -303,7 +262,7 @@ class View {
     clearTimeout(this.telling);
     this.telling = setTimeout(() => {
       const ids = nodes.length > MOST_HOVERED ? [] : Array.from(nodes, (node) => this.picture.ids[node]);
-      if (!sameList(ids, this.model.get("hover"))) this.tell("hover", ids);
+      if (!sameList(ids, this.get("hover"))) this.tell("hover", ids);
     }, 60);
     this.draw();
   }
@@ -324,8 +283,8 @@ class View {
   }
 
   show(ids) {
-    const node = ids.map((id) => this.picture?.byId.get(id)).find((found) => found !== undefined);
-    if (node !== undefined) this.goTo(this.picture.nodeBoxes[node]);
+    const id = ids.find((one) => this.picture?.byId.has(one));
+    if (id) this.goTo(this.picture.nodeBoxes[this.picture.byId.get(id)]);
   }
 
   nextHit(step) {
@@ -353,8 +312,6 @@ class View {
     this.tell("tab", id);
   }
 
-  press(name, on) { this.bars.buttons[name].setAttribute("aria-pressed", String(on)); }
-
   act(name) {
     const { camera, picture } = this;
     if (!picture) return;
@@ -365,10 +322,10 @@ class View {
     else if (name === "open" || name === "close") this.ask({ do: `${name} all` });
     else if (name === "next" || name === "previous") this.nextHit(name === "next" ? 1 : -1);
     else if (name === "matched") this.pick(this.matched);
-    else if (name === "lasso") this.press("lasso", this.lassoing = !this.lassoing);
+    else if (name === "lasso") this.bars.press("lasso", this.lassoing = !this.lassoing);
     else if (name === "map") this.mapOff = !this.mapOff;
     else if (name === "overlay") { this.overlayOff = !this.overlayOff; this.wear(); }
-    else if (name === "help") this.press("help", !(this.bars.help.hidden = !this.bars.help.hidden));
+    else if (name === "help") this.bars.press("help", !(this.bars.help.hidden = !this.bars.help.hidden));
     if (zoom || name === "fit") this.touched = true;
     this.root.classList.toggle("rxg-lassoing", Boolean(this.lassoing));
     this.draw();

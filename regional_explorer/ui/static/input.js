@@ -2,23 +2,20 @@
 
 import { el } from "./dom.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const STEP = 60; // pixels that an arrow key moves the window
 const KEYS = [
-  ["Drag, wheel, arrows", "move; with Shift a window at a time"],
+  ["Drag, wheel, arrows", "move; with Shift far"],
   ["Ctrl+wheel, + −", "zoom"],
-  ["F", "show all of it"],
-  ["N  P, Home  End", "next, previous, first, last box; with Shift select on the way"],
+  ["N P, Home End", "walk through the boxes; with Shift select on the way"],
   ["Click, Space", "select; with Ctrl add or drop, with Shift all between"],
   ["Alt+drag, L", "lasso; with Ctrl add"],
   ["Double-click, Enter", "open what is folded, else close what is around it"],
-  ["E  C", "expand all, collapse all"],
-  ["U  D", "select also upstream, downstream"],
+  ["F, E, C", "show all of it, expand all, collapse all"],
+  ["U, D, S", "select also upstream, also downstream, the matches"],
   ["Ctrl+A, Esc", "select all, none"],
-  ["/", "search; Enter and Shift+Enter go from match to match"],
-  ["S", "select the matches"],
-  ["G  T", "next graph"],
-  ["O  M", "overlay, map on or off"],
+  ["/", "search"],
+  ["G, T", "next graph, the one before"],
+  ["O, M", "overlay, map on or off"],
 ];
 
 export function listen(view) {
@@ -32,7 +29,11 @@ export function listen(view) {
     const { left, top } = stage.getBoundingClientRect();
     return [event.clientX - left, event.clientY - top];
   };
-  const boxAt = ([px, py]) => view.picture?.boxAt(...camera.toPicture(px, py), 2 / camera.k) ?? -1;
+  const boxAt = ([px, py]) => view.picture?.at(...camera.toPicture(px, py), 2 / camera.k) ?? -1;
+  const hullAt = (point) => {
+    const group = view.picture?.at(...camera.toPicture(...point), 0, view.picture.groups) ?? -1;
+    return group < 0 ? [] : view.picture.nodesOfPiece(view.picture.groupPieces[group]);
+  };
 
   on(view.canvas, "pointerdown", (event) => {
     if (event.button > 1 || !view.picture) return;
@@ -53,7 +54,8 @@ export function listen(view) {
     drag.moved += Math.hypot(event.movementX, event.movementY);
     if (drag.points) {
       drag.points.push([x, y]);
-      drawLasso(drag.points);
+      view.lasso = drag.points;
+      view.draw();
     } else if (drag.moved > 3) {
       root.classList.add("rxg-moving");
       view.hover(-1);
@@ -70,25 +72,22 @@ export function listen(view) {
     if (!done) return;
     if (done.points && done.moved > 3) pickInside(done.points, event.ctrlKey || event.metaKey);
     else if (done.moved <= 3) click(boxAt(at(event)), event, at(event));
-    drawLasso([]);
+    view.lasso = null;
   });
-  on(view.canvas, "pointercancel", () => { drag = null; drawLasso([]); });
+  on(view.canvas, "pointercancel", () => { drag = view.lasso = null; });
   on(view.canvas, "pointerleave", () => { if (!drag) view.hover(-1); });
   on(view.canvas, "dblclick", (event) => {
     const box = boxAt(at(event));
+    const [node] = hullAt(at(event));
     if (box >= 0) view.fold(box);
-    else {
-      const group = view.picture?.groupAt(...camera.toPicture(...at(event))) ?? -1;
-      if (group >= 0) view.fold(view.picture.nodeBoxes[view.picture.nodesOfPiece(view.picture.groupPieces[group])[0]]);
-    }
+    else if (node !== undefined) view.fold(view.picture.nodeBoxes[node]);
   });
 
   function click(box, { shiftKey, ctrlKey, metaKey }, point) {
     const { picture } = view;
     view.cursor = -1;
     if (box < 0) {
-      const group = picture.groupAt(...camera.toPicture(...point));
-      const nodes = group < 0 ? [] : picture.nodesOfPiece(picture.groupPieces[group]);
+      const nodes = hullAt(point);
       if (nodes.length) view.pick(nodes, ctrlKey || metaKey ? "toggle" : "only");
       else if (!ctrlKey && !metaKey && !shiftKey) view.pick([]);
       return;
@@ -101,21 +100,14 @@ export function listen(view) {
     }
   }
 
-  // ---- lasso
-  const sheet = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, "path");
-  sheet.setAttribute("class", "rxg-lasso");
-  sheet.append(path);
-  stage.append(sheet);
-  const drawLasso = (points) => path.setAttribute("d", points.length > 1 ? `M${points.map((point) => point.map(Math.round).join()).join("L")}Z` : "");
-
   function pickInside(points, add) {
-    const area = new Path2D(path.getAttribute("d")), pen = view.painter.pen, nodes = [];
-    for (let box = 0; box < view.picture.boxes; box += 1) {
-      const { x, y, w, h } = view.picture.rect(box);
-      pen.setTransform(1, 0, 0, 1, 0, 0);
-      if (pen.isPointInPath(area, ...camera.toWindow(x + w / 2, y + h / 2))) nodes.push(...view.picture.nodesIn(box));
+    const { picture, painter } = view;
+    const inside = new Set();
+    for (let box = 0; box < picture.boxes; box += 1) {
+      const { x, y, w, h } = picture.rect(box);
+      if (painter.within(points, ...camera.toWindow(x + w / 2, y + h / 2))) inside.add(box);
     }
-    view.pick(nodes, add ? "add" : "only");
+    view.pick(picture.where((node) => inside.has(picture.nodeBoxes[node])), add ? "add" : "only");
     if (view.lassoing) view.act("lasso");
   }
 
@@ -149,8 +141,8 @@ export function listen(view) {
   };
   const act = (name) => () => view.act(name);
   const nextTab = (step) => () => {
-    const ids = view.model.get("tabs").map(([id]) => id);
-    if (ids.length) view.tab(ids[(ids.indexOf(view.model.get("tab")) + step + ids.length) % ids.length]);
+    const ids = view.get("tabs").map(([id]) => id);
+    if (ids.length) view.tab(ids[(ids.indexOf(view.get("tab")) + step + ids.length) % ids.length]);
   };
   const keys = {
     ArrowLeft: move(-1, 0), ArrowRight: move(1, 0), ArrowUp: move(0, -1), ArrowDown: move(0, 1),
@@ -171,7 +163,7 @@ export function listen(view) {
     if (event.target !== stage || !view.picture || event.altKey) return;
     if (event.ctrlKey || event.metaKey) {
       if (event.key.toLowerCase() !== "a") return;
-      view.pick(Array.from({ length: view.picture.nodes }, (_, node) => node));
+      view.pick(view.picture.where(() => true));
     } else {
       const key = keys[event.key] ?? keys[event.key.toLowerCase()];
       if (!key) return;
@@ -185,17 +177,16 @@ export function listen(view) {
   let typing;
   on(bars.search, "input", () => {
     clearTimeout(typing);
-    typing = setTimeout(() => { view.tell("search", bars.search.value); view.readSearch(); }, 120);
+    typing = setTimeout(() => view.tell("search", bars.search.value), 120);
   });
   on(bars.search, "keydown", (event) => {
     event.stopPropagation();
     if (event.key === "Enter") {
       clearTimeout(typing);
-      if (view.model.get("search") !== bars.search.value) { view.tell("search", bars.search.value); view.readSearch(); }
+      if (view.get("search") !== bars.search.value) view.tell("search", bars.search.value);
       view.nextHit(event.shiftKey ? -1 : 1);
     } else if (event.key === "Escape") {
       view.tell("search", "");
-      view.readSearch();
       stage.focus();
     }
   });

@@ -1,32 +1,12 @@
 // Draws a picture on a canvas: only what is in the window, and only what can be seen at its scale.
 
+import { hatch } from "./colours.js";
 import { Letters } from "./letters.js";
 
 const TEXT = 0.42, SHAPES = 0.16; // scales from which on text is written, and boxes are more than a spot
 const MOST_PIXELS = 2e7; // of a picture that is drawn once and then moved
 const DASHES = { dashed: [6, 3], dotted: [1.5, 2.5] };
 const HIT = "#ffb000";
-
-function hatch(colour, step, crossed) {
-  const tile = new OffscreenCanvas(step, step);
-  const pen = tile.getContext("2d");
-  pen.strokeStyle = colour;
-  pen.globalAlpha = 0.4;
-  pen.lineWidth = 0.8;
-  for (const shift of [-step, 0, step]) {
-    pen.moveTo(shift, step);
-    pen.lineTo(shift + step, 0);
-    if (crossed) { pen.moveTo(shift, 0); pen.lineTo(shift + step, step); }
-  }
-  pen.stroke();
-  return tile;
-}
-
-export function mix(one, other, share) {
-  const part = (colour, at) => parseInt(colour.slice(at, at + 2), 16);
-  const mixed = [1, 3, 5].map((at) => Math.round(part(one, at) * (1 - share) + part(other, at) * share));
-  return `rgb(${mixed.join()})`;
-}
 
 export class Painter {
   constructor(canvas) {
@@ -42,13 +22,12 @@ export class Painter {
   }
 
   // Take a picture and a theme; boxes that look alike are put together, so that each look is drawn at one go.
-  dress(picture, dark, paper, font, heat) {
-    Object.assign(this, { picture, dark, paper });
-    this.ground = { ...picture.grounds[dark ? "dark" : "light"], paper };
-    this.tones = picture.regions.map((region) => region[dark ? "dark" : "light"]);
+  dress(picture, theme, paper, font, heat) {
+    Object.assign(this, { picture, paper, heat });
+    this.ground = { ...picture.grounds[theme], paper };
+    this.tones = picture.regions.map((region) => region[theme]);
     this.letters.font(font);
     this.hatches = new Map();
-    this.heat = heat;
     const looks = new Map();
     for (let box = 0; box < picture.boxes; box += 1) {
       const style = this.style(box);
@@ -106,6 +85,27 @@ export class Painter {
     } else this.lit(k, seen, now);
     this.rings(k, inside, now);
     this.titles(camera, inside);
+    if (now.lasso) this.rope(now.lasso);
+  }
+
+  rope(points) {
+    const { pen } = this;
+    pen.beginPath();
+    for (const point of points) pen.lineTo(...point);
+    pen.closePath();
+    Object.assign(pen, { globalAlpha: 0.12, fillStyle: this.ground.ink, strokeStyle: this.ground.ink, lineWidth: 1.5 });
+    pen.fill();
+    pen.globalAlpha = 1;
+    pen.setLineDash([5, 3]);
+    pen.stroke();
+    pen.setLineDash([]);
+  }
+
+  within(points, x, y) {
+    this.pen.resetTransform();
+    const area = new Path2D();
+    for (const point of points) area.lineTo(...point);
+    return this.pen.isPointInPath(area, x, y);
   }
 
   // Where all boxes are spots, and there may be ten thousand, they are drawn once for each scale and then only moved.
@@ -142,7 +142,7 @@ export class Painter {
       const failed = piece.state === "failed";
       pen.beginPath();
       pen.roundRect(picture.groups[at], picture.groups[at + 1], picture.groups[at + 2], picture.groups[at + 3], 7);
-      pen.fillStyle = this.heat?.(piece)?.hull ?? (piece.state === "eager" ? this.ground.paper : tone.fill);
+      pen.fillStyle = this.heat?.(piece)?.fill ?? (piece.state === "eager" ? this.ground.paper : tone.fill);
       pen.fill();
       if (failed || piece.state === "stale") {
         pen.fillStyle = this.hatching(failed ? this.ground.bad : tone.stroke, failed ? 8 : 10, failed);
@@ -157,22 +157,18 @@ export class Painter {
   }
 
   edges(k, seen, now) {
-    const { pen, picture: { edges, rects } } = this;
+    const { pen, picture: { edges } } = this;
     const far = [];
     pen.beginPath();
     for (let edge = 0; edge < edges.length / 2; edge += 1) {
-      const tail = edges[edge * 2] * 4, head = edges[edge * 2 + 1] * 4;
-      const x0 = rects[tail] + rects[tail + 2] / 2, y0 = rects[tail + 1] + rects[tail + 3];
-      const x1 = rects[head] + rects[head + 2] / 2, y1 = rects[head + 1];
+      const [x0, y0, x1, y1] = this.ends(edge);
       if (Math.max(x0, x1) + 60 < seen.x0 || Math.min(x0, x1) - 60 > seen.x1) continue;
       if (Math.max(y0, y1) + 60 < seen.y0 || Math.min(y0, y1) - 60 > seen.y1) continue;
       if (y1 < y0 - 8) far.push(edge);
       else if (k >= SHAPES) this.trace(edge, x0, y0, x1, y1, now.moving);
       else if ((Math.abs(x1 - x0) + y1 - y0) * k > 4) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); } // shorter ones are not seen
     }
-    pen.strokeStyle = this.ground.edge;
-    pen.lineWidth = Math.max(0.9, 0.5 / k);
-    pen.globalAlpha = now.selecting ? 0.45 : 0.95;
+    Object.assign(pen, { globalAlpha: now.selecting ? 0.45 : 0.95, strokeStyle: this.ground.edge, lineWidth: Math.max(0.9, 0.5 / k) });
     pen.stroke();
     // Edges from one column to the next cross half of the picture: they are there, but faint.
     this.strokeAll(far, 0.3, this.ground.edge, 0.9, now);
@@ -194,17 +190,18 @@ export class Painter {
   }
 
   strokeAll(edges, alpha, colour, width, now) {
-    const { pen, picture } = this;
+    const { pen } = this;
     if (!edges.length) return;
     pen.beginPath();
-    for (const edge of edges) {
-      const tail = picture.rect(picture.edges[edge * 2]), head = picture.rect(picture.edges[edge * 2 + 1]);
-      this.trace(edge, tail.x + tail.w / 2, tail.y + tail.h, head.x + head.w / 2, head.y, now.moving);
-    }
-    pen.globalAlpha = alpha;
-    pen.strokeStyle = colour;
-    pen.lineWidth = width;
+    for (const edge of edges) this.trace(edge, ...this.ends(edge), now.moving);
+    Object.assign(pen, { globalAlpha: alpha, strokeStyle: colour, lineWidth: width });
     pen.stroke();
+  }
+
+  // Where an edge leaves its first box and meets its second.
+  ends(edge) {
+    const { edges, rects } = this.picture, tail = edges[edge * 2] * 4, head = edges[edge * 2 + 1] * 4;
+    return [rects[tail] + rects[tail + 2] / 2, rects[tail + 1] + rects[tail + 3], rects[head] + rects[head + 2] / 2, rects[head + 1]];
   }
 
   trace(edge, x0, y0, x1, y1, moving) {
@@ -225,14 +222,12 @@ export class Painter {
   }
 
   arrows(seen, now) {
-    const { pen, picture: { edges, rects, curves, curveEnds } } = this;
+    const { pen, picture: { edges, curves, curveEnds } } = this;
     pen.beginPath();
     for (let edge = 0; edge < edges.length / 2; edge += 1) {
-      const head = edges[edge * 2 + 1] * 4;
       const last = curveEnds[edge], length = last - (edge ? curveEnds[edge - 1] : 0);
       const curved = length >= 8 && !now.moving;
-      const x = curved ? curves[last - 2] : rects[head] + rects[head + 2] / 2;
-      const y = curved ? curves[last - 1] : rects[head + 1];
+      const [x, y] = curved ? curves.subarray(last - 2, last) : this.ends(edge).slice(2);
       if (x < seen.x0 || x > seen.x1 || y < seen.y0 || y > seen.y1) continue;
       const dx = curved ? x - curves[last - 4] : 0, dy = curved ? y - curves[last - 3] : 1;
       const size = 4 / (Math.hypot(dx, dy) || 1), u = dx * size, v = dy * size;
@@ -240,7 +235,7 @@ export class Painter {
       pen.lineTo(x - u - v * 0.5, y - v + u * 0.5);
       pen.lineTo(x - u + v * 0.5, y - v - u * 0.5);
     }
-    pen.fillStyle = mix(this.ground.edge, this.ground.ink, 0.3);
+    pen.fillStyle = this.ground.quiet;
     pen.fill();
   }
 
@@ -334,7 +329,7 @@ export class Painter {
         [...words.map((some) => sign + some.filter(Boolean).join(" · ")), letter],
         { x, y, w: picture.groups[at + 2] * camera.k, h: picture.groups[at + 3] * camera.k },
         piece.state === "failed" ? this.ground.bad : warm?.text ?? this.tones[piece.region].text,
-        warm?.hull ?? this.tones[piece.region].fill, camera.k,
+        warm?.fill ?? this.tones[piece.region].fill, camera.k,
       );
     }
   }

@@ -19,8 +19,9 @@ function byOwner(owners, count, step = 1, at = 0) {
 
 export class Picture {
   constructor(payload) {
-    const { number, tab, graphs, regions, pieces, marks, looks, grounds, texts } = payload;
-    Object.assign(this, { number, tab, graphs, regions, pieces, marks, looks, grounds, texts });
+    for (const name of ["number", "tab", "graphs", "regions", "pieces", "marks", "looks", "grounds", "texts"]) {
+      this[name] = payload[name];
+    }
     this.boxTexts = numbers(Uint32Array, payload.box_texts);
     this.boxLooks = numbers(Uint8Array, payload.box_looks);
     this.boxRegions = numbers(Int32Array, payload.box_regions);
@@ -75,33 +76,34 @@ export class Picture {
     return { x: rects[at], y: rects[at + 1], w: rects[at + 2], h: rects[at + 3] };
   }
 
-  boxAt(x, y, slack = 0) {
-    for (let at = this.rects.length - 4; at >= 0; at -= 4) {
-      const dx = x - this.rects[at], dy = y - this.rects[at + 1];
-      if (dx >= -slack && dy >= -slack && dx <= this.rects[at + 2] + slack && dy <= this.rects[at + 3] + slack) return at / 4;
+  // The box, or with `groups` the hull, at a point; -1 where there is none.
+  at(x, y, slack = 0, rects = this.rects) {
+    for (let at = rects.length - 4; at >= 0; at -= 4) {
+      const dx = x - rects[at], dy = y - rects[at + 1];
+      if (dx >= -slack && dy >= -slack && dx <= rects[at + 2] + slack && dy <= rects[at + 3] + slack) return at / 4;
     }
     return -1;
   }
 
-  // The group whose header lies there; its boxes are asked for first.
-  groupAt(x, y) {
-    for (let at = this.groups.length - 4; at >= 0; at -= 4) {
-      const dx = x - this.groups[at], dy = y - this.groups[at + 1];
-      if (dx >= 0 && dy >= 0 && dx <= this.groups[at + 2] && dy <= this.groups[at + 3]) return at / 4;
-    }
-    return -1;
-  }
-
-  nodesOfPiece(piece) {
-    const found = [];
-    for (let node = 0; node < this.nodes; node += 1) if (this.nodePieces[node] === piece) found.push(node);
+  // How many of `nodes` each box holds.
+  counts(nodes) {
+    const found = new Uint32Array(this.boxes);
+    for (const node of nodes) found[this.nodeBoxes[node]] += 1;
     return found;
   }
 
-  nodesOfRegion(region) {
+  where(test) {
     const found = [];
-    this.nodePieces.forEach((piece, node) => { if (piece >= 0 && this.pieces[piece].region === region) found.push(node); });
+    for (let node = 0; node < this.nodes; node += 1) if (test(node)) found.push(node);
     return found;
+  }
+
+  nodesOfPiece(piece) { return this.where((node) => this.nodePieces[node] === piece); }
+
+  nodesOfRegion(region) { return this.where((node) => this.pieces[this.nodePieces[node]]?.region === region); }
+
+  nodesOfModule(path) {
+    return this.where((node) => `${this.fact(node, FACT.module)}.`.startsWith(`${path}.`));
   }
 
   graphOf(node) { return this.graphs.find((graph) => node >= graph.first && node < graph.first + graph.count); }

@@ -10,8 +10,8 @@ const simple = (text) => text.toLowerCase().replace(/\s+/g, "").replace(/(?<=\d)
 // All words must be found, each in name, op, shape, module or region, or in one field: `op:gelu`, `line:forward`.
 // `/…/` is a regular expression.
 export function matches(picture, query) {
-  const text = query.trim(), nodes = [];
-  if (!text) return { nodes, error: "" };
+  const text = query.trim();
+  if (!text) return { nodes: [] };
   const fact = (which) => (node) => picture.fact(node, which);
   const piece = (read) => (node) => (picture.nodePieces[node] < 0 ? "" : read(picture.pieces[picture.nodePieces[node]]));
   const read = {
@@ -26,7 +26,7 @@ export function matches(picture, query) {
     try {
       expression = new RegExp(pattern[1], "iu");
     } catch {
-      return { nodes, error: "not a regular expression" };
+      return { nodes: [], error: "not a regular expression" };
     }
     test = (node) => PLAIN.some((field) => expression.test(read[field](node)));
   } else {
@@ -38,6 +38,5 @@ export function matches(picture, query) {
     });
     test = (node) => words.every(([fields, wanted]) => fields.some((field) => simply(read[field](node)).includes(wanted)));
   }
-  for (let node = 0; node < picture.nodes; node += 1) if (test(node)) nodes.push(node);
-  return { nodes, error: "" };
+  return { nodes: picture.where(test) };
 }
