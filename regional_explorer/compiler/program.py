@@ -40,7 +40,8 @@ class _Cut:
 class Program:
     """What runs: every live graph with its partitions cut out, and the artifacts they may be switched to.
 
-    ``capture`` stays untouched by plans: a new plan only cuts again, and only when regions changed their nodes.
+    ``capture`` stays untouched by plans: a new plan only cuts again, and only when regions changed their nodes. Cutting
+    waits until somebody looks, so that many edits in a row cost one cut.
     ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
     """
 
@@ -48,9 +49,9 @@ class Program:
     plan: Plan
     store: ArtifactStore = field(default_factory=ArtifactStore)
     assignment: Assignment = field(default_factory=lambda: Assignment({}))
-    cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
-    _cuts: list[_Cut] = field(default_factory=list)
+    _made: list[_Cut] | None = None
+    _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     _selected: bool = True
     _recorded: bool = False
 
@@ -70,13 +71,26 @@ class Program:
         self.settle()
 
     def cut(self) -> None:
-        """Cut every live graph along the plan. Nothing is traced, and artifacts are kept."""
-        graphs = self.capture.graphs
-        self.assignment = assign(graphs, self.plan)
-        self.cyclic = []
+        """Let the graphs be cut along the plan when next looked at. Nothing is traced, and artifacts are kept."""
+        self.assignment = assign(self.capture.graphs, self.plan)
         self._recorded = False
-        self._cuts = [self._cut(live, graphs) for live in self.capture.live]
-        self.select_regional(on=self._selected)
+        self._made = None
+        for live in self.capture.live:
+            live.implementation = live.eager
+
+    @property
+    def _cuts(self) -> list[_Cut]:
+        if self._made is None:
+            graphs = self.capture.graphs
+            self._cyclic = []
+            self._made = [self._cut(live, graphs) for live in self.capture.live]
+            self.select_regional(on=self._selected)
+        return self._made
+
+    @property
+    def cyclic(self) -> list[tuple[str, frozenset[str]]]:
+        """The regions that feed each other both ways, by graph; some of them had to be split."""
+        return self._cyclic if self._cuts else []
 
     def _add(self, frame: Frame, live: LiveGraph) -> None:
         """Cut a graph that a later call brought; its partitions run eagerly until the next compile."""
@@ -84,15 +98,17 @@ class Program:
         if frame not in self.capture.frames:
             graphs += [*frame.dynamo, *frame.records]
         self.assignment = assign(graphs, self.plan)
-        self._cuts.append(self._cut(live, graphs))
-        if self._cuts[-1].switches:
+        if all(cut.live is not live for cut in self._cuts):
+            self._cuts.append(self._cut(live, graphs))
+        switches = next(cut.switches for cut in self._cuts if cut.live is live)
+        for switch in switches:
+            switch.record()
+        if switches:
             warnings.warn(
-                f"The call was traced again ({', '.join(frame_inputs(frame))}); its {len(self._cuts[-1].switches)} new "
-                f"{live.kind} partitions run eagerly until the next ex.compile().",
+                f"The call was traced again ({', '.join(frame_inputs(frame))}); its {len(switches)} new {live.kind} "
+                "partitions run eagerly until the next ex.compile().",
                 stacklevel=2,
             )
-        for switch in self._cuts[-1].switches:
-            switch.record()
         self.select_regional(on=self._selected)
 
     def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> _Cut:
@@ -105,7 +121,7 @@ class Program:
         records = {graph.id: graph.by_name() for graph in graphs}
         order = [region.name for region in self.plan.regions]
         made = cut_graph(live.gm, live.id, records, self.assignment, order, call_for, self.plan.cut)
-        self.cyclic += made.cyclic
+        self._cyclic += made.cyclic
         # What has no partition runs as captured, so that there is nothing to pay for.
         return _Cut(live, boxed(made.gm) if switches else live.eager, switches)
 
@@ -229,7 +245,7 @@ class Program:
 
     def close(self) -> None:
         """Let go of the artifacts and of everything live. The record stays."""
-        self._cuts = []
+        self._made = []
         self.capture.close()
         self.store = ArtifactStore()
 
