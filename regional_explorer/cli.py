@@ -20,6 +20,9 @@ from regional_explorer.ui.progress import StreamProgress, Throttle
 DONE, FAILED, MISUSED = 0, 1, 2
 """Exit codes: it worked; the call or the measuring failed; the command was wrong."""
 
+EXPLORED = "__explored__"
+"""The module name of the file that is run: like ``__main__``, it cannot be that of another module."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
@@ -106,17 +109,17 @@ def _show(options: argparse.Namespace) -> int:
 def _execute(path: Path) -> dict[str, Any]:
     """Execute a file as a module of its own, and return its names.
 
-    ``__name__`` is the file's, not ``__main__``: what a script does when started stays undone.
+    Its name is not ``__main__``: what a script does when it is started stays undone.
     """
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
     file = str(path.resolve())
-    module = types.ModuleType(path.stem)
+    module = types.ModuleType(EXPLORED)
     module.__file__ = file
     # Registered, so that classes and dataclasses defined there find their own module; its folder can be imported from.
-    sys.modules[module.__name__] = module
+    sys.modules[EXPLORED] = module
     sys.path.insert(0, str(path.resolve().parent))
     linecache.checkcache(file)
     try:

@@ -35,8 +35,9 @@ class Command:
     @classmethod
     def of(cls, options: Namespace) -> Self:
         """Return the command that ``options`` ask for; what they do not name stays at its default."""
-        given: dict[str, Any] = {name: value for name, value in vars(options).items() if name in cls.__slots__}
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+        given = {name: value for name, value in vars(options).items() if name in cls.__slots__}
+        lists: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+        return cls(**{**given, **lists})
 
     def check(self) -> None:
         """Find every mistake that can be found before anything runs.

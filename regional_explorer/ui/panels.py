@@ -109,6 +109,7 @@ def _set(widget: widgets.HTML, value: str) -> None:
 
 
 def _header(session: Session) -> str:
-    facts = " · ".join(markup(text) for label, text in summary(session) if label != "graph breaks")
-    breaks = dict(summary(session))["graph breaks"]
-    return f'<h3>{markup(session.title)}</h3><div class="rx-quiet">{facts} · graph breaks: {markup(breaks)}</div>'
+    facts = dict(summary(session))
+    facts["torch"] = f"torch {facts['torch']}"
+    facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
+    return f'<h3>{markup(session.title)}</h3><div class="rx-quiet">{markup(" · ".join(facts.values()))}</div>'

@@ -10,7 +10,7 @@ import ipywidgets as widgets
 from regional_explorer.compiler.catalogue import COMMON, PRESETS, catalogue, check_key, inert_reason
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.region import Region
-from regional_explorer.render.figures import count
+from regional_explorer.render.figures import NONE, count
 from regional_explorer.render.palette import paint
 from regional_explorer.render.table import Cell
 from regional_explorer.render.untrusted import SHORT, markup
@@ -42,10 +42,10 @@ class RegionRow:
         self.remover = widgets.Button(description="×", tooltip=f"Take the region {region.name} out of the plan")
         self.remover.add_class("rx-small")
         self.remover.on_click(lambda _: self._remove())
-        line = widgets.Box([self._swatch, self.switch, self._facts, self.opener, self.remover])
-        line.add_class("rx-row")
-        self.config = ConfigBox(control, region.name)
-        self.box = widgets.VBox([line, self.config.box])
+        self._line = widgets.Box([self._swatch, self.switch, self._facts, self.opener, self.remover])
+        self._line.add_class("rx-row")
+        self.config: ConfigBox | None = None
+        self.box = widgets.VBox([self._line])
         self.box.add_class("rx-region")
 
     def show(self, state: PanelState, number: int, cells: Mapping[str, Cell]) -> None:
@@ -61,7 +61,19 @@ class RegionRow:
         self._facts.value = _facts(region, cells)
         self.opener.description = "Close" if opened else f"Config ({len(region.config)})" if region.config else "Config"
         self.switch.disabled = self.remover.disabled = state.busy
-        self.config.show(state, region, opened=opened)
+        self._show_config(state, region, opened=opened)
+
+    def _show_config(self, state: PanelState, region: Region, *, opened: bool) -> None:
+        # Made when opened: the list of keys is long, and a plan may have many regions.
+        if opened and self.config is None:
+            self.config = ConfigBox(self._control, self.name)
+            self.box.children = (self._line, self.config.box)
+        elif not opened and self.config is not None:
+            self.box.children = (self._line,)
+            close_tree(self.config.box)
+            self.config = None
+        if self.config is not None:
+            self.config.show(state, region)
 
     def _switched(self, _change: Any) -> None:
         if not self._showing:
@@ -104,11 +116,8 @@ class ConfigBox:
         self.box = widgets.VBox([self._fields, adding, self.about])
         self.box.add_class("rx-config")
 
-    def show(self, state: PanelState, region: Region, *, opened: bool) -> None:
-        """Show the fields of ``region``, if it is open."""
-        self.box.layout.display = "" if opened else "none"
-        if not opened:
-            return
+    def show(self, state: PanelState, region: Region) -> None:
+        """Show the fields of ``region``."""
         for key in [key for key in self.fields if key not in region.config]:
             close_tree(self.fields.pop(key).box)
         for key, value in region.config.items():
@@ -184,7 +193,8 @@ def _facts(region: Region, cells: Mapping[str, Cell]) -> str:
         for key, value in shown[:MOST_CHIPS]
     )
     more = f'<span class="rx-quiet">and {len(shown) - MOST_CHIPS} more</span>' if len(shown) > MOST_CHIPS else ""
-    ops = f"{cells['ops forward'].text} + {cells['ops backward'].text} ops"
+    forward, backward = cells["ops forward"].text, cells["ops backward"].text
+    ops = count(int(forward), "op") if backward == NONE else f"{forward} + {backward} ops"
     partitions = count(int(cells["partitions"].text), "partition")
     return (
         f'<div class="rx-facts"><span class="{_TONES.get(state.tone, "")}">{markup(words)}</span>'

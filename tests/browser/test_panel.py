@@ -1,0 +1,232 @@
+"""The panel in a real JupyterLab. The tests share one notebook, and run in their order: each says what it finds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.browser.conftest import ROOT
+from tests.browser.lab import Lab
+from tests.browser.server import LabServer
+
+SETUP = """
+%load_ext regional_explorer
+import torch
+import regional_explorer as rx
+
+def f(x, w):
+    with rx.region("mlp", max_fusion_size=8):
+        h = torch.relu(x @ w) * 2
+    with rx.region("softmax"):
+        return torch.softmax(h, -1).mean(0)
+
+x, w = torch.randn(32, 32), torch.randn(32, 32, requires_grad=True)
+"""
+CELLS = [
+    SETUP,
+    "%regional_compile --no-bench -o ex f(x, w)",
+    "%regional_compile --no-bench -o bare torch.sin(x)",
+]
+WIDTHS = (600, 1200, 2400)
+MEASURED_S = 240
+
+
+@pytest.fixture(scope="module")
+def notebook(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
+    context = browser.new_context(viewport={"width": 1280, "height": 1400})
+    lab = Lab(context.new_page(), lab_server, screenshots=ROOT / "build" / "screenshots")
+    try:
+        lab.start()
+        lab.write_notebook("panel.ipynb", CELLS)
+        lab.open_notebook("panel.ipynb")
+        lab.execute("application:toggle-left-area")
+        lab.run_all()
+        yield lab
+    finally:
+        context.close()
+        lab_server.end_sessions()
+
+
+@pytest.fixture
+def panel(notebook: Lab) -> Locator:
+    return notebook.output(1).locator(".rx-panel")
+
+
+def row(panel: Locator, region: str) -> Locator:
+    return panel.locator(".rx-region").filter(has=panel.page.get_by_label(region, exact=True))
+
+
+def asked(notebook: Lab, code: str) -> str:
+    index = notebook.add_cell_and_run(f"print({code})")
+    return str(notebook.outputs(index)[0]["text"]).strip()
+
+
+def shot(notebook: Lab, name: str, panel: Locator) -> None:
+    """Save a picture of the whole panel, in a window high enough for it."""
+    size = notebook.page.viewport_size or {"width": 1280, "height": 1400}
+    box = panel.bounding_box() or {"height": 0}
+    notebook.set_viewport(size["width"], round(box["height"]) + 400)
+    panel.evaluate("panel => panel.scrollIntoView({block: 'center'})")
+    notebook.page.wait_for_timeout(200)
+    notebook.screenshot(name, panel)
+    notebook.set_viewport(size["width"], size["height"])
+
+
+def test_the_panel_appears_and_its_twin_rests(notebook: Lab, panel: Locator) -> None:
+    expect(panel).to_be_visible()
+    expect(row(panel, "mlp")).to_contain_text("stale")
+    expect(row(panel, "mlp")).to_contain_text("max_fusion_size=8")
+    expect(panel.locator("svg.rx-graph")).to_be_visible()
+    assert notebook.output(1).locator(".rx-twin").count() == 1
+    expect(notebook.output(1).locator(".rx-twin")).to_be_hidden()
+
+
+def test_a_region_is_switched_off_and_on(notebook: Lab, panel: Locator) -> None:
+    switch = panel.get_by_label("mlp", exact=True)
+    switch.uncheck()
+    expect(row(panel, "mlp")).to_contain_text("disabled")
+    assert asked(notebook, "ex.plan['mlp'].enabled") == "False"
+    panel.get_by_role("button", name="Undo").click()
+    expect(switch).to_be_checked()
+
+
+def test_the_controls_work_by_keyboard(notebook: Lab, panel: Locator) -> None:
+    switch = panel.get_by_label("softmax", exact=True)
+    switch.focus()
+    notebook.page.keyboard.press("Space")
+    expect(row(panel, "softmax")).to_contain_text("disabled")
+    notebook.page.keyboard.press("Space")
+    expect(row(panel, "softmax")).not_to_contain_text("disabled")
+    notebook.page.keyboard.press("Tab")
+    notebook.page.keyboard.press("Enter")
+    expect(panel.get_by_label("Add a key")).to_be_visible()
+    notebook.page.keyboard.press("Enter")
+    expect(panel.get_by_label("Add a key")).to_have_count(0)
+
+
+def test_a_config_is_changed_through_its_fields(notebook: Lab, panel: Locator) -> None:
+    row(panel, "mlp").get_by_role("button", name="Config (1)").click()
+    size = panel.get_by_label("max_fusion_size")
+    size.fill("4")
+    size.press("Enter")
+    expect(row(panel, "mlp")).to_contain_text("max_fusion_size=4")
+    panel.get_by_label("Add a key").fill("cpp.simdlen")
+    panel.get_by_role("button", name="Add", exact=True).click()
+    expect(panel.get_by_label("cpp.simdlen")).to_have_value("None")
+    assert asked(notebook, "dict(ex.plan['mlp'].config)") == "{'max_fusion_size': 4, 'cpp.simdlen': None}"
+
+
+def test_a_wrong_value_is_told_at_its_field(notebook: Lab, panel: Locator) -> None:
+    field = panel.get_by_label("cpp.simdlen")
+    field.fill("abc")
+    field.press("Enter")
+    alert = panel.get_by_role("alert").filter(has_text="takes an int or None")
+    expect(alert).to_be_visible()
+    expect(field).to_have_value("abc")
+    panel.get_by_label("Add a key").fill("cpp.simdlem")
+    panel.get_by_role("button", name="Add", exact=True).click()
+    expect(panel.get_by_role("alert").filter(has_text="Did you mean 'cpp.simdlen'")).to_be_visible()
+    panel.get_by_label("Add a key").fill("emulate_precision_casts")
+    expect(panel.get_by_text("Mode to emulate PyTorch eager numerics")).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_clipped_at_any_width(notebook: Lab, panel: Locator, theme: str) -> None:
+    notebook.set_theme("dark" if theme == "dark" else "light")
+    for width in WIDTHS:
+        notebook.set_viewport(width, 1400)
+        notebook.page.wait_for_timeout(150)
+        shot(notebook, f"panel-{theme}-{width}", panel)
+        wide = panel.evaluate("panel => [panel.scrollWidth, panel.clientWidth]")
+        assert wide[0] <= wide[1], f"{theme} {width}: {wide}"
+        beyond = panel.evaluate(
+            """panel => {
+                const right = panel.getBoundingClientRect().right;
+                const shown = [...panel.querySelectorAll('button, input, select')].filter(e => e.offsetParent);
+                return shown.filter(e => e.getBoundingClientRect().right > right).map(e => e.outerHTML);
+            }"""
+        )
+        assert beyond == []
+    notebook.set_theme("light")
+    notebook.set_viewport(1280, 1400)
+
+
+def test_text_is_never_tiny(panel: Locator) -> None:
+    sizes = panel.evaluate(
+        """panel => [...panel.querySelectorAll('button, input, select, label, span, td, th, p, li')]
+            .filter(e => e.offsetParent && !e.closest('svg')).map(e => parseFloat(getComputedStyle(e).fontSize))"""
+    )
+    assert min(sizes) >= 11
+
+
+@pytest.mark.compiles
+def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(notebook: Lab, panel: Locator) -> None:
+    field = panel.get_by_label("cpp.simdlen")
+    field.fill("None")
+    field.press("Enter")
+    for variant in ("aot_eager", "full"):
+        panel.get_by_label(variant, exact=True).uncheck()
+    budget = panel.get_by_label("Budget (s)")
+    budget.fill("0.5")
+    budget.press("Enter")
+    panel.get_by_role("button", name="Compile & measure").click()
+    expect(panel.get_by_role("status")).to_contain_text(re.compile("compiling|warming|checking|round|calls"))
+    assert asked(notebook, "6 * 7") == "42"
+    times = panel.locator("table").filter(has_text="samples").locator("td").filter(has_text=re.compile("^regional$"))
+    expect(times.first).to_be_visible(timeout=MEASURED_S * 1000)
+    expect(row(panel, "mlp")).to_contain_text("fresh")
+    expect(panel.get_by_role("button", name="Compile & measure")).to_be_enabled()
+    shot(notebook, "panel-measured", panel)
+
+
+@pytest.mark.compiles
+def test_cancel_ends_a_long_measurement(notebook: Lab, panel: Locator) -> None:
+    budget = panel.get_by_label("Budget (s)")
+    budget.fill("300")
+    budget.press("Enter")
+    panel.get_by_role("button", name="Compile & measure").click()
+    expect(panel.get_by_role("status")).to_contain_text("round", timeout=MEASURED_S * 1000)
+    shot(notebook, "panel-busy", panel)
+    panel.get_by_role("button", name="Cancel").click()
+    expect(panel.get_by_role("status")).to_contain_text("Cancelled", timeout=20_000)
+    expect(row(panel, "mlp").get_by_role("button", name="Close")).to_be_enabled()
+    assert asked(notebook, "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]") == "[]"
+
+
+def test_the_other_explorer_was_not_touched(notebook: Lab) -> None:
+    other = notebook.output(2).locator(".rx-panel")
+    expect(other).to_contain_text("No region yet")
+    other.get_by_label("Mark by").select_option("ops")
+    other.get_by_label("Pattern").fill("aten.sin*")
+    other.get_by_label("Name").fill("sine")
+    other.get_by_role("button", name="Mark").click()
+    expect(row(other, "sine")).to_contain_text("1 op")
+    shot(notebook, "panel-marked", other)
+    assert asked(notebook, "[r.name for r in ex.plan.regions]") == "['mlp', 'softmax']"
+
+
+def test_a_cell_that_runs_again_has_one_panel(notebook: Lab) -> None:
+    before = int(asked(notebook, "len(__import__('ipywidgets').widgets.widget._instances)"))
+    notebook.page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2; }")
+    notebook.execute("notebook:run-cell", wait=False)
+    notebook.wait_idle()
+    expect(notebook.output(2).locator(".rx-panel")).to_have_count(1)
+    assert int(asked(notebook, "len(__import__('ipywidgets').widgets.widget._instances)")) <= before
+
+
+def test_nothing_went_wrong_and_nothing_was_fetched(notebook: Lab) -> None:
+    assert notebook.errors == []
+    assert notebook.foreign_requests == []
+
+
+def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> None:
+    notebook.reopen_without_kernel("panel.ipynb")
+    twin = notebook.output(1).locator(".rx-twin")
+    expect(twin).to_be_visible()
+    expect(twin.locator("svg.rx-graph")).to_be_visible()
+    expect(twin).to_contain_text("max_fusion_size=4")
+    assert notebook.output(1).locator(".rx-panel").count() == 0
+    shot(notebook, "panel-reopened", notebook.output(1))

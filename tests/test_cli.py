@@ -1,0 +1,158 @@
+"""The command line: what goes to stdout, what to stderr, and the exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regional_explorer.cli import DONE, FAILED, MISUSED, main
+from regional_explorer.errors import MeasureError
+from regional_explorer.explorer import Exploration
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MODEL = """
+import dataclasses
+
+import torch
+from beside import FACTOR
+
+@dataclasses.dataclass
+class Sizes:
+    width: "int" = 8
+
+def step(x, k=FACTOR):
+    y = torch.sin(x) * k
+    return torch.relu(y).sum()
+
+def stops(x):
+    raise KeyboardInterrupt
+
+x = torch.ones(Sizes().width, 8)
+
+if __name__ == "__main__":
+    raise SystemExit(9)
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "beside", raising=False)
+    (tmp_path / "beside.py").write_text("FACTOR = 3\n", encoding="utf-8")
+    (tmp_path / "model_of_mine.py").write_text(MODEL, encoding="utf-8")
+    return str(tmp_path / "model_of_mine.py")
+
+
+def test_a_call_of_a_file_is_explored(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", model, "step(x, k=2)", "--no-bench", "-r", "act=ops:aten.relu*"]) == DONE
+    out, err = capsys.readouterr()
+    assert out.startswith("step\n")
+    assert "ops:aten.relu*" in out
+    assert "capturing the call" in err
+    assert "capturing" not in out
+
+
+def test_lines_of_the_file_can_be_marked(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", model, "step(x)", "--no-bench", "-r", "a=lines:step:2", "-r", "b=lines:model_of_mine.py:13"]
+    assert main(arguments) == DONE
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[4] for row in rows if "lines:" in row][:2] == ["2", "2"]
+
+
+def test_the_session_is_saved_and_shown(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = str(tmp_path / "out.json")
+    assert main(["run", model, "step(x)", "--no-bench", "-r", "act=ops:aten.relu*", "--save", saved]) == DONE
+    first = capsys.readouterr()
+    assert f"Saved to {saved}." in first.err
+    assert main(["show", saved]) == DONE
+    assert capsys.readouterr().out == first.out
+
+
+def test_show_needs_no_torch(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = str(tmp_path / "out.json")
+    main(["run", model, "step(x)", "--no-bench", "--save", saved])
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['IPython'] = sys.modules['ipywidgets'] = None\n"
+        f"from regional_explorer.cli import main; sys.exit(main(['show', {saved!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == DONE, done.stderr
+    assert done.stdout.startswith("step\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["run", "{model}", "step(x"], MISUSED, "is not Python"),
+        (["run", "{model}", "stp(x)"], MISUSED, "Did you mean 'step'"),
+        (["run", "nowhere.py", "step(x)"], MISUSED, "Cannot read nowhere.py"),
+        (["run", "{model}", "step(x)", "--variants", "ful"], MISUSED, "Did you mean 'full'"),
+        (["run", "{model}", "step('text')"], FAILED, "The call itself raises TypeError"),
+        (["run", "{model}", "step(x)", "-c", "act:max_fusion_size=3"], FAILED, "No region is called 'act'"),
+        (["run", "{model}", "step(x)", "-c", "act:max_fusion_sze=3"], FAILED, "Did you mean 'max_fusion_size'"),
+        (["show", "nowhere.json"], FAILED, "Cannot read nowhere.json"),
+    ],
+)
+def test_a_mistake_is_one_line_and_an_exit_code(
+    model: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+) -> None:
+    assert main([argument.format(model=model) for argument in arguments]) == code
+    out, err = capsys.readouterr()
+    last = err.splitlines()[-1]
+    assert out == ""
+    assert last.startswith("regional-explorer: ")
+    assert said in last
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["run"], ["run", "a.py", "f(x)", "--budget", "no"], ["run", "a.py", "f(x)", "-o", "ex"]]
+)
+def test_arguments_that_cannot_be_read_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == MISUSED
+    assert "usage: regional-explorer" in capsys.readouterr().err
+
+
+def test_an_error_of_the_file_names_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken_of_mine.py"
+    broken.write_text("a = 1\nb = a / 0\n", encoding="utf-8")
+    assert main(["run", str(broken), "f(x)"]) == FAILED
+    assert "broken_of_mine.py, line 2: ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_verbose_shows_the_traceback(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", model, "step('text')", "--verbose"]) == FAILED
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_what_was_found_is_printed_when_interrupted(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_self: Exploration, **_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Exploration, "benchmark", interrupted)
+    assert main(["run", model, "step(x)"]) == FAILED
+    out, err = capsys.readouterr()
+    assert out.startswith("step\n")
+    assert "interrupted; what was done until then is shown" in err
+    assert main(["run", model, "stops(x)"]) == FAILED
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_measuring_that_fails_exits_with_1(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_self: Exploration, **_: Any) -> None:
+        raise MeasureError("No variant could be measured.")
+
+    monkeypatch.setattr(Exploration, "benchmark", fails)
+    assert main(["run", model, "step(x)"]) == FAILED
+    assert "No variant could be measured." in capsys.readouterr().err

@@ -1,0 +1,526 @@
+"""The magic in a real shell, and in a notebook that nobody looks at."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import nbformat
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from nbclient import NotebookClient
+
+from regional_explorer.command.options import OPTIONS
+from regional_explorer.explorer import Exploration
+
+ROOT = Path(__file__).resolve().parent.parent
+
+SETUP = """
+import torch
+
+def f(x, k=2):
+    y = torch.sin(x) * k
+    return torch.relu(y).sum()
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.relu(self.up(x))
+
+    def half(self, x, *, by=2):
+        return self.up(x) / by
+
+def trains(x):
+    loss = f(x)
+    loss.backward()
+    return loss
+
+model, x, xs = Net(), torch.ones(8, 8), [torch.ones(8, 8)]
+"""
+
+
+@pytest.fixture(scope="module")
+def one_shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.colors = "nocolor"
+    config.BaseIPythonApplication.ipython_dir = str(tmp_path_factory.mktemp("ipython"))
+    InteractiveShell.clear_instance()
+    shell: Any = InteractiveShell.instance(config=config, ipython_dir=str(tmp_path_factory.mktemp("profile")))
+    shell.run_cell("%load_ext regional_explorer")
+    shell.run_cell(SETUP, store_history=True)
+    yield shell
+    # At exit it would empty its namespace, where Dynamo then looks in vain for what it put there.
+    atexit.unregister(shell.atexit_operations)
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def shell(one_shell: Any) -> Iterator[Any]:
+    """A shell with the magic and some functions; what a test binds is gone after it."""
+    before = set(one_shell.user_ns)
+    yield one_shell
+    # Not reset(): it takes away what Dynamo put into the namespace and will look for there.
+    for name in set(one_shell.user_ns) - before:
+        if not name.startswith("__"):
+            del one_shell.user_ns[name]
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(shell: Any) -> Run:
+    """Run a cell that has to work, and return its value."""
+
+    def run(cell: str) -> Any:
+        done = shell.run_cell(cell, store_history=True)
+        done.raise_error()
+        return done.result
+
+    return run
+
+
+@pytest.fixture
+def refused(shell: Any, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+    """Run a cell that has to be refused, and return the line that says why."""
+
+    def refused(cell: str) -> str:
+        capsys.readouterr()
+        done = shell.run_cell(cell, store_history=True)
+        assert isinstance(done.error_in_exec, UsageError)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        assert err.startswith("UsageError: ")
+        return err.removeprefix("UsageError: ").rstrip("\n")
+
+    return refused
+
+
+# --------------------------------------------------------------------------------------------------------------- calls
+
+
+@pytest.mark.parametrize(
+    ("call", "title"),
+    [
+        ("f(x)", "f"),
+        ("f(x, k=3)", "f"),
+        ("f(*xs, **{'k': 3})", "f"),
+        ("model(x)", "Net"),
+        ("model.half(x, by=4)", "Net.half"),
+        ("f(torch.cos(f(x)))", "f"),
+        ("(lambda a: a + 1)(x)", "<lambda>"),
+        ("f(x)  # a comment", "f"),
+        ("f({'a': x}['a'])", "f"),
+    ],
+)
+def test_every_form_of_call_is_captured(run: Run, shell: Any, call: str, title: str) -> None:
+    run(f"%regional_compile --no-bench -o ex {call}")
+    assert shell.user_ns["ex"].title.endswith(title)
+
+
+def test_arguments_are_those_of_the_call(run: Run, shell: Any) -> None:
+    seen: list[Any] = []
+    shell.user_ns["seen"] = seen
+    run("def g(*args, **kwargs):\n    seen.append((args, kwargs))\n    return f(x)")
+    run("%regional_compile --no-bench g(*xs, 3, k=4, **{'j': 5});")
+    args, kwargs = seen[0]
+    assert args[0] is shell.user_ns["xs"][0]
+    assert (args[1:], kwargs) == ((3,), {"k": 4, "j": 5})
+
+
+def test_names_are_not_expanded(run: Run, shell: Any) -> None:
+    run("key = 'a'; d = {'a': x}")
+    run("%regional_compile --no-bench -o ex f({'a': x}[f'{key}'])")
+    assert isinstance(shell.user_ns["ex"], Exploration)
+
+
+def test_names_of_a_function_are_found(run: Run, shell: Any) -> None:
+    run("def inside():\n    mine = torch.ones(3)\n    %regional_compile --no-bench -o ex f(mine)\ninside()")
+    assert "ex" in shell.user_ns
+
+
+def test_a_cell_runs_and_its_last_line_is_the_call(run: Run, shell: Any) -> None:
+    run(
+        "%%regional_compile --no-bench -r sine=lines:g:2 -o ex\n"
+        "def g(x):\n    y = torch.sin(x)\n    return y + 1\n\ntwo = 2\n!true\ng(\n    x,\n)"
+    )
+    assert shell.user_ns["two"] == 2
+    assert len(shell.user_ns["ex"].session.members["sine"]["0/inference"]) == 1
+    sources = [node.source for node in shell.user_ns["ex"].session.graphs[0].ops]
+    assert {source.line for source in sources} == {3, 4}  # as numbered in the cell, its magic included
+
+
+def test_an_error_of_the_cell_is_the_users_own(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    done = shell.run_cell("%%regional_compile --no-bench\nz = 1 / 0\nf(x)", store_history=True)
+    assert isinstance(done.error_in_exec, ZeroDivisionError)
+    out, err = capsys.readouterr()
+    assert "z = 1 / 0" in out + err
+    assert "magic.py" not in out + err
+
+
+# ------------------------------------------------------------------------------------------------------------- options
+
+
+def test_options_reach_the_exploration(run: Run, shell: Any, tmp_path: Path) -> None:
+    run(
+        "%regional_compile --no-bench --no-grad -r up=modules:up -r act=ops:aten.relu* "
+        f"-c act:max_fusion_size=4 -c up:cpp.simdlen=None --save '{tmp_path}/out.json' -o ex model(x)"
+    )
+    ex = shell.user_ns["ex"]
+    assert [(region.name, dict(region.config)) for region in ex.plan.regions] == [
+        ("up", {"cpp.simdlen": None}),
+        ("act", {"max_fusion_size": 4}),
+    ]
+    assert not ex.session.grad
+    assert json.loads((tmp_path / "out.json").read_text())["title"] == "Net"
+
+
+def test_the_forms_of_an_option(run: Run, shell: Any) -> None:
+    run("%regional_compile --no-bench --region='a b=ops:aten.relu*' -c\"a b:max_fusion_size=4\" --output=ex f(x)")
+    assert shell.user_ns["ex"].plan["a b"].config == {"max_fusion_size": 4}
+
+
+def test_a_saved_plan_is_taken(run: Run, shell: Any, tmp_path: Path) -> None:
+    run("%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)")
+    shell.user_ns["ex"].save_plan(tmp_path / "plan.json")
+    run(f"%regional_compile --no-bench --plan {tmp_path}/plan.json -o other f(x)")
+    assert shell.user_ns["other"].plan == shell.user_ns["ex"].plan
+
+
+def test_what_is_measured_is_what_was_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(Exploration, "benchmark", lambda _self, **given: asked.update(given))
+    run("%regional_compile --variants regional,full --budget 0.5 f(x);")
+    assert asked["variants"] == ("regional", "full")
+    assert asked["budget_s"] == 0.5
+    run("%regional_compile f(x);")
+    assert asked["budget_s"] == 5.0
+
+
+def test_the_value_is_given_to_a_name_only(run: Run, shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("%regional_compile --no-bench f(x)") is None
+    run("ex = %regional_compile --no-bench f(x)")
+    assert isinstance(shell.user_ns["ex"], Exploration)
+
+
+def test_a_semicolon_shows_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("%regional_compile --no-bench f(x);  # hush") is None
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_text_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run("%regional_compile --no-bench -r act=ops:aten.relu* f(x)")
+    out = capsys.readouterr().out
+    assert out.count("graph breaks") == 1
+    assert out.count("ops:aten.relu*") == 1
+    assert "<" not in out
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("3 + 4", "'3 + 4' is not one call"),
+        ("f(x); f(x)", "is not one call"),
+        ("f(x", "is not Python"),
+        ("f(x) --grad", "Options go before the call: --grad … f(x)"),
+        ("f(x) -o ex", "Options go before the call: -o … f(x)"),
+        ("--no-bench", "There is no call"),
+        ("--no-bnch f(x)", "There is no option --no-bnch. Did you mean '--no-bench'"),
+        ("-o", "-o needs a value: -o ex"),
+        ("-o 3x f(x)", "-o takes the name of a variable"),
+        ("--grad=yes f(x)", "--grad takes no value"),
+        ("f(xx)", "name 'xx' is not defined. Did you mean 'x'"),
+        ("f(x, 1 / 0)", "raised ZeroDivisionError before the call"),
+        ("f('text')", "The call itself raises TypeError"),
+        ("trains(x.clone().requires_grad_())", "backward()"),
+        ("--grad f(x)", "requires grad"),
+        ("-r act f(x)", "-r marks a region as NAME=KIND:PATTERN"),
+        ("-r act=module:up model(x)", "Did you mean 'modules'"),
+        ("-r act=ops:aten.rely* f(x)", "aten.rely*"),
+        ("-r act=lines:f f(x)", "not a line range"),
+        ("-c act=3 f(x)", "-c sets a config as REGION:KEY=VALUE"),
+        ("-r act=ops:aten.relu* -c atc:max_fusion_size=3 f(x)", "No region is called 'atc'. Did you mean 'act'"),
+        ("-c a:max_fusio_size=3 f(x)", "Did you mean 'max_fusion_size'"),
+        ("-c a:max_fusion_size=big f(x)", "takes an int"),
+        ("-c a:fx_graph_cache=True f(x)", "cannot be set for one region"),
+        ("--variants eager,ful f(x)", "Did you mean 'full'"),
+        ("--budget 0 f(x)", "--budget takes seconds above 0"),
+        ("--budget abc f(x)", "--budget takes seconds above 0"),
+        ("--plan nowhere.json f(x)", "Cannot read nowhere.json"),
+        ("--save out.txt f(x)", "one of .json, .html, .svg, .csv"),
+        ("--save nowhere/out.json f(x)", "there is no directory"),
+    ],
+)
+def test_every_bad_line_gives_one_clear_line(refused: Callable[[str], str], line: str, said: str) -> None:
+    told = refused(f"%regional_compile {line}")
+    assert said in told
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("%%regional_compile --no-bench\nz = 10", "here it is 'z = 10'"),
+        ("%%regional_compile --no-bench\n# nothing", "the cell has no statement"),
+        ("%%regional_compile f(x)\nf(x)", "In a cell the call is its last line"),
+    ],
+)
+def test_every_bad_cell_gives_one_clear_line(refused: Callable[[str], str], cell: str, said: str) -> None:
+    assert said in refused(cell)
+
+
+def test_nothing_of_a_bad_cell_is_run(refused: Callable[[str], str], shell: Any) -> None:
+    refused("%%regional_compile --budget abc\nz = 10\nf(x)")
+    assert "z" not in shell.user_ns
+
+
+def test_an_old_torch_is_told(refused: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch, "__version__", "2.3.0")
+    assert "torch 2.3.0 is too old" in refused("%regional_compile --no-bench f(x)")
+
+
+def test_earlier_results_survive_an_error(run: Run, refused: Callable[[str], str], shell: Any) -> None:
+    run("%regional_compile --no-bench -o ex f(x)")
+    earlier = shell.user_ns["ex"]
+    refused("%regional_compile --no-bench -o ex f(xx)")
+    assert shell.user_ns["ex"] is earlier
+
+
+def test_verbose_shows_the_traceback(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.run_cell("%regional_compile --verbose --no-bench f('text')", store_history=True)
+    out, err = capsys.readouterr()
+    assert "Traceback" in out + err
+    assert "torch.sin(x)" in out + err
+
+
+def test_an_interrupt_while_measuring_keeps_what_is_there(
+    run: Run, shell: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_self: Exploration, **_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Exploration, "benchmark", interrupted)
+    run("%regional_compile -r act=ops:aten.relu* -o ex f(x)")
+    out, err = capsys.readouterr()
+    assert "Interrupted: what was done until then is shown." in err
+    assert "ops:aten.relu*" in out
+    assert isinstance(shell.user_ns["ex"], Exploration)
+
+
+def test_an_interrupt_while_capturing_is_told(refused: Callable[[str], str], run: Run) -> None:
+    run("def stops(x):\n    raise KeyboardInterrupt")
+    assert "Interrupted while capturing" in refused("%regional_compile stops(x)")
+
+
+# ------------------------------------------------------------------------------------------------- help and completion
+
+
+@pytest.mark.parametrize("line", ["", "--help"])
+def test_an_empty_line_and_help_tell_every_option(run: Run, capsys: pytest.CaptureFixture[str], line: str) -> None:
+    run(f"%regional_compile {line}")
+    out = capsys.readouterr().out
+    for option in OPTIONS:
+        assert all(name in out for name in option.names)
+        assert option.example in out
+
+
+def test_the_docstring_is_the_usage(shell: Any) -> None:
+    found = shell.object_inspect("%regional_compile")
+    assert all(option.example in found["docstring"] for option in OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%regional_compile --no-b", {"--no-bench"}),
+        ("%%regional_compile --no-w", {"--no-widget"}),
+        ("%regional_compile -r act=ops:aten.relu* -c a", {"act:"}),
+        ("%regional_compile -c known:cpp.simd", {"cpp.simdlen="}),
+        ("%regional_compile -c kno", {"known:"}),
+        ("%regional_compile --variants aot", {"aot_eager"}),
+        ("%regional_compile -r a=mod", {"modules:"}),
+    ],
+)
+def test_completion(run: Run, shell: Any, line: str, expected: set[str]) -> None:
+    run("%regional_compile --no-bench -r known=ops:aten.relu* -o ex f(x);")
+    _, found = shell.complete(None, line, len(line))
+    assert expected <= set(found)
+
+
+def test_unloading_takes_the_magic_away(shell: Any) -> None:
+    shell.run_line_magic("unload_ext", "regional_explorer")
+    assert shell.find_line_magic("regional_compile") is None
+    assert shell.find_cell_magic("regional_compile") is None
+    shell.run_line_magic("load_ext", "regional_explorer")
+
+
+# ------------------------------------------------------------------------------------------------------------ notebook
+
+
+class Outputs:
+    """Below which cell what is shown: a stand-in for a kernel and its front end."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shown: list[dict[str, Any]] = []
+        self.updates = 0
+        self._by_id: dict[str, dict[str, Any]] = {}
+        self.cell = uuid.uuid4().hex
+        self.run_number = 0
+        vars(shell)["kernel"] = SimpleNamespace(get_parent=self.parent)
+
+    def parent(self) -> dict[str, Any]:
+        return {"header": {"msg_id": f"run {self.run_number}"}, "metadata": {"cellId": self.cell}}
+
+    def publish(
+        self, data: dict[str, Any], metadata: Any = None, transient: Any = None, update: bool = False, **_: Any
+    ) -> None:
+        place = (transient or {}).get("display_id", "")
+        if update:
+            self.updates += 1
+            self._by_id[place].clear()
+            self._by_id[place].update(data)
+            return
+        self.shown.append(dict(data))
+        self._by_id[place] = self.shown[-1]
+
+    def html(self) -> list[str]:
+        return [data["text/html"] for data in self.shown if "text/html" in data]
+
+
+@pytest.fixture
+def outputs(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outputs]:
+    outputs = Outputs(shell)
+    monkeypatch.setattr(shell.display_pub, "publish", outputs.publish)
+    yield outputs
+    del vars(shell)["kernel"]
+
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def test_the_static_twin_and_the_panel_are_outputs_of_their_own(run: Run, outputs: Outputs) -> None:
+    run("%regional_compile --no-bench -r act=ops:aten.relu* f(x)")
+    twin, panel = outputs.shown
+    assert WIDGET not in twin
+    assert "<svg" in twin["text/html"]
+    assert "ops:aten.relu*" in twin["text/html"]
+    assert "ops:aten.relu*" in twin["text/plain"]
+    assert WIDGET in panel
+    assert "text/html" not in panel
+
+
+def test_without_the_widget_progress_is_one_output_that_empties(
+    run: Run, outputs: Outputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during: list[str] = []
+
+    def told(_self: Exploration, *, tell: Any, **_: Any) -> None:
+        for number in range(1000):
+            tell(f"round {number}", number / 1000)
+        during.append(outputs.shown[-1]["text/plain"])
+
+    monkeypatch.setattr(Exploration, "benchmark", told)
+    run("%regional_compile --no-widget f(x)")
+    assert len(outputs.shown) == 2
+    assert during == ["round 0"]
+    assert outputs.shown[-1]["text/plain"] == ""
+    assert outputs.updates < 10
+
+
+def test_the_twin_has_what_the_panel_did(run: Run, outputs: Outputs, shell: Any) -> None:
+    run("%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)")
+    assert "disabled" not in outputs.shown[0]["text/html"]
+    outputs.cell = "second"
+    run("ex.disable('act')")
+    assert "disabled" in outputs.shown[0]["text/html"]
+    updates = outputs.updates
+    run("1 + 1")
+    assert outputs.updates == updates
+
+
+def test_a_cell_that_runs_again_leaves_nothing_of_its_last_run(run: Run, outputs: Outputs) -> None:
+    from ipywidgets.widgets.widget import _instances
+
+    run("import ipywidgets")
+    run("%regional_compile --no-bench -r act=ops:aten.relu* f(x)")
+    many = len(_instances)
+    for number in range(1, 3):
+        outputs.run_number = number
+        run("%regional_compile --no-bench -r act=ops:aten.relu* f(x)")
+        assert len(_instances) == many
+    outputs.cell = "second"
+    run("%regional_compile --no-bench -r act=ops:aten.relu* f(x)")
+    assert len(_instances) > many
+
+
+def test_show_of_one_exploration_twice(run: Run, outputs: Outputs) -> None:
+    run("%regional_compile --no-bench -o ex f(x)")
+    outputs.cell = "second"
+    run("ex.show()")
+    assert [WIDGET in data for data in outputs.shown] == [False, True, False, True]
+
+
+@pytest.mark.compiles
+def test_a_small_call_is_compiled_and_measured(run: Run, shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    run("%regional_compile -r act=ops:aten.relu* --variants regional --budget 0.2 -o ex f(x)")
+    ex = shell.user_ns["ex"]
+    assert set(ex.timings["variant"]) == {"eager", "regional"}
+    assert [part.state for part in ex.session.partitions] == ["fresh"]
+    out, err = capsys.readouterr()
+    assert "regional" in out
+    assert "compiling act" in err
+
+
+GPT = (Path(__file__).parent / "ui" / "gpt.py").read_text(encoding="utf-8")
+LARGEST_OUTPUT = 100_000
+
+
+def run_notebook(*cells: str) -> list[Any]:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    client = NotebookClient(
+        notebook, timeout=300, kernel_name="python3", store_widget_state=False, resources={"metadata": {"path": ROOT}}
+    )
+    client.execute()
+    return [cell.outputs for cell in notebook.cells]
+
+
+def size(outputs: list[Any]) -> int:
+    return len(json.dumps(outputs).encode())
+
+
+def test_a_notebook_that_nobody_looks_at_keeps_the_static_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
+    call = "%regional_compile --no-bench -r act=ops:aten.relu* f(x)"
+    outputs = run_notebook("%load_ext regional_explorer\n" + SETUP, call)[1]
+    assert [output.output_type for output in outputs] == ["display_data", "display_data"]
+    assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
+    assert WIDGET not in outputs[0].data
+    assert WIDGET in outputs[1].data
+
+
+@pytest.mark.compiles
+@pytest.mark.slow
+def test_a_measured_training_step_keeps_a_small_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
+    outputs = run_notebook(
+        "%load_ext regional_explorer\n" + GPT, "%regional_compile --budget 3 model(tokens, targets)"
+    )[1]
+    assert "Nothing measured yet" not in outputs[0].data["text/html"]
+    assert size(outputs) <= LARGEST_OUTPUT

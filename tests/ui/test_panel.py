@@ -1,0 +1,362 @@
+"""The panel as objects: values are set and buttons clicked as the front end would, without one."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import ipywidgets
+import pytest
+from ipywidgets.widgets.widget import _instances
+
+from regional_explorer.errors import MeasureError
+from regional_explorer.explorer import Exploration
+from regional_explorer.ui.control import CANCELLED, INTERRUPTED, Control, control_of
+from regional_explorer.ui.marking import suggestions
+from regional_explorer.ui.panels import Panel
+from regional_explorer.ui.view import Pictures
+from tests.ui.conftest import HeldWork, make
+
+
+def alert(panel: Panel) -> str:
+    return "" if panel.actions._alert.layout.display == "none" else str(panel.actions._problem.value)
+
+
+def open_config(panel: Panel, name: str) -> None:
+    panel.rows[name].opener.click()
+
+
+# ---------------------------------------------------------------------------------------------------------------- plan
+
+
+def test_a_row_per_region_says_how_it_stands(panel: Panel) -> None:
+    assert list(panel.rows) == ["mm", "act"]
+    facts = panel.rows["mm"]._facts.value
+    assert "stale" in facts
+    assert "max_fusion_size=8" in facts
+    assert "default config" in panel.rows["act"]._facts.value
+    assert "small" in panel._header.value
+    assert "<svg" in panel._picture.value
+
+
+def test_the_switch_disables_and_enables(panel: Panel, exploration: Exploration) -> None:
+    panel.rows["mm"].switch.value = False
+    assert not exploration.plan["mm"].enabled
+    assert "disabled" in panel.rows["mm"]._facts.value
+    panel.actions.undo.click()
+    assert exploration.plan["mm"].enabled
+    assert panel.rows["mm"].switch.value is True
+    panel.actions.redo.click()
+    assert not exploration.plan["mm"].enabled
+
+
+def test_undo_and_redo_are_offered_when_there_is_something(panel: Panel) -> None:
+    assert (panel.actions.undo.disabled, panel.actions.redo.disabled) == (True, True)
+    panel.rows["mm"].switch.value = False
+    assert (panel.actions.undo.disabled, panel.actions.redo.disabled) == (False, True)
+    panel.actions.undo.click()
+    assert (panel.actions.undo.disabled, panel.actions.redo.disabled) == (True, False)
+
+
+def test_a_removed_region_comes_back_by_undo_where_it_was(panel: Panel, exploration: Exploration) -> None:
+    panel.rows["mm"].remover.click()
+    assert list(panel.rows) == ["act"]
+    panel.actions.undo.click()
+    assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
+    assert panel._regions.children == (panel.rows["mm"].box, panel.rows["act"].box)
+
+
+def test_what_code_changes_is_taken_up(panel: Panel, control: Control, exploration: Exploration) -> None:
+    exploration.rename("mm", "product")
+    control.refresh()
+    assert set(panel.rows) == {"product", "act"}
+    assert panel._regions.children[0] is panel.rows["product"].box
+
+
+def test_nothing_is_drawn_anew_when_nothing_changed(panel: Panel, control: Control) -> None:
+    drawn: list[object] = []
+    panel._results.observe(drawn.append, names="value")
+    session = control.session
+    control.refresh()
+    assert control.session is session
+    assert drawn == []
+
+
+# -------------------------------------------------------------------------------------------------------------- config
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "typed", "value"),
+    [
+        ("max_fusion_size", ipywidgets.BoundedIntText, 4, 4),
+        ("epilogue_fusion", ipywidgets.Checkbox, True, True),
+        ("cpp.simdlen", ipywidgets.Text, "8", 8),
+        ("cpp.simdlen", ipywidgets.Text, "None", None),
+        ("cpp.vec_isa_ok", ipywidgets.Text, "True", True),
+        ("max_autotune_gemm_backends", ipywidgets.Text, "ATEN,CPP", "ATEN,CPP"),
+    ],
+)
+def test_a_field_fits_the_type_of_its_key(
+    panel: Panel, exploration: Exploration, key: str, kind: type[Any], typed: Any, value: object
+) -> None:
+    exploration.configure("act", {})
+    open_config(panel, "act")
+    config = panel.rows["act"].config
+    assert config is not None
+    config.search.value = key
+    config.adder.click()
+    assert key in exploration.plan["act"].config
+    field = config.fields[key]
+    assert isinstance(field.input, kind)
+    field.input.value = typed
+    assert exploration.plan["act"].config[key] == value
+    assert field.error.value == ""
+
+
+def test_a_wrong_value_is_told_at_its_field_and_changes_nothing(panel: Panel, exploration: Exploration) -> None:
+    exploration.configure("act", {"cpp.simdlen": 8})
+    panel.control.refresh()
+    open_config(panel, "act")
+    config = panel.rows["act"].config
+    assert config is not None
+    field = config.fields["cpp.simdlen"]
+    field.input.value = "abc"
+    assert "takes an int or None" in field.error.value
+    assert field.input.value == "abc"
+    assert "rx-wrong" in field.input._dom_classes
+    assert exploration.plan["act"].config == {"cpp.simdlen": 8}
+    field.input.value = "4"
+    assert field.error.value == ""
+    assert "rx-wrong" not in field.input._dom_classes
+    assert exploration.plan["act"].config == {"cpp.simdlen": 4}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("cpp.simdlem", "Did you mean &#x27;cpp.simdlen&#x27;"),
+        ("fx_graph_cache", "cannot be set for one region"),
+        ("", "Type the name of a key"),
+    ],
+)
+def test_a_key_that_cannot_be_added_is_told_beside_the_search(
+    panel: Panel, exploration: Exploration, typed: str, said: str
+) -> None:
+    open_config(panel, "act")
+    config = panel.rows["act"].config
+    assert config is not None
+    config.search.value = typed
+    config.adder.click()
+    assert said in config.about.value
+    assert exploration.plan["act"].config == {}
+
+
+def test_the_search_offers_common_keys_first_and_tells_what_a_key_does(panel: Panel) -> None:
+    open_config(panel, "act")
+    config = panel.rows["act"].config
+    assert config is not None
+    options = config.search.options
+    assert options[0] == "max_fusion_size"
+    assert len(options) > 200
+    assert len(set(options)) == len(options)
+    assert "fx_graph_cache" not in options
+    config.search.value = "max_fusion_size"
+    assert "default 64" in config.about.value
+    config.search.value = "max_autotune"
+    assert "No effect here" in config.about.value
+
+
+def test_a_key_is_taken_out_and_a_preset_put_in(panel: Panel, exploration: Exploration) -> None:
+    open_config(panel, "mm")
+    config = panel.rows["mm"].config
+    assert config is not None
+    config.fields["max_fusion_size"]._drop.click()
+    assert exploration.plan["mm"].config == {}
+    config.preset.value = "eager numerics"
+    assert exploration.plan["mm"].config == {"emulate_precision_casts": True, "fallback_random": True}
+    assert set(config.fields) == {"emulate_precision_casts", "fallback_random"}
+    assert config.preset.value == ""
+    config.preset.value = "default"
+    assert exploration.plan["mm"].config == {}
+
+
+def test_one_config_is_open_at_a_time(panel: Panel) -> None:
+    open_config(panel, "mm")
+    open_config(panel, "act")
+    assert panel.rows["mm"].config is None
+    assert panel.rows["act"].config is not None
+    open_config(panel, "act")
+    assert panel.rows["act"].config is None
+
+
+# ------------------------------------------------------------------------------------------------------------- marking
+
+
+def test_a_region_is_marked_by_the_form(panel: Panel, exploration: Exploration) -> None:
+    panel.marking.kind.value = "ops"
+    assert "aten.relu.default" in panel.marking.pattern.options
+    panel.marking.pattern.value, panel.marking.name.value = "aten.sum*", "total"
+    panel.marking.button.click()
+    assert "total" in exploration.plan
+    assert list(panel.rows) == ["mm", "act", "total"]
+    assert panel.marking.name.value == ""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "said"),
+    [("", "x", "Give a pattern"), ("aten.sum*", "", "Give a name"), ("aten.nothing", "x", "aten.nothing")],
+)
+def test_a_wrong_mark_is_told_in_the_form(panel: Panel, pattern: str, name: str, said: str) -> None:
+    panel.marking.kind.value = "ops"
+    panel.marking.pattern.value, panel.marking.name.value = pattern, name
+    panel.marking.button.click()
+    assert said in panel.marking._error.value
+    assert list(panel.rows) == ["mm", "act"]
+
+
+def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel, exploration: Exploration) -> None:
+    for name in ("mm", "act"):
+        panel.rows[name].remover.click()
+    assert "No region yet" in panel.marking._title.value
+    assert panel._regions.layout.display == "none"
+
+
+def test_functions_and_operators_are_suggested(control: Control) -> None:
+    found = suggestions(control.session)
+    assert "small:1-99" in found["lines"]
+    assert "aten.mm.default" in found["ops"]
+
+
+# ---------------------------------------------------------------------------------------------------------------- work
+
+
+def test_the_primary_button_measures_what_was_chosen(panel: Panel, control: Control, held: HeldWork) -> None:
+    panel.actions.variants["full"].value = False  # type: ignore[index]
+    panel.actions.budget.value = 2.5
+    panel.actions.measure.click()
+    assert held.begun.wait(10)
+    assert control.state.busy
+    assert panel.actions.measure.disabled
+    assert panel.rows["mm"].switch.disabled
+    assert not panel.actions.cancel.disabled
+    assert "compiling mm" in panel.actions._doing.value
+    assert panel.actions._bar.value == 0.5
+    held.go_on.set()
+    assert control.wait(10)
+    assert held.calls == [(("eager", "aot_eager", "regional"), 2.5, True)]
+    assert not control.state.busy
+    assert not panel.actions.measure.disabled
+
+
+def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, held: HeldWork) -> None:
+    panel.actions.compile.click()
+    assert held.begun.wait(10)
+    panel.actions.cancel.click()
+    assert control.wait(10)
+    assert CANCELLED in panel.actions._doing.value
+    assert panel.actions.cancel.disabled
+
+
+def test_one_job_at_a_time(panel: Panel, control: Control, held: HeldWork) -> None:
+    panel.actions.measure.click()
+    assert held.begun.wait(10)
+    panel.actions.compile.click()  # as another front end may, before it hears that work began
+    assert "one job at a time" in alert(panel)
+    panel.rows["mm"].switch.value = False
+    assert "Work is under way" in alert(panel)
+    assert control.exploration.plan["mm"].enabled
+    held.go_on.set()
+    assert control.wait(10)
+    assert len(held.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "traced"),
+    [
+        (MeasureError("Nothing could be measured."), "Nothing could be measured.", False),
+        (KeyError("x"), "KeyError", True),
+    ],
+)
+def test_an_error_of_the_work_is_shown(
+    panel: Panel, control: Control, held: HeldWork, error: Exception, said: str, traced: bool
+) -> None:
+    held.error = error
+    held.go_on.set()
+    panel.actions.measure.click()
+    assert control.wait(10)
+    assert said in alert(panel)
+    assert ("Traceback" in alert(panel)) is traced
+    panel.actions._dismiss.click()
+    assert alert(panel) == ""
+
+
+def test_an_error_of_a_callback_is_shown(panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_name: str) -> None:
+        raise ZeroDivisionError("<b>broken</b>")
+
+    monkeypatch.setattr(control.exploration, "disable", broken)
+    panel.rows["mm"].switch.value = False
+    assert "ZeroDivisionError: &lt;b&gt;broken" in alert(panel)
+    assert panel.rows["mm"].switch.value is True
+
+
+def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel, control: Control) -> None:
+    with control.working_here("Compile & measure") as tell:
+        tell("round 3", 0.3)
+        assert panel.actions.cancel.disabled
+        assert "interrupt the kernel" in panel.actions._doing.value
+        assert panel.actions.measure.disabled
+    assert not control.state.busy
+
+
+def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control: Control) -> None:
+    with pytest.raises(KeyboardInterrupt), control.working_here("Compile"):
+        raise KeyboardInterrupt
+    assert INTERRUPTED in panel.actions._doing.value
+
+
+# ------------------------------------------------------------------------------------------------------ several panels
+
+
+def test_two_panels_of_one_exploration_show_the_same(panel: Panel, control: Control) -> None:
+    other = Panel(control_of(control.exploration), Pictures().of)
+    assert other.control is control
+    panel.rows["mm"].switch.value = False
+    assert other.rows["mm"].switch.value is False
+    other.close()
+    panel.rows["mm"].switch.value = True
+    assert control.exploration.plan["mm"].enabled
+
+
+def test_two_explorations_do_not_touch_each_other(panel: Panel, control: Control, held: HeldWork) -> None:
+    second = make()
+    other = Panel(control_of(second), Pictures().of)
+    panel.actions.measure.click()
+    assert held.begun.wait(10)
+    other.rows["act"].switch.value = False
+    assert not second.plan["act"].enabled
+    assert control.exploration.plan["act"].enabled
+    assert not other.control.state.busy
+    held.go_on.set()
+    assert control.wait(10)
+    other.close()
+    second.close()
+
+
+def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> None:
+    before = set(_instances)
+    threads = set(threading.enumerate())
+    panel = Panel(control_of(exploration), Pictures().of)
+    open_config(panel, "mm")
+    assert len(_instances) > len(before)
+    panel.close()
+    assert set(_instances) == before
+    assert set(threading.enumerate()) == threads
+
+
+def test_names_are_text_never_markup(exploration: Exploration) -> None:
+    exploration.rename("mm", "<img src=x onerror=alert(1)>")
+    panel = Panel(control_of(exploration), Pictures().of)
+    for widget in (panel._header, panel._results, *(row._facts for row in panel.rows.values())):
+        assert "<img" not in widget.value
+    panel.close()

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from regional_explorer.ui.worker import Modes, Worker
+
+MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="nobody's")
+
+
+def seen_on_worker(modes: Modes, look: Callable[[], Any]) -> Any:
+    found: list[Any] = []
+    worker = Worker(modes)
+    worker.start(lambda: found.append(look()))
+    assert worker.join(10)
+    return found[0]
+
+
+def test_work_runs_on_another_thread_that_ends() -> None:
+    thread = seen_on_worker(Modes.here(), threading.current_thread)
+    assert thread is not threading.current_thread()
+    assert not thread.is_alive()
+
+
+def test_modes_are_those_of_the_making_not_of_now() -> None:
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        modes = Modes.here()
+
+    def look() -> tuple[bool, bool, torch.dtype, bool]:
+        cpu = "cpu"
+        return (
+            torch.is_grad_enabled(),
+            torch.is_autocast_enabled(cpu),
+            torch.get_autocast_dtype(cpu),
+            torch.is_inference_mode_enabled(),
+        )
+
+    assert seen_on_worker(modes, look) == (False, True, torch.bfloat16, False)
+    assert seen_on_worker(Modes.here(), look)[:2] == (True, False)
+    assert torch.is_grad_enabled()
+
+
+def test_inference_mode_and_default_device_are_carried() -> None:
+    with torch.inference_mode(), torch.device("meta"):
+        modes = Modes.here()
+    assert seen_on_worker(modes, lambda: (torch.is_inference_mode_enabled(), torch.ones(1).device.type)) == (
+        True,
+        "meta",
+    )
+    assert torch.ones(1).device.type == "cpu"
+
+
+def test_the_context_is_a_copy_of_the_makers() -> None:
+    token = MARK.set("the maker's")
+    modes = Modes.here()
+    MARK.reset(token)
+    assert seen_on_worker(modes, MARK.get) == "the maker's"
+    assert seen_on_worker(modes, lambda: MARK.set("changed") and MARK.get()) == "changed"
+    assert seen_on_worker(modes, MARK.get) == "the maker's"
+    assert MARK.get() == "nobody's"
+
+
+def test_settings_of_inductor_are_carried() -> None:
+    import torch._inductor.config as inductor
+
+    with inductor.patch(max_fusion_size=3):
+        modes = Modes.here()
+    assert seen_on_worker(modes, lambda: inductor.max_fusion_size) == 3
+    assert inductor.max_fusion_size != 3
+
+
+def test_cancel_is_seen_by_the_job_and_by_none_after() -> None:
+    worker = Worker(Modes.here())
+    ended = threading.Event()
+
+    def work() -> None:
+        while not worker.cancelled():
+            ended.wait(0.005)
+        ended.set()
+
+    worker.start(work)
+    worker.cancel()
+    assert worker.join(10)
+    assert ended.is_set()
+    worker.start(lambda: None)
+    assert not worker.cancelled()
+    worker.join(10)
