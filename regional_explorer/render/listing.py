@@ -34,8 +34,12 @@ class _File:
 
     def __init__(self, path: str, seen: Iterable[SourceLine]) -> None:
         self.path = path
-        self.lines = [line.rstrip("\n") for line in linecache.getlines(path)]
-        self.known = {line.line: line.text for line in seen}
+        self.lines = _lines(path)
+        self.known: dict[int, str] = {}
+        self.of_function: dict[str, list[int]] = {}
+        for line in seen:
+            self.known[line.line] = line.text
+            self.of_function.setdefault(line.function, []).append(line.line)
         self.changed = any(
             number > len(self.lines) or (text.strip() and text.strip() != self.lines[number - 1].strip())
             for number, text in self.known.items()
@@ -47,13 +51,21 @@ class _File:
         around = [block for block in self.blocks if block.first <= line.line <= block.last]
         if around:
             return max(around, key=lambda block: block.first)
-        return _Block(self.path, line.function, min(self.known), max(self.known))
+        known = self.of_function[line.function]
+        return _Block(self.path, line.function, min(known), max(known))
 
     def text(self, block: _Block) -> list[str]:
         """Return the lines of a function, without the indent that all of them share."""
         numbers = range(block.first, block.last + 1)
         lines = [self.known.get(number, "…") if self.changed else self.lines[number - 1] for number in numbers]
         return textwrap.dedent("\n".join(line.expandtabs(4) for line in lines)).split("\n")
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return [line.rstrip("\n") for line in linecache.getlines(path)]
+    except ValueError:  # a name that no file can have
+        return []
 
 
 def _functions(lines: list[str]) -> list[tuple[str, int, int]]:
@@ -116,7 +128,7 @@ def _facts(block: _Block, file: _File) -> dict[str, Any]:
         "file": clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
         "first": block.first,
         "library": any(part in block.file for part in LIBRARIES),
-        "lines": [clean_page(line, LONG) for line in file.text(block)],
+        "lines": [clean_page(line, LONG).replace("\n", "") for line in file.text(block)],
     }
 
 

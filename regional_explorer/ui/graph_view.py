@@ -72,7 +72,7 @@ class GraphView(anywidget.AnyWidget):
         self._waiting: tuple[int, Scene] | None = None
         self._lock = threading.Lock()
         self.on_msg(self._receive)
-        self.observe(self._tab_changed, "tab")
+        self.observe(self._follow_tab, "tab")
         if session is not None:
             self.set_session(session)
 
@@ -84,10 +84,11 @@ class GraphView(anywidget.AnyWidget):
         self.tabs = [list(tab) for tab in tabs(session)]
         known = {f"{graph.id}:{node.name}" for graph in session.graphs for node in graph.nodes}
         self.selection = [node for node in self.selection if node in known]
-        if any(tab == self.tab for tab, _ in self.tabs):
+        tab = self.tab if any(known == self.tab for known, _ in self.tabs) else first_tab(session)
+        if tab == self.tab:
             self._draw()
         else:
-            self.tab = first_tab(session)
+            self.tab = tab
 
     def select(self, nodes: Iterable[str]) -> None:
         """Select nodes, given as ``graph:name``, and nothing else."""
@@ -138,7 +139,7 @@ class GraphView(anywidget.AnyWidget):
         except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
             self._tell(error)
 
-    def _tab_changed(self, _change: Any) -> None:
+    def _follow_tab(self, _change: Any) -> None:
         try:
             self._draw()
         except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it

@@ -49,7 +49,8 @@ PANEL .widget-label-basic { height: 30px; display: flex; align-items: center; ga
 PANEL .widget-label-basic input { width: 15px; height: 15px; margin: 0; flex: none }
 PANEL .widget-label-basic span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap }
 PANEL h3 { font-size: 16px; margin: 0 0 2px; overflow-wrap: anywhere }
-PANEL h4 { font-size: 13px; margin: 0 0 4px }
+PANEL h4 { font-size: 13px; margin: 18px 0 4px }
+PANEL .widget-html-content > h4:first-child { margin-top: 0 }
 PANEL p { margin: 0 0 4px }
 
 PANEL .rx-regions { gap: 0; border-top: 1px solid var(--jp-border-color2, var(--rx-box)) }

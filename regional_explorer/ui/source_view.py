@@ -46,7 +46,10 @@ class SourceView(anywidget.AnyWidget):
         """Select nodes, given as ``graph:name``, and nothing else."""
         self.selection = list(nodes)
 
-    def link(self, view: Any) -> None:
-        """Share selection and hover with another view; it happens in the page, also while the kernel is busy."""
-        for trait in ("selection", "hover"):
-            jslink((view, trait), (self, trait))
+    def link(self, view: Any) -> tuple[Any, ...]:
+        """Share selection and hover with another view; it happens in the page, also while the kernel is busy.
+
+        Returns:
+            The two links; ``unlink()`` ends one.
+        """
+        return tuple(jslink((view, trait), (self, trait)) for trait in ("selection", "hover"))

@@ -187,7 +187,7 @@ class _Shown:
 
     def __init__(self) -> None:
         self._by_cell: dict[str, tuple[str, list[Notebook]]] = {}
-        self._hooked = False
+        self._shell: Any = None
 
     def take_place_of_earlier(self, notebook: Notebook) -> None:
         """Note that ``notebook`` stands in the running cell, and close what an earlier run of it showed."""
@@ -202,9 +202,9 @@ class _Shown:
 
     def _hook(self) -> None:
         shell = get_ipython()
-        if shell is not None and not self._hooked:
+        if shell is not None and shell is not self._shell:
             shell.events.register("post_run_cell", lambda *_: self.refresh())
-            self._hooked = True
+            self._shell = shell
 
     def refresh(self) -> None:
         """Let all that is shown take up what a cell changed."""

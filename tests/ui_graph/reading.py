@@ -1,0 +1,59 @@
+"""Reading a payload back, as the page does."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from typing import Any
+
+from regional_explorer.record.session import Session
+from regional_explorer.render.arrays import Payload, places
+from regional_explorer.render.outline import Opening
+from regional_explorer.render.payload import picture
+from regional_explorer.render.placement import layers
+
+
+class Read:
+    """A payload with its arrays unpacked."""
+
+    def __init__(self, payload: Payload) -> None:
+        self.payload = payload
+        self.texts: list[str] = payload["texts"]
+        self.names: list[str] = payload["node_names"]
+        self.boxes = unpack("I", payload["box_texts"], 5)
+        self.titles = [self.texts[box[0]] for box in self.boxes]
+        self.keys = [self.texts[box[2]] for box in self.boxes]
+        self.opens = [self.texts[box[3]] for box in self.boxes]
+        self.around = [self.texts[box[4]] for box in self.boxes]
+        self.looks = [payload["looks"][look] for (look,) in unpack("B", payload["box_looks"], 1)]
+        self.regions = [region for (region,) in unpack("i", payload["box_regions"], 1)]
+        self.node_boxes = [box for (box,) in unpack("I", payload["node_boxes"], 1)]
+        self.node_pieces = [piece for (piece,) in unpack("i", payload["node_pieces"], 1)]
+        self.flags = [flag for (flag,) in unpack("B", payload["node_flags"], 1)]
+        self.facts = [[self.texts[at] for at in facts] for facts in unpack("I", payload["node_facts"], 7)]
+        self.edges = unpack("I", payload["edges"], 2)
+        self.links = unpack("I", payload["links"], 2)
+        self.group_pieces = [piece for (piece,) in unpack("I", payload["group_pieces"], 1)]
+
+    def box_of(self, name: str) -> int:
+        return self.node_boxes[self.names.index(name)]
+
+
+def unpack(kind: str, found: bytes, width: int) -> list[tuple[Any, ...]]:
+    flat: array[Any] = array(kind)
+    flat.frombytes(found)
+    assert len(flat) % width == 0
+    return [tuple(flat[at : at + width]) for at in range(0, len(flat), width)]
+
+
+def read(session: Session, tab: str, opening: Opening | None = None) -> tuple[Read, Payload]:
+    """Return a tab of ``session`` and the places of its simple layers."""
+    found = picture(session, tab, opening)
+    return Read(found.facts), places(found.scene, layers(found.scene))
+
+
+def sent(payload: Payload) -> int:
+    """Return how many bytes a payload is on its way to the page."""
+    binary: dict[str, bytes] = {key: value for key, value in payload.items() if isinstance(value, bytes)}
+    rest = {key: value for key, value in payload.items() if key not in binary}
+    return sum(len(value) for value in binary.values()) + len(json.dumps(rest).encode())

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from regional_explorer.ui import static
+from regional_explorer.ui.graph_view import GraphView
+from regional_explorer.ui.source_view import SourceView
+
+BUDGET = 60 * 1024
+FILES = sorted(path for path in static.HERE.iterdir() if path.suffix in {".js", ".css"})
+
+
+def test_all_scripts_and_styles_are_small() -> None:
+    sizes = [len(static._compact(path.read_text(encoding="utf-8"), path.suffix[1:]).encode()) for path in FILES]
+    assert sum(sizes) <= BUDGET
+
+
+@pytest.mark.parametrize("view", [GraphView, SourceView])
+def test_what_one_view_sends_is_small(view: type) -> None:
+    assert len(f"{view._esm}{view._css}".encode()) <= BUDGET  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_nothing_is_fetched_and_no_markup_is_made(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    found = re.findall(
+        r"https?:|//\w+\.|fetch\(|XMLHttp|WebSocket|@import|url\(|innerHTML|outerHTML|insertAdjacent|document\.write|eval\(",
+        text,
+    )
+    assert found == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_styles_and_classes_stay_our_own(path: Path) -> None:
+    if path.suffix == ".css":
+        selectors = re.findall(r"^([^\s@}][^{]*)\{", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert all(one.strip().startswith((".rxg", ".rxs")) for rule in selectors for one in rule.split(","))
+
+
+@pytest.mark.parametrize("name", ["graph", "source"])
+def test_modules_become_one(name: str) -> None:
+    text = static.script(name)
+    assert text.count("export default{") == 1
+    assert not re.search(r"^\s*(import|export (?!default))", text, re.MULTILINE)
+    node = shutil.which("node")
+    if node:
+        done = subprocess.run(
+            [node, "--input-type=module", "--check"], input=text, text=True, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_what_is_quoted_keeps_its_spaces() -> None:
+    assert static._compact('const a = "b ; c", d = `e = ${ f }`; // gone\n// gone\n', "js") == (
+        'const a="b ; c",d=`e = ${ f }`;\n'
+    )
+    assert static._compact(".a :hover, .b { color: red; margin: 0 1px }\n", "css") == (
+        ".a :hover,.b{color:red;margin:0 1px }\n"
+    )
