@@ -29,7 +29,7 @@ def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
             elif node.annotated and not (node.origin in evidence.origins and evidence.origins[node.origin].annotated):
                 alone.setdefault(_marked_as(node), []).append((graph, node))
     for region, cases in stray.items():
-        yield _unmarked(region, cases)
+        yield _unmarked(evidence, region, cases)
     for region, found in alone.items():
         yield _backward_only(evidence, region, found)
 
@@ -39,7 +39,8 @@ def _marked_as(node: Node) -> str:
     return str(node.annotation["inductor_region"]) if named else "default"
 
 
-def _unmarked(region: str, cases: list[tuple[Graph, Node, bool]]) -> Diagnostic:
+def _unmarked(evidence: Evidence, region: str, cases: list[tuple[Graph, Node, bool]]) -> Diagnostic:
+    feeding = [evidence.nodes[graph.id][name] for graph, node, _ in cases for name in node.inputs]
     splits = sum(inside for _, _, inside in cases)
     effect = (
         f"; {splits} of them stand{'s' if splits == 1 else ''} between ops of the region and cut its backward apart"
@@ -53,6 +54,7 @@ def _unmarked(region: str, cases: list[tuple[Graph, Node, bool]]) -> Diagnostic:
         region=region,
         graph=cases[0][0].id,
         nodes=tuple(node.name for graph, node, _ in cases if graph is cases[0][0]),
+        where=lines(feeding),
         upstream="the same, without a word.",
         remedy="Nothing has to be done; a value used once in the region needs no such sum.",
     )
@@ -63,7 +65,7 @@ def _backward_only(evidence: Evidence, region: str, found: list[tuple[Graph, Nod
     return Diagnostic(
         "backward-only",
         f"{counted(len(found), 'op')} of the backward carry the mark of region {region!r}, the forward ops behind them "
-        f"do not ({listed(node.name for _, node in found)}): a graph break in a function that the block calls does that. "
+        f"do not ({listed(node.name for _, node in found)}): so does a graph break in a function that the block calls. "
         "What has a forward op behind it follows that one and runs eagerly.",
         region=region,
         graph=found[0][0].id,

@@ -71,8 +71,8 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
     circular = {(graph, region) for graph, regions in evidence.cyclic for region in regions}
     for (region, _, graph), cut in evidence.instances.items():
         nodes = evidence.nodes[graph]
-        # What the backward repeats of the forward is a piece of its own, and does not count as a split.
-        parts = [part for part in cut if not all(nodes[name].recompute for name in part.nodes)]
+        # What the backward repeats of the forward makes a piece of its own, which does not count as a split.
+        parts = [part for part in cut if not any(nodes[name].recompute for name in part.nodes)]
         if len(parts) < 2 or (graph, region) in circular:  # noqa: PLR2004 - one partition is whole
             continue
         between, drawn = _between(evidence, parts)

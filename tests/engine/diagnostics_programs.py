@@ -1,0 +1,124 @@
+"""Programs for the diagnostics: those of the page, one per code, and clean ones."""
+
+import importlib.util
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.explorer import Exploration
+from tests.engine import programs
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "diagnostics.md"
+
+
+def page_sections() -> dict[str, str]:
+    """Return the text of each section of the page that explains a code."""
+    _, *parts = re.split(r"^## (.+)\n", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def page_programs() -> dict[str, str]:
+    """Return the program of each code, with the imports that the page names once, at its top."""
+    text = PAGE.read_text(encoding="utf-8")
+    start = _block(text)
+    return {code: f"{start}\n{_block(section)}" for code, section in page_sections().items() if _block(section)}
+
+
+def _block(text: str) -> str:
+    """Return the first block of Python in a text."""
+    return "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:1])
+
+
+def explored(source: str, folder: Path) -> Exploration:
+    """Run a program of the page as a module with lines of its own; return its exploration."""
+    path = folder / "program.py"
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("program", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    ex: Exploration = module.ex
+    return ex
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, tokens, width = x.shape
+        split = (batch, tokens, self.heads, width // self.heads)
+        q, k, v = (part.view(split).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
+        future = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
+        weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
+        mixed: torch.Tensor = self.out((weights @ v).transpose(1, 2).reshape(batch, tokens, width))
+        return mixed
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with rx.region("norm"):
+            y = self.norm1(x)
+        with rx.region("attention", max_fusion_size=32):
+            y = self.attention(y)
+        x = x + y
+        with rx.region("norm"):
+            y = self.norm2(x)
+        with rx.region("mlp", **{"cpp.simdlen": 256}):
+            y = self.down(F.gelu(self.up(y)))
+        out: torch.Tensor = x + y
+        return out
+
+
+class GPT(nn.Module):
+    """The model of the quickstart, narrower."""
+
+    def __init__(self, blocks: int = 4, width: int = 32, heads: int = 4, tokens: int = 8, vocabulary: int = 64) -> None:
+        super().__init__()
+        self.token = nn.Embedding(vocabulary, width)
+        self.position = nn.Embedding(tokens, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        x = self.token(tokens) + self.position.weight
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+
+
+def quickstart(blocks: int = 4) -> Exploration:
+    return rx.explore(GPT(blocks), tuple(torch.randint(0, 64, (2, 2, 8))))
+
+
+def stack_by_module() -> Exploration:
+    return rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layers", modules="layers.*")
+
+
+CLEAN: dict[str, Callable[[], Exploration]] = {
+    "textbook": lambda: rx.explore(programs.textbook, programs.pair()),
+    "textbook, inference": lambda: rx.explore(programs.textbook, programs.pair(grad=False)),
+    "with_dropout": lambda: rx.explore(programs.with_dropout, programs.pair()),
+    "twelve": lambda: rx.explore(programs.twelve, (torch.randn(4, requires_grad=True),)),
+    "no region": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)),
+    "stack by module": stack_by_module,
+    "mlps by module": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("up", modules="layers.*.up"),
+}
+"""Programs about which there is nothing at all to say, with and without regions."""

@@ -1,0 +1,373 @@
+"""Diagnostics: every code in the smallest program that shows it, which is that of the page, and none in clean ones."""
+
+import ast
+import importlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+import regional_explorer as rx
+from regional_explorer.errors import CaptureError
+from regional_explorer.explorer import Exploration
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.region import Cut
+from regional_explorer.torch_api import ANNOTATION
+from tests.engine import diagnostics_programs, programs
+
+PACKAGE = Path(rx.__file__).parent
+COMPILES = {"recompiled", "region-failed"}
+ALSO: dict[str, set[str]] = {
+    "region-cycle": {"region-merged"},
+    "region-shrunk": {"region-grown", "region-split"},
+    "region-grown": {"region-shrunk", "region-split"},
+    "backward-only": {"region-lost"},
+    "config-nested": {"config-neighbour"},
+}
+"""What a program shows besides its own code."""
+
+WITHOUT_LINE = {"config-inert"}
+PROGRAMS = diagnostics_programs.page_programs()
+
+
+def only(ex: Exploration, code: str) -> Diagnostic:
+    """Return the one diagnostic of this code."""
+    (found,) = (item for item in ex.diagnostics if item.code == code)
+    return found
+
+
+def codes(ex: Exploration) -> list[str]:
+    return [item.code for item in ex.diagnostics]
+
+
+@pytest.mark.parametrize(
+    "code", [pytest.param(code, marks=pytest.mark.compiles if code in COMPILES else ()) for code in PROGRAMS]
+)
+@pytest.mark.filterwarnings("ignore:The call was traced again")
+def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path) -> None:
+    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
+    found = [item for item in ex.diagnostics if item.code == code]
+    assert found, codes(ex)
+    assert set(codes(ex)) - {code} <= ALSO.get(code, set())
+    for item in found:
+        assert item.message
+        assert item.upstream
+        assert item.remedy
+        assert bool(item.where) is (code not in WITHOUT_LINE)
+        assert f"*{item.severity}" in diagnostics_programs.page_sections()[code]
+        if item.graph is not None:
+            names = {node.name for graph in ex.session.graphs if graph.id == item.graph for node in graph}
+            assert set(item.nodes) <= names
+
+
+def emitted() -> set[str]:
+    """Return every code that the package makes a diagnostic of."""
+    found: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Diagnostic":
+                named = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+                texts = ast.walk((node.args or named)[0])
+                found |= {
+                    part.value for part in texts if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                }
+    return found
+
+
+def test_the_page_explains_every_code_and_no_other() -> None:
+    sections = diagnostics_programs.page_sections()
+    assert set(sections) == emitted()
+    page = diagnostics_programs.PAGE.read_text(encoding="utf-8")
+    assert all(f"[{code}](#{code})" in page for code in sections)
+
+
+def test_nineteen_codes_have_a_program() -> None:
+    assert len(PROGRAMS) == 19
+
+
+# ----------------------------------------------------------------------------------------------------- clean programs
+
+
+@pytest.mark.parametrize("name", diagnostics_programs.CLEAN)
+def test_clean_programs_have_no_diagnostics(name: str) -> None:
+    ex = diagnostics_programs.CLEAN[name]()
+    assert codes(ex) == []
+
+
+@pytest.mark.compiles
+def test_a_clean_program_stays_clean_when_compiled() -> None:
+    ex = rx.explore(programs.textbook, programs.pair())
+    ex.compile()
+    assert codes(ex) == []
+
+
+def test_the_quickstart_has_nothing_but_its_neighbours_and_those_once() -> None:
+    ex = diagnostics_programs.quickstart()
+    (found,) = ex.diagnostics
+    assert (found.code, found.severity) == ("config-neighbour", Severity.INFO)
+    assert "'attention' under no config of 'norm' (4 of 8)" in found.upstream
+
+
+def test_the_number_of_diagnostics_does_not_grow_with_the_model() -> None:
+    assert len(diagnostics_programs.quickstart(blocks=8).diagnostics) == 1
+    assert len(deep(12).diagnostics) == len(deep(3).diagnostics)
+
+
+def deep(depth: int) -> Exploration:
+    """Blocks whose residual lies inside the region, so that each backward is cut apart."""
+
+    def layers(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(depth):
+            with rx.region("layer"):
+                x = x.sin() + x.cos() * 2
+            x = x.exp()
+        return x
+
+    return rx.explore(layers, (torch.randn(3, requires_grad=True),))
+
+
+# ------------------------------------------------------------------------------------------------- what the texts say
+
+
+def test_a_split_names_the_op_on_the_path(tmp_path: Path) -> None:
+    found = only(diagnostics_programs.explored(PROGRAMS["region-split"], tmp_path), "region-split")
+    assert found.nodes == ("exp",)
+    assert [line.text for line in found.where] == ["b = a.exp()"]
+    assert "0/inference:exp" in found.remedy
+
+
+def test_a_split_around_random_draws_says_so() -> None:
+    def drops(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with rx.region("r"):
+            a = torch.nn.functional.dropout(x, 0.5)
+        b = torch.nn.functional.dropout(x, 0.5)
+        with rx.region("r"):
+            return torch.nn.functional.dropout(a, 0.5) + a, b
+
+    found = only(rx.explore(drops, (torch.randn(4),)), "region-split")
+    assert "order of the program" in found.message
+    assert "other numbers" in found.upstream
+
+
+def test_a_split_by_a_carved_op_is_as_asked() -> None:
+    def carved(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            a = x.sin()
+            with torch.fx.traceback.annotate({"fallback_to_eager": True}):
+                b = a.exp()
+            return b.cos() + a
+
+    ex = rx.explore(carved, (torch.ones(3),))
+    assert [item.severity for item in ex.diagnostics if item.code == "region-split"] in ([], [Severity.INFO])
+
+
+def test_a_cycle_gives_both_paths(tmp_path: Path) -> None:
+    found = only(diagnostics_programs.explored(PROGRAMS["region-cycle"], tmp_path), "region-cycle")
+    assert "a → b through sin → cos" in found.message
+    assert "b → a through exp → mul" in found.message
+    assert "b was split before" in found.message
+
+
+def test_a_merge_says_how_many_and_where() -> None:
+    def loop(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            with rx.region("round"):
+                x = x.sin()
+        return x
+
+    found = only(rx.explore(loop, (torch.ones(3),)), "region-merged")
+    assert "serves 4" in found.message
+    assert [line.text for line in found.where] == ['with rx.region("round"):']
+
+
+def test_upstreams_cut_merges_sideways() -> None:
+    def apart(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with rx.region("r"):
+            a = x.sin()
+        with rx.region("r"):
+            b = y.cos()
+        return a, b
+
+    ex = rx.explore(apart, (torch.ones(3), torch.ones(3)))
+    assert codes(ex) == []
+    ex.plan = rx.Plan(ex.plan.regions, cut=Cut.UPSTREAM)
+    found = only(ex, "region-merged")
+    assert "side by side" in found.message
+    assert len(found.where) == 2
+
+
+def test_a_region_lost_names_break_and_block(tmp_path: Path) -> None:
+    found = only(diagnostics_programs.explored(PROGRAMS["region-lost"], tmp_path), "region-lost")
+    assert found.severity is Severity.ERROR
+    assert [line.text for line in found.where] == ['print("a graph break")', 'with rx.region("lost"):']
+
+
+def test_a_region_lost_with_all_else_is_told_by_the_error() -> None:
+    def lost(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("gone"):
+            print("a graph break")  # noqa: T201
+            return x + 1
+
+    with pytest.raises(CaptureError, match=r"region 'gone' \(region-lost\)"):
+        rx.explore(lost, (torch.ones(3),))
+
+
+def test_a_region_without_a_backward() -> None:
+    def masked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with rx.region("mask"):
+            keep = (y.detach() > 0).float()
+        return x * keep
+
+    found = only(rx.explore(masked, programs.pair()), "region-empty")
+    assert found.severity is Severity.INFO
+    assert "no op in the backward" in found.message
+
+
+def test_the_later_mark_wins_and_says_so() -> None:
+    ex = rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layer", modules="layers.*")
+    ex.mark("up", modules="layers.*.up")
+    found = only(ex, "region-shrunk")
+    assert (found.region, found.severity) == ("layer", Severity.INFO)
+    assert "3 ops that region 'layer' asked for belong to 'up'" in found.message
+    ex.mark("all", modules="layers.*")
+    assert {item.region for item in ex.diagnostics if item.code == "region-empty"} == {"layer", "up"}
+
+
+def test_folded_ops_say_where_they_went(tmp_path: Path) -> None:
+    found = only(diagnostics_programs.explored(PROGRAMS["region-shrunk"], tmp_path), "region-shrunk")
+    assert "sin_1 into sin, mul_1 into mul" in found.message
+    assert {line.text for line in found.where} == {"a = x.sin() * y", "b = x.sin() * y + 1"}
+
+
+def test_a_sum_of_gradients_amid_a_region(tmp_path: Path) -> None:
+    found = only(diagnostics_programs.explored(PROGRAMS["backward-unmarked"], tmp_path), "backward-unmarked")
+    assert found.nodes == ("add",)
+    assert "cut its backward apart" in found.message
+
+
+def test_what_is_repeated_and_what_is_saved(tmp_path: Path) -> None:
+    found = only(diagnostics_programs.explored(PROGRAMS["recompute-partial"], tmp_path), "recompute-partial")
+    assert "takes mm" in found.message
+
+
+def test_marks_without_a_name_are_kept_apart() -> None:
+    def unnamed(x: torch.Tensor) -> torch.Tensor:
+        with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 1}}}):
+            x = x.sin()
+        x = x.exp()
+        with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 2}}}):
+            return x.cos()
+
+    found = only(rx.explore(unnamed, (torch.ones(3),)), "config-conflict")
+    assert (found.severity, found.region) == (Severity.INFO, None)
+
+
+def test_an_inner_mark_that_repeats_the_config_takes_nothing_away() -> None:
+    def nested(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("outer", max_fusion_size=2):
+            x = x.sin()
+            with rx.region("inner", max_fusion_size=2, epilogue_fusion=False):
+                return x.cos()
+
+    assert "config-nested" not in codes(rx.explore(nested, (torch.ones(3),)))
+
+
+@pytest.mark.compiles
+def test_a_config_tried_without_effect() -> None:
+    ex = rx.explore(programs.textbook, programs.pair(grad=False))
+    ex.compile()
+    ex.configure("middle", {"max_fusion_size": 7})
+    ex.compile()
+    assert "same with it and without" in only(ex, "config-inert").message
+    ex.reset("middle").configure("middle", {"cpp.simdlen": 0})
+    ex.compile()
+    assert codes(ex) == []
+
+
+def test_a_config_at_its_default_is_not_called_inert() -> None:
+    ex = rx.explore(programs.textbook, programs.pair(grad=False))
+    ex.configure("middle", {"max_autotune": False})
+    assert codes(ex) == []
+
+
+@pytest.mark.compiles
+@pytest.mark.filterwarnings("ignore:The call was traced again")
+def test_the_guard_that_failed_is_named() -> None:
+    ex = rx.explore(programs.textbook, programs.pair(grad=False))
+    ex.compiled(*programs.pair(grad=False, size=5))
+    assert "size mismatch at index 0. expected 8, actual 5" in only(ex, "recompiled").message
+
+
+def test_the_worst_comes_first() -> None:
+    def lost(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("gone"):
+            print("a graph break")  # noqa: T201
+            return x + 1
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r", max_autotune=True):
+            x = x.sin()
+        return lost(x).cos()
+
+    ex = rx.explore(broken, (torch.ones(3),))
+    assert [item.severity for item in ex.diagnostics] == [Severity.ERROR, Severity.INFO]
+
+
+# ------------------------------------------------------------------------------------------------------ upstream, cost
+
+
+def test_neighbours_are_those_upstream_compiles_under_another_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which config each piece of upstream's gets is read inside upstream's own compile, left out itself."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch.fx.passes.regional_inductor import regional_inductor
+
+    artifact: Any = importlib.import_module("torch._inductor.standalone_compile").AOTCompiledArtifact
+    wrong = set()
+
+    class Eager(artifact):  # type: ignore[misc]  # its module is hidden behind a function of the same name
+        def __init__(self, gm: fx.GraphModule) -> None:
+            self.gm = gm
+            self.__name__ = "eager"
+
+        def __call__(self, *args: Any) -> Any:
+            return self.gm(*args)
+
+    def spy(gm: fx.GraphModule, *_args: Any, **_kwargs: Any) -> Any:
+        nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
+        mark = next(node.meta["custom"][ANNOTATION] for node in nodes if ANNOTATION in node.meta.get("custom", {}))
+        config = torch._inductor.config
+        applied = {"max_fusion_size": config.max_fusion_size, "cpp.simdlen": config.cpp.simdlen}
+        if applied != {"max_fusion_size": 64, "cpp.simdlen": None, **mark["inductor_configs"]}:
+            wrong.add((mark["inductor_region"], applied["max_fusion_size"], applied["cpp.simdlen"]))
+        return Eager(gm)
+
+    monkeypatch.setattr(torch._inductor, "standalone_compile", spy)
+    backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
+    model = diagnostics_programs.GPT()
+    torch.compile(model, backend=backend)(*torch.randint(0, 64, (2, 2, 8))).backward()
+    found = only(diagnostics_programs.quickstart(), "config-neighbour").upstream
+    said = {
+        ("attention", 64, None): "'attention' under no config of 'norm'",
+        ("mlp", 64, None): "'mlp' under no config of 'norm'",
+        ("norm", 32, None): "'norm' under {'max_fusion_size': 32} of 'attention'",
+        ("norm", 64, 256): "'norm' under {'cpp.simdlen': 256} of 'mlp'",
+    }
+    assert wrong == {case for case, text in said.items() if text in found}
+    assert len(wrong) == found.count(" under ")
+
+
+def test_checks_are_cheap() -> None:
+    ex = deep(150)
+    ex.diagnostics  # noqa: B018 - partitions are cut when first looked at
+    nodes = sum(len(graph.nodes) for graph in ex.session.graphs)
+    parts = ex._partitions()
+    taken = []
+    for _ in range(5):
+        started = time.perf_counter()
+        ex._diagnose(parts)
+        taken.append(time.perf_counter() - started)
+    assert nodes > 3000
+    assert min(taken) < 0.25, "50 ms on an idle machine"
