@@ -1,0 +1,41 @@
+"""``make bench`` or ``python -m benchmarks [ROW …]``: ours beside what one would use instead, in one run, as ratios."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+
+import torch
+
+from benchmarks import measuring
+from benchmarks.engine import ROWS, Row
+
+
+def line(row: Row) -> str:
+    """Return a row of the Markdown table."""
+    met = "met" if row.ratio <= row.goal else "missed"
+    return (
+        f"| {row.what} | {row.against} | {row.ours_s:.4g} s | {row.theirs_s:.4g} s | {row.ratio:.2f} "
+        f"| ≤ {row.goal:g} | {met} |"
+    )
+
+
+def main() -> None:
+    """Print the table, a row as soon as it is measured."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    names = [*ROWS, "measuring"]
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(names)}; all when left out")
+    chosen = parser.parse_args().rows or names
+    if unknown := [name for name in chosen if name not in names]:
+        parser.error(f"no row is called {unknown[0]!r}; there are {', '.join(names)}")
+    print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads\n", flush=True)
+    print("| what | against | ours | theirs | ratio | goal | |\n|---|---|---|---|---|---|---|", flush=True)
+    for name in chosen:
+        if name != "measuring":
+            print("\n".join(map(line, ROWS[name]())), flush=True)
+    if "measuring" in chosen:
+        print(f"\n{measuring.table(measuring.rows())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""What an edit, a cold compile, a capture, a call and an import cost, each beside what one would do without us.
+
+Both sides of a row run in one process, in turn, under an Inductor cache directory of their own; compiles that must be
+cold get a config value that was never used before.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._inductor.config as inductor_config
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.utils import fresh_cache
+from torch.fx.graph import _BoxedCodeGen
+from torch.fx.passes.regional_inductor import regional_inductor
+
+import regional_explorer as rx
+from benchmarks.model import Chain, inputs
+
+UNUSED = iter(range(1000, 100_000))
+"""Values of max_fusion_size that no compile has seen: the code is the same, the cache key is not."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: seconds of ours and of the other side, and the ratio that is wanted at most."""
+
+    what: str
+    against: str
+    ours_s: float
+    theirs_s: float
+    goal: float
+
+    @property
+    def ratio(self) -> float:
+        """Ours / theirs."""
+        return self.ours_s / self.theirs_s
+
+
+def timed(act: Callable[[], Any]) -> float:
+    """Return the wall seconds that ``act`` takes."""
+    started = time.perf_counter()
+    act()
+    return time.perf_counter() - started
+
+
+def step(fn: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tensor]) -> None:
+    """Run forward and backward once."""
+    torch.autograd.grad(fn(x), leaves)
+
+
+def upstream(model: Chain) -> Callable[..., Any]:
+    """Return the model under upstream's regional Inductor, not yet traced."""
+    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
+    compiled: Callable[..., Any] = torch.compile(model, backend=backend)
+    return compiled
+
+
+def edit_rows(regions: int, goal: float, repeats: int = 3) -> list[Row]:
+    """Edit one of ``regions`` until it can be called: beside its own two compiles, and upstream from the start."""
+    model, x = Chain(regions, equal=False), inputs()
+    leaves = [x, *model.parameters()]
+    with fresh_cache():
+        ex = rx.explore(model, (x,))
+        ex.compile()
+        name = f"r{regions // 2:02}"
+        switches = [switch for switch in ex._program.switches if switch.piece.claim.region == name]
+        step(upstream(model), x, leaves)
+        ours, floor, theirs = [], [], []
+        for _ in range(repeats):
+            ours.append(timed(lambda: (ex.configure(name, {"max_fusion_size": next(UNUSED)}), ex.compiled)))
+            config = {"max_fusion_size": next(UNUSED)}
+            floor.append(timed(lambda config=config: [_compile_alone(switch, config) for switch in switches]))
+            model.blocks[regions // 2].config = {"max_fusion_size": next(UNUSED)}
+            theirs.append(timed(lambda: step(upstream(model), x, leaves)))
+    median = statistics.median
+    edit = f"edit one of {regions} regions, forward and backward, until it can be called"
+    return [
+        Row(edit, "its own two standalone_compile calls", median(ours), median(floor), 1.15),
+        Row(edit, "upstream: reset and run again", median(ours), median(theirs), goal),
+    ]
+
+
+def _compile_alone(switch: Any, config: dict[str, Any]) -> None:
+    """Compile a piece with nothing around it: what no tool could do without."""
+    mode = torch._subclasses.FakeTensorMode(shape_env=torch.fx.experimental.symbolic_shapes.ShapeEnv())
+    with mode:
+        fakes = [
+            torch.empty_strided(layout.size, layout.stride, dtype=getattr(torch, layout.dtype.removeprefix("torch.")))
+            for layout in switch.inputs
+        ]
+    context = torch._guards.TracingContext(mode)
+    with inductor_config.patch(config), torch._guards.tracing(context), torch.no_grad():
+        torch._inductor.standalone_compile(switch.piece.gm, fakes, dynamic_shapes="from_tracing_context", aot=True)
+
+
+def cold_rows(blocks: int = 24) -> list[Row]:
+    """Compile the regions of equal blocks, nothing cached; capture is not counted on either side."""
+    model, x = Chain(blocks, equal=True), inputs()
+    leaves = [x, *model.parameters()]
+    with fresh_cache():
+        rx.explore(Chain(1, equal=False), (x,)).compile()  # the toolchain, for both sides
+        ex = rx.explore(model, (x,))
+        ours = timed(ex.compile)
+    spent: list[float] = []
+
+    def compiling(gm: fx.GraphModule, *example: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return regional_inductor(gm, *example)
+        finally:
+            spent.append(time.perf_counter() - started)
+
+    with fresh_cache():
+        step(upstream(Chain(1, equal=False)), x, [x])
+        torch._dynamo.reset()
+        backend = aot_autograd(fw_compiler=compiling, bw_compiler=compiling)
+        step(torch.compile(model, backend=backend), x, leaves)
+    what = f"cold compile of the regions of {blocks} equal blocks, forward and backward"
+    return [Row(what, "upstream regional_inductor", ours, sum(spent), 0.35)]
+
+
+def capture_rows(repeats: int = 5) -> list[Row]:
+    """Capture, beside torch.compile with an AOTAutograd backend that records nothing."""
+    model, x = Chain(12, equal=False), inputs()
+    leaves = [x, *model.parameters()]
+
+    def plain(gm: fx.GraphModule, _inputs: Any) -> Callable[[list[Any]], Any]:
+        gm.graph.set_codegen(_BoxedCodeGen())
+        gm.recompile()
+
+        def run(args: list[Any]) -> Any:
+            return gm.forward(args)
+
+        run._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells boxed functions
+        return run
+
+    def bare() -> None:
+        torch._dynamo.reset()
+        step(torch.compile(model, backend=aot_autograd(fw_compiler=plain, bw_compiler=plain)), x, leaves)
+
+    pairs = [(timed(lambda: rx.explore(model, (x,))), timed(bare)) for _ in range(repeats + 1)][1:]
+    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return [
+        Row(
+            "capture: rx.explore", "torch.compile with an aot_autograd backend that records nothing", ours, theirs, 1.15
+        )
+    ]
+
+
+def call_rows(budget_s: float = 10.0) -> list[Row]:
+    """Call the finished callable, small regions and large, beside upstream's; interleaved rounds."""
+    from regional_explorer.measure import Contender, Effort, run_rounds
+
+    found = []
+    for size, rows in (("small", 8), ("large", 2048)):
+        model, x = Chain(6, equal=False), inputs(rows)
+        leaves = [x, *model.parameters()]
+        ex = rx.explore(model, (x,))
+        functions = {"upstream": upstream(model), "ours": ex.compiled}
+        contenders = [
+            Contender(
+                name,
+                lambda fn=fn, x=x: fn(x),
+                lambda loss, leaves=leaves: torch.autograd.grad(loss, leaves),
+            )
+            for name, fn in functions.items()
+        ]
+        result = run_rounds(contenders, Effort(budget_s=budget_s), baseline="upstream")
+        seconds = {
+            name: statistics.median(next(iter(values for phase, values in phases.items() if phase == "step")))
+            for name, phases in result.samples.items()
+        }
+        found.append(
+            Row(
+                f"a step through ex.compiled, {size} regions",
+                "upstream's compiled function",
+                seconds["ours"],
+                seconds["upstream"],
+                1.02,
+            )
+        )
+    return found
+
+
+def import_rows(repeats: int = 5) -> list[Row]:
+    """Import, each in fresh processes; the interpreter's own start is taken off."""
+
+    def seconds(code: str) -> float:
+        return statistics.median(
+            timed(lambda: subprocess.run([sys.executable, "-c", code], check=True)) for _ in range(repeats)
+        )
+
+    start = seconds("pass")
+    return [
+        Row(
+            "import regional_explorer",
+            "import torch",
+            seconds("import regional_explorer") - start,
+            seconds("import torch") - start,
+            0.1,
+        )
+    ]
+
+
+ROWS: dict[str, Callable[[], list[Row]]] = {
+    "edit": lambda: edit_rows(12, 0.6),
+    "edit48": lambda: edit_rows(48, 0.35),
+    "cold": cold_rows,
+    "capture": capture_rows,
+    "call": call_rows,
+    "import": import_rows,
+}
+"""The rows by the name that ``make bench ROWS=…`` takes."""
