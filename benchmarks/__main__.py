@@ -9,6 +9,7 @@ import torch
 
 from benchmarks import measuring
 from benchmarks.engine import ROWS, Row
+from regional_explorer.measure.trial import table
 
 
 def line(row: Row) -> str:
@@ -34,7 +35,7 @@ def main() -> None:
         if name != "measuring":
             print("\n".join(map(line, ROWS[name]())), flush=True)
     if "measuring" in chosen:
-        print(f"\n{measuring.table(measuring.rows())}")
+        print(f"\n{table(measuring.rows())}")
 
 
 if __name__ == "__main__":

@@ -192,10 +192,7 @@ class Exploration(SessionView, PlanEditing):
             names = self._compile_or_tell(names, outcome, cancelled, tell)
         measured = self.plan
         try:
-            assert self._call is not None  # noqa: S101 - alive
             benchmark(
-                self._call,
-                self._program,
                 self._variants,
                 names,
                 effort,

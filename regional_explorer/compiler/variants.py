@@ -35,11 +35,11 @@ class Variant:
 
 
 class Variants:
-    """Makes variants of one call, and keeps the whole-graph compile."""
+    """Makes the variants of ``call``, which ``program`` runs; keeps the whole-graph compile and its cost."""
 
     def __init__(self, call: Call, program: Program, *, dynamic: bool | None) -> None:
-        self._call = call
-        self._program = program
+        self.call = call
+        self.program = program
         self._dynamic = dynamic
         self._full: Callable[..., Any] | None = None
         self.cost: CompileCost | None = None
@@ -49,21 +49,21 @@ class Variants:
         function = self._function(name)
         return Variant(
             name=name,
-            forward=lambda: self._call.forward(function),
-            backward=self._call.backward if self._call.grad else None,
-            select=lambda: self._program.select_regional(on=name is not VariantName.AOT_EAGER),
+            forward=lambda: self.call.forward(function),
+            backward=self.call.backward if self.call.grad else None,
+            select=lambda: self.program.select_regional(on=name is not VariantName.AOT_EAGER),
             function=function,
         )
 
     def _function(self, name: VariantName) -> Callable[..., Any]:
         match name:
             case VariantName.EAGER:
-                return self._call.fn
+                return self.call.fn
             case VariantName.FULL:
                 assert self._full is not None  # noqa: S101 - compile_full comes first
                 return self._full
             case _:
-                return self._program.capture.run
+                return self.program.capture.run
 
     def compile_full(self) -> None:
         """Compile the whole call with plain ``torch.compile``, and note what its first call cost.
@@ -73,13 +73,13 @@ class Variants:
         """
         if self._full is not None:
             return
-        function = compile_isolated(self._call.fn, "inductor", dynamic=self._dynamic)
+        function = compile_isolated(self.call.fn, "inductor", dynamic=self._dynamic)
         hits = full_compile_is_warm()
         started = time.perf_counter()
-        with self._call.kept(), as_first_call():
-            outputs = self._call.forward(function)
-            if self._call.grad:
-                self._call.backward(outputs)
+        with self.call.kept(), as_first_call():
+            outputs = self.call.forward(function)
+            if self.call.grad:
+                self.call.backward(outputs)
         seconds = time.perf_counter() - started
         self.cost = CompileCost("full", seconds, "warm" if full_compile_is_warm() > hits else "cold")
         self._full = function

@@ -38,8 +38,6 @@ class Outcome:
 
 
 def benchmark(
-    call: Call,
-    program: Program,
     variants: Variants,
     names: Sequence[VariantName],
     effort: Effort,
@@ -54,6 +52,7 @@ def benchmark(
     Raises:
         MeasureError: no variant could be measured.
     """
+    call, program = variants.call, variants.program
     chosen = _ready(variants, names, outcome, tell)
     if cancelled():
         return

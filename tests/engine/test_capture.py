@@ -58,7 +58,7 @@ def test_grad_false_runs_under_no_grad():
 
 def test_module_paths_are_those_of_named_modules():
     model = programs.Stack()
-    found = capture(lambda x: model(x), torch.randn(4, 16))
+    found = capture(model.forward, torch.randn(4, 16))
     paths = {call.path for graph in found.graphs for node in graph.ops for call in node.modules}
     assert {"layers.0", "layers.0.norm", "layers.2.down"} <= paths
     assert paths <= {path for path, _ in model.named_modules()}
@@ -83,7 +83,7 @@ def test_a_break_inside_an_annotated_block_loses_the_whole_frame_and_says_so():
     def broken(x):
         a = x.sin()
         with rx.region("lost"):
-            print("inside")  # noqa: T201
+            print("inside")
             a = a + 1
         return a.cos()
 
@@ -167,7 +167,7 @@ def test_gradients_are_those_of_autograd_for_fixed_cotangents():
 def test_calls_that_cannot_be_explored_are_refused(fn, said):
     x = torch.ones(3, requires_grad=True)
     x.grad = torch.ones(3)
-    with pytest.raises(CaptureError, match=".") as caught:
+    with pytest.raises(CaptureError, match="runs|raises|Nothing") as caught:
         capture(fn, x)
     assert said in str(caught.value)
     assert torch.equal(x, torch.ones(3))
@@ -195,9 +195,7 @@ def test_no_tensor_argument_is_fine():
 def test_the_twentieth_capture_gives_what_the_first_gave():
     args = programs.pair()
     for fn in (programs.textbook, programs.with_break):
-        seen = {
-            tuple((graph.id, len(graph.ops)) for graph in capture(fn, *args).graphs) for _ in range(20)
-        }
+        seen = {tuple((graph.id, len(graph.ops)) for graph in capture(fn, *args).graphs) for _ in range(20)}
         assert len(seen) == 1
 
 

@@ -50,8 +50,8 @@ def test_neighbours_are_compiled_each_under_its_own_config():
 
 def test_upstream_compiles_the_second_neighbour_under_the_first_ones_config(monkeypatch):
     """Upstream's own failure, kept to learn when it is mended (torch 2.13 and 2.15)."""
-    import torch._inductor.config as config
     from torch._dynamo.backends.common import aot_autograd
+    from torch._inductor import config
 
     seen = []
     compile_one = torch._inductor.standalone_compile
@@ -120,7 +120,7 @@ def test_thread_count_makes_artifacts_stale():
 
 
 def test_the_users_inductor_config_is_kept_and_counts():
-    import torch._inductor.config as config
+    from torch._inductor import config
 
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     with config.patch(epilogue_fusion=False):

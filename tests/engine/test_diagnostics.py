@@ -208,7 +208,7 @@ def test_a_region_lost_names_break_and_block(tmp_path: Path) -> None:
 def test_a_region_lost_with_all_else_is_told_by_the_error() -> None:
     def lost(x: torch.Tensor) -> torch.Tensor:
         with rx.region("gone"):
-            print("a graph break")  # noqa: T201
+            print("a graph break")
             return x + 1
 
     with pytest.raises(CaptureError, match=r"region 'gone' \(region-lost\)"):
@@ -304,7 +304,7 @@ def test_the_guard_that_failed_is_named() -> None:
 def test_the_worst_comes_first() -> None:
     def lost(x: torch.Tensor) -> torch.Tensor:
         with rx.region("gone"):
-            print("a graph break")  # noqa: T201
+            print("a graph break")
             return x + 1
 
     def broken(x: torch.Tensor) -> torch.Tensor:
