@@ -10,8 +10,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
-from benchmarks.model import Chain, inputs
+from benchmarks.model import Block, Chain, inputs
 
 UNUSED = iter(range(1000, 100_000))
 """Values of max_fusion_size that no compile has seen: the code is the same, the cache key is not."""
@@ -74,13 +75,14 @@ def edit_rows(regions: int, goal: float, repeats: int = 3) -> list[Row]:
         ex.compile()
         name = f"r{regions // 2:02}"
         switches = [switch for switch in ex._program.switches if switch.piece.claim.region == name]
+        edited = next(block for block in model.blocks if isinstance(block, Block) and block.region == name)
         step(upstream(model), x, leaves)
         ours, floor, theirs = [], [], []
         for _ in range(repeats):
             ours.append(timed(lambda: (ex.configure(name, {"max_fusion_size": next(UNUSED)}), ex.compiled)))
             config = {"max_fusion_size": next(UNUSED)}
-            floor.append(timed(lambda config=config: [_compile_alone(switch, config) for switch in switches]))
-            model.blocks[regions // 2].config = {"max_fusion_size": next(UNUSED)}
+            floor.append(timed(partial(_compile_alone, switches, config)))
+            edited.config = {"max_fusion_size": next(UNUSED)}
             theirs.append(timed(lambda: step(upstream(model), x, leaves)))
     median = statistics.median
     edit = f"edit one of {regions} regions, forward and backward, until it can be called"
@@ -90,11 +92,16 @@ def edit_rows(regions: int, goal: float, repeats: int = 3) -> list[Row]:
     ]
 
 
-def _compile_alone(switch: Any, config: dict[str, Any]) -> None:
-    """Compile a piece with nothing around it: what no tool could do without."""
+def _compile_alone(switches: Sequence[Any], config: dict[str, Any]) -> None:
+    """Compile pieces with nothing around them: what no tool could do without."""
+    for switch in switches:
+        _compile_piece_alone(switch, config)
+
+
+def _compile_piece_alone(switch: Any, config: dict[str, Any]) -> None:
     mode = torch._subclasses.FakeTensorMode(shape_env=torch.fx.experimental.symbolic_shapes.ShapeEnv())
     with mode:
-        fakes = [
+        fakes: list[Any] = [
             torch.empty_strided(layout.size, layout.stride, dtype=getattr(torch, layout.dtype.removeprefix("torch.")))
             for layout in switch.inputs
         ]
@@ -167,14 +174,7 @@ def call_rows(budget_s: float = 10.0) -> list[Row]:
         leaves = [x, *model.parameters()]
         ex = rx.explore(model, (x,))
         functions = {"upstream": upstream(model), "ours": ex.compiled}
-        contenders = [
-            Contender(
-                name,
-                lambda fn=fn, x=x: fn(x),
-                lambda loss, leaves=leaves: torch.autograd.grad(loss, leaves),
-            )
-            for name, fn in functions.items()
-        ]
+        contenders = [Contender(name, partial(fn, x), partial(_gradients, leaves)) for name, fn in functions.items()]
         result = run_rounds(contenders, Effort(budget_s=budget_s), baseline="upstream")
         seconds = {
             name: statistics.median(next(iter(values for phase, values in phases.items() if phase == "step")))
@@ -190,6 +190,10 @@ def call_rows(budget_s: float = 10.0) -> list[Row]:
             )
         )
     return found
+
+
+def _gradients(leaves: list[torch.Tensor], loss: Any) -> object:
+    return torch.autograd.grad(loss, leaves)
 
 
 def import_rows(repeats: int = 5) -> list[Row]:

@@ -167,7 +167,7 @@ def test_gradients_are_those_of_autograd_for_fixed_cotangents():
 def test_calls_that_cannot_be_explored_are_refused(fn, said):
     x = torch.ones(3, requires_grad=True)
     x.grad = torch.ones(3)
-    with pytest.raises(CaptureError, match="runs|raises|Nothing") as caught:
+    with pytest.raises(CaptureError, match=r"runs|raises|Nothing") as caught:
         capture(fn, x)
     assert said in str(caught.value)
     assert torch.equal(x, torch.ones(3))
