@@ -14,7 +14,7 @@ from regional_explorer.render.outline import Shown
 from regional_explorer.render.pieces import Piece
 from regional_explorer.render.placement import Placement
 from regional_explorer.render.scene import Look, Mark, Scene, Section
-from regional_explorer.render.untrusted import LONG, clean
+from regional_explorer.render.untrusted import LONG, clean, sendable
 
 Payload = dict[str, Any]
 NONE = -1
@@ -119,7 +119,7 @@ def node_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
             boxes.append(part.first_box + part.home[node.name])
             piece = part.piece_of.get(node.name)
             pieces.append(NONE if piece is None else part.first_piece + piece)
-            names.append(node.name.encode(errors="backslashreplace").decode())
+            names.append(sendable(node.name))
     return {
         "node_names": names,
         "node_facts": facts.tobytes(),

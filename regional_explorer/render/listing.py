@@ -13,7 +13,7 @@ from typing import Any
 from regional_explorer.record.graph import Role, SourceLine
 from regional_explorer.record.session import Session
 from regional_explorer.render.palette import paint
-from regional_explorer.render.untrusted import LONG, SHORT, clean, clean_page
+from regional_explorer.render.untrusted import LONG, SHORT, clean, clean_page, sendable
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
 """Parts of paths that tell a library from what the user wrote."""
@@ -113,7 +113,7 @@ def listing(session: Session) -> dict[str, Any]:
     return {
         "functions": [_facts(block, files[block.file]) for block in number],
         "passes": passes.tobytes(),
-        "ids": [f"{graph}:{node.name}".encode(errors="backslashreplace").decode() for graph, node in nodes],
+        "ids": [sendable(f"{graph}:{node.name}") for graph, node in nodes],
         "node_regions": array("i", (regions.get((graph, node.name), -1) for graph, node in nodes)).tobytes(),
         "regions": [
             {"name": clean(region.name, SHORT), **asdict(paint(place))}

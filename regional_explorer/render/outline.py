@@ -11,6 +11,7 @@ from regional_explorer.record.graph import Graph, Node
 from regional_explorer.render.fold import Bundle, drawn, places_of
 from regional_explorer.render.pieces import Piece
 from regional_explorer.render.stack import stretches
+from regional_explorer.render.untrusted import sendable
 
 BUDGET = 120
 """Boxes up to which folds are opened without being asked for: what a person takes in at first sight."""
@@ -118,8 +119,8 @@ def _nest(names: Sequence[str], places: Mapping[str, tuple[str, ...]], depth: in
 
 
 def _key(*parts: str) -> str:
-    """Return a key that survives the way to the page and back: half a surrogate pair would not."""
-    return ":".join(parts).encode(errors="backslashreplace").decode()
+    """Return a key that survives the way to the page and back."""
+    return sendable(":".join(parts))
 
 
 def _whole(piece: Piece, parts: Sequence[Fold], seen: dict[Hashable, Piece], nodes: Mapping[str, Node]) -> Fold:

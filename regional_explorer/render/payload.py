@@ -21,7 +21,7 @@ from regional_explorer.render.palette import DARK, LIGHT, paint
 from regional_explorer.render.pieces import Piece
 from regional_explorer.render.scene import Look, Mark, Scene
 from regional_explorer.render.tables import config_text
-from regional_explorer.render.untrusted import SHORT, clean
+from regional_explorer.render.untrusted import SHORT, clean, sendable
 
 PARTITIONS = "partitions"
 """The tab of what was cut out, all graphs side by side."""
@@ -47,14 +47,14 @@ def tabs(session: Session) -> tuple[tuple[str, str], ...]:
             words.append(f"in {clean(graph.parent[1], SHORT)}")
         if len(frames) > 1:
             words.append(f"of frame {graph.frame}")
-        found.append((graph.id, " ".join(words)))
+        found.append((sendable(graph.id), " ".join(words)))
     return (*found, (PARTITIONS, PARTITIONS)) if session.plan.regions else tuple(found)
 
 
 def first_tab(session: Session) -> str:
     """Return the tab to begin with: the first graph that runs."""
     running = shown_graphs(session)
-    return running[0].id if running else ""
+    return sendable(running[0].id) if running else ""
 
 
 def picture(session: Session, tab: str, opening: Opening | None = None) -> Picture:
@@ -66,7 +66,7 @@ def picture(session: Session, tab: str, opening: Opening | None = None) -> Pictu
         opening: Which folds are open, by the keys of the payload; by default as many as can be taken in.
     """
     wanted = opening or Opening()
-    graphs: Sequence[Graph] = [graph for graph in session.graphs if graph.id == tab]
+    graphs: Sequence[Graph] = [graph for graph in session.graphs if sendable(graph.id) == tab]
     if tab == PARTITIONS:
         graphs, wanted = shown_graphs(session), replace(wanted, overview=wanted.budget < UNLIMITED)
     parts: list[Part] = []
@@ -122,14 +122,14 @@ def _part(session: Session, graph: Graph, opening: Opening, before: Sequence[Par
 
 def _graph_facts(part: Part) -> Payload:
     first, number = part.first_node, len(part.nodes)
-    return {"id": part.graph.id, "title": part.section.title, "first": first, "count": number}
+    return {"id": sendable(part.graph.id), "title": part.section.title, "first": first, "count": number}
 
 
 def _piece_facts(session: Session, piece: Piece, part: Part) -> Payload:
     cut = next((cut for cut in session.partitions if cut.id == piece.id), None)
     applied = cut.config_applied if cut else None
     return {
-        "id": piece.id,
+        "id": sendable(piece.id),
         "region": piece.region,
         "name": part.piece_names[part.pieces.index(piece)],
         "ops": count(len(piece.nodes), "op"),

@@ -205,7 +205,10 @@ def _drop(tail: Rect, head: Rect) -> tuple[Point, ...]:
     x0, y0 = tail.x + tail.width / 2, tail.y + tail.height
     x1, y1 = head.x + head.width / 2, head.y
     bend = (y1 - y0) / 2
-    return ((x0, y0), (x0, y0 + bend), (x1, y1 - bend), (x1, y1))
+    widest = max(tail.width, head.width)
+    # A long edge straight down would run through the boxes between: it goes around them.
+    around = widest * 0.7 + GAP if abs(x1 - x0) < widest / 2 and y1 - y0 > 3 * LAYER else 0.0
+    return ((x0, y0), (x0 + around, y0 + bend), (x1 + around, y1 - bend), (x1, y1))
 
 
 def _curve(text: str, height: float) -> Iterator[Point]:

@@ -37,6 +37,11 @@ def markup(text: object, limit: int = LONG) -> str:
     return escape(clean(text, limit), quote=True)
 
 
+def sendable(text: str) -> str:
+    """Return ``text`` fit for JSON and UTF-8, else unchanged: half a surrogate pair would not go through."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _visible(character: str) -> bool:
     if character.isspace():
         return True

@@ -27,7 +27,7 @@ class Read:
         self.around = [self.texts[box[4]] for box in self.boxes]
         self.looks = [payload["looks"][look] for (look,) in unpack("B", payload["box_looks"], 1)]
         self.regions = [region for (region,) in unpack("i", payload["box_regions"], 1)]
-        self.node_boxes = [box for (box,) in unpack("I", payload["node_boxes"], 1)]
+        self.node_boxes: list[int] = [box for (box,) in unpack("I", payload["node_boxes"], 1)]
         self.node_pieces = [piece for (piece,) in unpack("i", payload["node_pieces"], 1)]
         self.flags = [flag for (flag,) in unpack("B", payload["node_flags"], 1)]
         self.facts = [[self.texts[at] for at in facts] for facts in unpack("I", payload["node_facts"], 7)]

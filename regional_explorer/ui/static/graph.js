@@ -38,7 +38,9 @@ class View {
       "change:height": () => { this.stage.style.height = `${this.get("height")}px`; },
       "msg:custom": (message) => { if (message.show) this.show(message.show); },
     });
-    this.root.addEventListener("transitionend", (event) => { if (event.target === this.root) this.wear(); }, { signal });
+    for (const name of ["transitionend", "transitioncancel"]) {
+      this.root.addEventListener(name, (event) => { if (event.target === this.root) this.wear(); }, { signal });
+    }
     const sizes = new ResizeObserver(() => this.resize());
     sizes.observe(this.stage);
     signal.addEventListener("abort", () => { sizes.disconnect(); cancelAnimationFrame(this.frame); this.root.remove(); });
@@ -81,7 +83,7 @@ class View {
     picture.placed = true;
     const from = picture.rects, box = this.nearest(), was = picture.rect(box);
     picture.place(places);
-    this.map.dress(this.painter);
+    this.wear();
     if (!this.touched) this.open();
     else if (box >= 0) this.keep(was, picture.rect(box), from);
     this.animate(from);

@@ -1,0 +1,342 @@
+"""The graph view and the source view in a real JupyterLab."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browser.lab import Lab
+
+SHOW = """
+import json
+from array import array
+from tests.render import sessions
+from regional_explorer.ui.graph_view import GraphView
+from regional_explorer.ui.source_view import SourceView
+
+def where(view):
+    rects = array("f", view.payload["places"]["rects"])
+    boxes = array("I", view.payload["node_boxes"])
+    found = {name: list(rects[4 * boxes[n] : 4 * boxes[n] + 4]) for n, name in enumerate(view.payload["node_names"])}
+    print(json.dumps({"size": view.payload["places"]["size"], "boxes": found}))
+"""
+TRAINED = "view = GraphView(sessions.trained(3), time_limit_s=0)\nwhere(view)"
+DEEP = "view = GraphView(sessions.trained(40), time_limit_s=0)\nwhere(view)"
+
+CAPTURED = """
+import torch
+import torch.nn.functional as F
+import regional_explorer as rx
+
+class Attention(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv = torch.nn.Linear(width, 3 * width)
+        self.out = torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        weight = torch.softmax(q @ k.transpose(-2, -1) / 8, dim=-1)
+        return self.out(weight @ v)
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.attention = Attention(width)
+        self.norm = torch.nn.LayerNorm(width)
+        self.up = torch.nn.Linear(width, 4 * width)
+        self.down = torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        x = x + self.attention(x)
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+model = torch.nn.Sequential(Block(64), Block(64))
+ex = rx.explore(model, (torch.randn(2, 16, 64),))
+ex.mark("attention", modules="*.attention")
+ex.mark("mlp", modules=["*.up", "*.down"])
+"""
+
+
+class Graph:
+    """A graph view in the page, in the words of a test; it was fitted into its window."""
+
+    def __init__(self, lab: Lab, cell: int, output: Locator, facts: dict[str, Any]) -> None:
+        self.lab, self.cell, self.root = lab, cell, output.locator(".rxg").last
+        self.facts = facts
+        self.stage = self.root.locator(".rxg-stage")
+        self.root.get_by_role("button", name="Show all of it").click()
+
+    def at(self, node: str) -> tuple[float, float]:
+        """Return where the middle of a node's box is, in the window."""
+        area = self.stage.bounding_box()
+        assert area is not None
+        wide, high = self.facts["size"]
+        scale = min((area["width"] - 32) / wide, (area["height"] - 32) / high, 1.4)
+        x, y, w, h = self.facts["boxes"][node]
+        middle = (area["x"] + area["width"] / 2, area["y"] + area["height"] / 2)
+        return (middle[0] + (x + w / 2 - wide / 2) * scale, middle[1] + (y + h / 2 - high / 2) * scale)
+
+    def point(self, node: str) -> None:
+        self.lab.page.mouse.move(*self.at(node))
+
+    def click(self, node: str, *modifiers: str, count: int = 1) -> None:
+        keyboard = self.lab.page.keyboard
+        for key in modifiers:
+            keyboard.down(key)
+        self.lab.page.mouse.click(*self.at(node), click_count=count)
+        for key in modifiers:
+            keyboard.up(key)
+
+    def press(self, *keys: str) -> None:
+        self.stage.focus()
+        for key in keys:
+            self.lab.page.keyboard.press(key)
+
+    def says(self, text: str) -> None:
+        expect(self.root.locator(".rxg-selected")).to_have_text(text)
+
+    def selection(self) -> list[str]:
+        index = self.lab.add_cell_and_run("print(json.dumps(view.selection))")
+        found: list[str] = json.loads(self.lab.outputs(index)[0]["text"])
+        return found
+
+
+@pytest.fixture
+def show(lab: Lab) -> Iterator[Any]:
+    """Give a function that shows a view in a notebook; in the end nothing may have gone wrong."""
+
+    def shown(code: str, setup: str = SHOW) -> Graph:
+        lab.write_notebook("graph.ipynb", [setup, code, "view"])
+        lab.open_notebook("graph.ipynb")
+        lab.run_all()
+        for index in range(3):
+            assert [output for output in lab.outputs(index) if output["output_type"] == "error"] == []
+        texts = [output["text"] for output in lab.outputs(1) if output["output_type"] == "stream"]
+        facts = json.loads(texts[-1]) if texts else {}
+        lab.cell(2).scroll_into_view_if_needed()
+        return Graph(lab, 2, lab.output(2), facts)
+
+    yield shown
+    assert lab.errors == []
+    assert lab.foreign_requests == []
+
+
+def test_pointing_selecting_and_the_kernel_knows(lab: Lab, show: Any) -> None:
+    graph = show(TRAINED)
+    graph.point("gelu1")
+    tip = graph.root.get_by_role("tooltip")
+    expect(tip).to_contain_text("gelu1 = aten.gelu.default")
+    expect(tip).to_contain_text("float32[2, 128, 256]")
+    expect(tip).to_contain_text("model.py:6 in forward: y = self.mlp(x)")
+    expect(tip).to_contain_text("mlp[1] · 3 ops · fresh")
+    lab.screenshot("graph-hover", graph.root)
+
+    graph.click("gelu0")
+    graph.says("1 of 19 nodes selected")
+    assert graph.selection() == ["0/forward:gelu0"]
+    graph.click("mm1", "Shift")  # in the order they run: gelu, add, norm, item, t, mm
+    graph.says("6 of 19 nodes selected")
+    graph.click("mm1", "Control")
+    graph.click("add2", "Control")
+    assert graph.selection() == [f"0/forward:{name}" for name in ("gelu0", "add0", "norm1", "item1", "t1", "add2")]
+    lab.screenshot("graph-selection", graph.root)
+    graph.press("Escape")
+    graph.says("19 nodes in 16 boxes")
+
+    graph.click("gelu0")
+    graph.press("u")
+    graph.says("6 of 19 nodes selected")
+    graph.press("Escape")
+    graph.click("gelu2")
+    graph.press("d")
+    graph.says("2 of 19 nodes selected")
+    lab.add_cell_and_run("view.select(['0/forward:t0', '0/backward:tanh1'])")
+    graph.says("1 of 19 nodes selected, 1 in other graphs")
+
+
+def test_the_lasso(lab: Lab, show: Any) -> None:
+    graph = show(TRAINED)
+    corners = [graph.at("mm1"), graph.at("gelu1")]
+    around = [(corners[0][0] - 30, corners[0][1] - 8), (corners[0][0] + 30, corners[0][1] - 8)]
+    around += [(corners[1][0] + 30, corners[1][1] + 8), (corners[1][0] - 30, corners[1][1] + 8)]
+    lab.page.keyboard.down("Alt")
+    lab.page.mouse.move(*around[0])
+    lab.page.mouse.down()
+    for corner in around[1:]:
+        lab.page.mouse.move(*corner, steps=4)
+    lab.screenshot("graph-lasso", graph.root)
+    lab.page.mouse.up()
+    lab.page.keyboard.up("Alt")
+    assert graph.selection() == ["0/forward:mm1", "0/forward:gelu1"]
+
+
+def test_searching(lab: Lab, show: Any) -> None:
+    graph = show(TRAINED)
+    graph.press("/")
+    lab.page.keyboard.type("op:gelu")
+    count = graph.root.locator(".rxg-count")
+    expect(count).to_have_text("3 found")
+    lab.page.keyboard.press("Enter")
+    lab.page.keyboard.press("Enter")
+    expect(count).to_have_text("2 / 3 boxes")
+    expect(graph.root.get_by_role("tooltip")).to_contain_text("gelu1 = aten.gelu.default")
+    lab.screenshot("graph-search", graph.root)
+    search = graph.root.get_by_role("searchbox")
+    for query, told in (
+        ("2x128 region:mlp mm", "3 found"),
+        ("/^(add|t)[01]$/", "4 found"),
+        ("module:layers.2", "6 found"),
+        ("line:forward state:fresh", "9 found"),
+        ("/(/", "not a regular expression"),
+        ("nonsense", "0 found"),
+    ):
+        search.fill(query)
+        expect(count).to_have_text(told)
+    search.fill("gelu")
+    expect(count).to_have_text("3 found")
+    graph.press("s")
+    graph.says("3 of 19 nodes selected")
+    search.press("Escape")
+    expect(count).to_have_text("")
+
+
+def test_everything_by_keyboard(lab: Lab, show: Any) -> None:
+    graph = show(DEEP)
+    live = graph.root.locator(".rxg-live")
+    graph.press("Home")
+    expect(live).to_contain_text("x.")
+    graph.press("n", "n", "n")
+    expect(live).to_contain_text("mm.")
+    expect(live).to_contain_text("region mlp[0]")
+    graph.press(" ")
+    graph.says("1 of 241 nodes selected")
+    graph.press("Shift+N", "Shift+N")
+    graph.says("3 of 241 nodes selected")
+    graph.press("End", "Enter")  # the last box is the repeat
+    expect(graph.root.locator(".rxg-selected")).not_to_contain_text("in 7 boxes")
+    graph.press("Control+a")
+    graph.says("241 of 241 nodes selected")
+    graph.press("Escape", "c")
+    expect(graph.root.locator(".rxg-selected")).to_have_text("241 nodes in 5 boxes")
+    graph.press("e")
+    expect(graph.root.locator(".rxg-selected")).to_have_text("241 nodes in 201 boxes")
+    lab.screenshot("graph-everything", graph.root)
+    graph.press("g")
+    expect(graph.root.get_by_role("tab", name="backward")).to_have_attribute("aria-selected", "true")
+    expect(graph.stage).to_have_attribute("aria-label", re.compile("^backward · 160 ops: "))
+    graph.press("t", "?")
+    expect(graph.root.locator(".rxg-help")).to_be_visible()
+    graph.press("Escape")
+    expect(graph.root.locator(".rxg-help")).to_be_hidden()
+    # Keys of the view are not JupyterLab's: no cell was cut, added or run.
+    assert lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets.length") == 3
+
+
+def test_double_click_opens_and_closes(lab: Lab, show: Any) -> None:
+    graph = show(DEEP)
+    graph.says("241 nodes in 7 boxes")
+    graph.click("gelu20", count=2)
+    expect(graph.root.locator(".rxg-selected")).to_contain_text("nodes selected")
+    graph.press("Escape")
+    expect(graph.root.locator(".rxg-selected")).not_to_have_text("241 nodes in 7 boxes")
+    lab.screenshot("graph-opened", graph.root)
+
+
+def test_themes_sizes_and_tabs(lab: Lab, show: Any) -> None:
+    graph = show(TRAINED)
+    lab.add_cell_and_run(
+        "view.overlay = {'title': 'time', 'unit': 'µs',"
+        " 'values': {f'mlp/{n}/0/forward': 10.5 * (n + 1) for n in range(3)}}"
+    )
+    expect(graph.root.locator(".rxg-key")).to_contain_text("time 10.5 µs")
+    canvas = graph.root.locator(".rxg-canvas")
+    shade = "el.getContext('2d').getImageData(3, el.height - 3, 1, 1).data[0]"
+    for theme, shown in (("dark", f"{shade} < 60"), ("light", f"{shade} > 200")):
+        lab.set_theme(theme)
+        lab.page.wait_for_function(f"el => {shown}", arg=canvas.element_handle())
+        lab.screenshot(f"graph-{theme}", graph.root)
+    for width, height in ((700, 700), (2500, 1200), (1280, 900)):
+        lab.set_viewport(width, height)
+        lab.page.wait_for_timeout(300)
+        area = graph.stage.bounding_box()
+        assert area is not None
+        ratio = lab.page.evaluate("() => window.devicePixelRatio")
+        assert abs(canvas.evaluate("el => el.width") - area["width"] * ratio) <= 2
+        lab.screenshot(f"graph-{width}", graph.root)
+    graph.root.get_by_role("tab", name="partitions").click()
+    graph.says("32 nodes in 17 boxes")
+    lab.screenshot("graph-partitions", graph.root)
+
+
+def test_two_views_of_one_and_of_another_do_not_clash(lab: Lab, show: Any) -> None:
+    graph = show(TRAINED)
+    index = lab.add_cell_and_run(
+        "other = GraphView(sessions.trained(2), time_limit_s=0)\ndisplay(view)\ndisplay(other)"
+    )
+    lab.cell(index).scroll_into_view_if_needed()
+    again, other = lab.output(index).locator(".rxg").all()
+    expect(again.locator(".rxg-selected")).to_have_text("19 nodes in 16 boxes")
+    expect(other.locator(".rxg-selected")).to_have_text("13 nodes in 11 boxes")
+    again.get_by_role("button", name="mlp").click()
+    expect(again.locator(".rxg-selected")).to_have_text("9 of 19 nodes selected")
+    expect(other.locator(".rxg-selected")).to_have_text("13 nodes in 11 boxes")
+    lab.execute("notebook:clear-cell-output")
+    lab.cell(2).scroll_into_view_if_needed()
+    graph.says("9 of 19 nodes selected")
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_hostile_names_stay_text(lab: Lab, show: Any, part: int) -> None:
+    dialogs: list[str] = []
+    lab.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    graph = show(
+        f"half = sessions.HOSTILE[{part}::2]\n"
+        "views = [GraphView(sessions.hostile(text), time_limit_s=0, height=200) for text in half]\n"
+        "sources = [SourceView(sessions.hostile(text)) for text in half]\n"
+        "import ipywidgets\nview = ipywidgets.VBox([*views, *sources])"
+    )
+    views = lab.output(2).locator(".rxg")
+    expect(views).to_have_count(8 + (1 - part))
+    for view in views.all():
+        view.locator(".rxg-stage").focus()
+        for key in ("Home", "n", "n", " ", "s"):
+            lab.page.keyboard.press(key)
+        expect(view.locator(".rxg-selected")).to_contain_text("4 nodes")
+    assert lab.output(2).locator("script, img, iframe").count() == 0
+    assert dialogs == []
+    lab.screenshot(f"graph-hostile-{part}", graph.root)
+
+
+@pytest.mark.slow
+def test_a_captured_model_and_its_source(lab: Lab, show: Any) -> None:
+    graph = show(
+        "view = GraphView(ex.session)\nview.wait_arranged(60)\nsource = SourceView(ex.session)\n"
+        "source.link(view)\nwhere(view)",
+        SHOW + CAPTURED,
+    )
+    index = lab.add_cell_and_run("source")
+    source = lab.output(index).locator(".rxs")
+    line = source.locator(".rxs-line", has_text="torch.softmax(q @ k")
+    line.click()
+    expect(graph.root.locator(".rxg-selected")).to_contain_text("nodes selected")
+    lab.screenshot("source", source)
+    chosen = graph.selection()
+    assert {one.partition(":")[0] for one in chosen} >= {"0/forward", "0/backward"}
+    source.locator(".rxs-line", has_text="return self.out").click(modifiers=["Shift"])
+    assert len(graph.selection()) > len(chosen)
+    line.press("ArrowDown")
+    graph.stage.scroll_into_view_if_needed()
+    lab.screenshot("graph-captured", graph.root)
+    graph.press("Escape", "/")
+    lab.page.keyboard.type("softmax")
+    lab.page.keyboard.press("Enter")
+    expect(line).to_have_class("rxs-line rxs-hovered rxs-above")
+    graph.root.get_by_role("tab", name="partitions").click()
+    lab.page.wait_for_timeout(1500)
+    lab.screenshot("graph-captured-partitions", graph.root)
