@@ -15,6 +15,7 @@ from regional_explorer.compiler.layout import Layout
 from regional_explorer.record.region import DEFAULT
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api import (
+    FALLBACK,
     changed_config,
     compile_piece,
     fake_mode_with_symbols,
@@ -156,7 +157,8 @@ def _describe(gm: fx.GraphModule, digest: Any, names: _SymbolNames) -> None:
         index[node] = len(index)
         arguments = fx.node.map_arg((node.args, node.kwargs), lambda source: f"%{index[source]}")
         target = "" if node.op in ("placeholder", "get_attr") else target_key(node)
-        digest.update(f"{node.op}|{target}|{_plain(arguments, names)}|".encode())
+        carved = FALLBACK if _is_carved(node) else ""
+        digest.update(f"{node.op}|{target}|{_plain(arguments, names)}|{carved}".encode())
         if node.op == "get_attr":
             held = resolve(gm, node)
             if isinstance(held, fx.GraphModule):
@@ -166,6 +168,10 @@ def _describe(gm: fx.GraphModule, digest: Any, names: _SymbolNames) -> None:
                 digest.update(held.detach().contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes())
             else:
                 digest.update(repr(held).encode())
+
+
+def _is_carved(node: fx.Node) -> bool:
+    return FALLBACK in (node.meta.get("custom") or {})
 
 
 def _plain(value: Any, names: _SymbolNames) -> str:
@@ -189,7 +195,7 @@ def _canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.Gr
         copy = graph.node_copy(node, new.__getitem__)
         if node.op != "output":
             rename(copy, f"{'in' if node.op == 'placeholder' else 'op'}_{index}")
-        copy.meta = {}
+        copy.meta = {"custom": {FALLBACK: True}} if _is_carved(node) else {}
         new[node] = copy
     values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
     fakes, symbols = _fakes(values, inputs, mode)

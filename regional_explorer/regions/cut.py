@@ -66,22 +66,38 @@ def cut_graph(
     """
     nodes = records[graph_id]
 
-    def claim_of(node: fx.Node) -> Claim | None:
-        return assignment.claim(nodes[node.name])
-
     upstream = how is Cut.UPSTREAM
+
+    def claim_of(node: fx.Node) -> Claim | None:
+        # Upstream leaves a carved op in its partition, where Inductor calls the eager kernel.
+        return assignment.claim(nodes[node.name], with_carved=upstream)
+
     proposal = propose_upstream(gm, claim_of, order) if upstream else propose(gm.graph, claim_of, order)
     cut = _rebuild(gm, graph_id, proposal, call_for, ordered=not upstream)
     cut.cyclic = [(graph_id, regions) for regions in proposal.cyclic]
-    for node, body in bodies(cut.gm):
-        if not any(str(user.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES for user in node.users):
-            continue
-        inner = cut_graph(body, f"{graph_id}/{node.target}", records, assignment, order, call_for, how)
-        if inner.pieces:
-            setattr(cut.gm, str(node.target), inner.gm)
+    holders = _holders(cut.gm)
+    for node, body in bodies(gm):
+        if any(_runs_op_by_op(user) for holder in holders.get(body, ()) for user in holder.users):
+            inner = cut_graph(body, f"{graph_id}/{node.target}", records, assignment, order, call_for, how)
+            for holder in holders[body] if inner.pieces else ():
+                setattr(cut.gm, str(holder.target), inner.gm)
             cut.pieces += inner.pieces
             cut.cyclic += inner.cyclic
     return cut
+
+
+def _holders(gm: fx.GraphModule) -> dict[fx.GraphModule, list[fx.Node]]:
+    """Return the ``get_attr`` nodes that name each body: several calls may share one."""
+    found: dict[fx.GraphModule, list[fx.Node]] = {}
+    for node in gm.graph.find_nodes(op="get_attr"):
+        body = resolve(gm, node)
+        if isinstance(body, fx.GraphModule):
+            found.setdefault(body, []).append(node)
+    return found
+
+
+def _runs_op_by_op(node: fx.Node) -> bool:
+    return str(node.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES
 
 
 def _rebuild(

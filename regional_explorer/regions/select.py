@@ -36,9 +36,9 @@ class Assignment:
     by_annotation: Mapping[str, str] = field(default_factory=dict)
     overruled: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
 
-    def claim(self, node: Node) -> Claim | None:
-        """Return who has ``node`` of any graph, or None."""
-        if node.role is not Role.OP or node.carved:
+    def claim(self, node: Node, *, with_carved: bool = False) -> Claim | None:
+        """Return who has ``node`` of any graph, or None. Ops carved out belong to nobody unless ``with_carved``."""
+        if node.role is not Role.OP or (node.carved and not with_carved):
             return None
         if node.origin is not None:
             return self.owners.get(node.origin)
