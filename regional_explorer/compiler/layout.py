@@ -1,4 +1,4 @@
-"""What really flows in and out of a piece, read from one eager run.
+"""What really flows in and out of a piece, read from one eager run, or from the trace where that run passed it by.
 
 The fakes of the trace do not always tell the truth about strides (a backward input may arrive in another layout), and
 a compiled piece may return other strides than the eager one, which its compiled consumer would reject.
@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
+
+from regional_explorer.torch_api import size_hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +40,30 @@ def layouts_of(values: Sequence[Any]) -> tuple[Layout, ...]:
     return tuple(_layout(value, storages) for value in values)
 
 
-def _layout(value: Any, storages: dict[int, int]) -> Layout:
+def traced_layouts(nodes: Sequence[fx.Node]) -> tuple[Layout, ...] | None:
+    """Return the layouts that the trace gave to ``nodes``, or None where it left a value or a size unknown."""
+    storages: dict[int, int] = {}
+    try:
+        return tuple(_layout(node.meta["val"], storages, traced=True) for node in nodes)
+    except (KeyError, ValueError):
+        return None
+
+
+def _layout(value: Any, storages: dict[int, int], *, traced: bool = False) -> Layout:
     if not isinstance(value, torch.Tensor):
-        return Layout(dtype=type(value).__name__, value=value)
+        number = size_hint(value) if isinstance(value, torch.SymInt) else value
+        return Layout(dtype=type(number).__name__, value=number)
+    size = tuple(map(size_hint, value.shape))
     if value.layout is not torch.strided:
-        return Layout(
-            dtype=str(value.dtype), size=tuple(value.shape), device=str(value.device), value=str(value.layout)
-        )
+        return Layout(dtype=str(value.dtype), size=size, device=str(value.device), value=str(value.layout))
     storage = storages.setdefault(value.untyped_storage()._cdata, len(storages))
     return Layout(
         dtype=str(value.dtype),
-        size=tuple(value.shape),
-        stride=tuple(value.stride()),
+        size=size,
+        stride=tuple(map(size_hint, value.stride())),
         device=str(value.device),
-        aligned=value.data_ptr() % 16 == 0,
-        offset=int(value.storage_offset()),
+        aligned=traced or value.data_ptr() % 16 == 0,
+        offset=size_hint(value.storage_offset()),
         storage=storage,
     )
 

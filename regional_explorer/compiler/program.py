@@ -139,7 +139,7 @@ class Program:
     # ----------------------------------------------------------------------------------------------------- compiling
 
     def record_layouts(self) -> None:
-        """Run the call once, eagerly, so that every partition knows what flows through it."""
+        """Run the call once, eagerly, so that every partition it comes by knows what flows through it."""
         if self._recorded or not self.switches:
             return
         selected = self._selected
@@ -151,6 +151,9 @@ class Program:
                 outputs = self.capture.call.forward(self.capture.run)
                 if self.capture.call.grad:
                     self.capture.call.backward(outputs)
+            for switch in self.switches:
+                if switch.inputs is None:
+                    switch.assume()
             self._recorded = True
         finally:
             self.settle()

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 from regional_explorer.compiler.artifact import Artifact, fingerprint
-from regional_explorer.compiler.layout import Layout, layouts_of, same_strides, with_order
+from regional_explorer.compiler.layout import Layout, layouts_of, same_strides, traced_layouts, with_order
 from regional_explorer.regions.cut import Piece
 
 
 class Switch:
     """One partition in the live callable.
 
-    ``inputs`` and ``outputs`` are the layouts seen in the last recorded eager run, None before one. ``artifact`` is
-    what calls go to now, None for the eager piece. ``refused`` is an artifact that would not take what the call really
-    feeds it, ``refusal`` what it said; such a partition stays eager.
+    ``inputs`` and ``outputs`` are the layouts seen in the last recorded eager run, or those of the trace where that run
+    did not come by; None before. ``artifact`` is what calls go to now, None for the eager piece. ``refused`` is an
+    artifact that would not take what the call really feeds it, ``refusal`` what it said; such a partition stays eager.
     """
 
     def __init__(self, piece: Piece) -> None:
@@ -66,6 +66,13 @@ class Switch:
         self._fingerprint = None
         self.implementation = self.eager
         return results
+
+    def assume(self) -> None:
+        """Take the layouts from the trace, for a piece that the recorded run did not come by: a branch not taken."""
+        graph = self.piece.gm.graph
+        self.inputs = traced_layouts(graph.find_nodes(op="placeholder"))
+        self.outputs = traced_layouts(graph.output_node().all_input_nodes) or ()
+        self._fingerprint = None
 
     def fingerprint(self) -> str:
         """Return the hash that equal pieces share. Layouts must have been recorded."""

@@ -34,6 +34,7 @@ from regional_explorer.torch_api.shapes import (
     fake_mode_with_symbols,
     guard_check,
     new_symbol,
+    size_hint,
     substitute,
     symbols_of,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "require_supported_torch",
     "resolve",
     "set_versions",
+    "size_hint",
     "substitute",
     "symbols_of",
     "target_key",

@@ -50,6 +50,19 @@ def symbols_of(size: Any) -> Any | None:
     return size.node.expr if isinstance(size, torch.SymInt) and not size.node.expr.is_number else None
 
 
+def size_hint(size: int | torch.SymInt) -> int:
+    """Return the size seen while tracing.
+
+    Raises:
+        ValueError: only a run can tell it.
+    """
+    if not isinstance(size, torch.SymInt):
+        return size
+    if not size.node.has_hint():
+        raise ValueError(f"nothing is known of {size} before a run")
+    return int(size.node.hint)
+
+
 def guard_check(mode: FakeTensorMode, symbols: Sequence[torch.SymInt]) -> Callable[[Sequence[int]], bool] | None:
     """Return a test of the guards that a compile left in the ShapeEnv of ``mode``, or None when there are none.
 
