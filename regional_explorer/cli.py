@@ -80,22 +80,16 @@ def _run(options: argparse.Namespace) -> int:
     tell = Throttle(progress)
     tell("capturing the call", 0.0)
     exploration = command.explore(fn, args, kwargs)
-    code = DONE
     try:
-        command.measure(exploration, tell=tell)
-    except KeyboardInterrupt:
-        code = FAILED
+        complete = command.measure(exploration, tell=tell)
     finally:
         progress.finish()
-    session = exploration.session
-    if session.conditions is not None and session.conditions.stopped == "interrupted":
-        code = FAILED
-    print(session_text(session), end="")  # noqa: T201 - the tables are what was asked for
-    if code == FAILED:
+    print(session_text(exploration.session), end="")  # noqa: T201 - the tables are what was asked for
+    if not complete:
         _say("regional-explorer: interrupted; what was done until then is shown.")
     if (saved := command.finish(exploration)) is not None:
         _say(f"Saved to {saved}.")
-    return code
+    return DONE if complete else FAILED
 
 
 def _show(options: argparse.Namespace) -> int:

@@ -101,23 +101,19 @@ class RegionalMagics(Magics):
             exploration = command.explore(fn, args, kwargs)
         except KeyboardInterrupt:
             raise CommandError("Interrupted while capturing the call: there is nothing to show yet.") from None
-        place = None if call.quiet else place_for(exploration, widget=command.widget)
-        try:
-            if place is None:
-                command.measure(exploration, tell=lambda _doing, _fraction: None)
-            else:
-                place.begin()
-                if command.bench:
-                    with place.working("Compile & measure") as tell:
-                        command.measure(exploration, tell=tell)
-            if _was_interrupted(exploration) and place is not None:
+        if call.quiet:
+            command.measure(exploration, tell=lambda _doing, _fraction: None)
+            command.finish(exploration)
+            return exploration
+        place = place_for(exploration, widget=command.widget)
+        place.begin()
+        if command.bench:
+            with place.working("Compile & measure") as tell:
+                complete = command.measure(exploration, tell=tell)
+            if not complete:
                 place.say(INTERRUPTED)
-        except KeyboardInterrupt:
-            if place is not None:
-                place.say(INTERRUPTED)
-        if place is not None:
-            place.finish()
-        if (saved := command.finish(exploration)) is not None and place is not None:
+        place.finish()
+        if (saved := command.finish(exploration)) is not None:
             place.say(f"Saved to {saved}.")
         return exploration
 
@@ -140,11 +136,6 @@ class RegionalMagics(Magics):
 RegionalMagics.regional_compile.__doc__ = USAGE
 
 
-def _was_interrupted(exploration: Exploration) -> bool:
-    conditions = exploration.session.conditions
-    return conditions is not None and conditions.stopped == "interrupted"
-
-
 @contextmanager
 def _friendly(*, verbose: bool) -> Iterator[None]:
     """A block whose errors of ours are one clear line; with ``verbose`` they come as they are."""
@@ -159,7 +150,7 @@ def _friendly(*, verbose: bool) -> Iterator[None]:
 # ----------------------------------------------------------------------------------------------------------- completion
 
 
-def complete(shell: InteractiveShell, event: Any) -> list[str]:
+def completions(shell: InteractiveShell, event: Any) -> list[str]:
     """Return what may stand at the cursor: options, and after ``-c`` regions and config keys."""
     before = event.text_until_cursor
     words = before.split()
@@ -194,7 +185,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magic and its completion."""
     shell.register_magics(RegionalMagics)
     for name in (f"%{NAME}", f"%%{NAME}"):
-        shell.set_hook("complete_command", lambda _self, event: complete(shell, event), str_key=name)
+        shell.set_hook("complete_command", lambda _self, event: completions(shell, event), str_key=name)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:

@@ -61,7 +61,7 @@ def test_lines_of_the_file_can_be_marked(model: str, capsys: pytest.CaptureFixtu
     arguments = ["run", model, "step(x)", "--no-bench", "-r", "a=lines:step:2", "-r", "b=lines:model_of_mine.py:13"]
     assert main(arguments) == DONE
     rows = capsys.readouterr().out.splitlines()
-    assert [row.split()[4] for row in rows if "lines:" in row][:2] == ["2", "2"]
+    assert [row.split()[3] for row in rows if "lines:" in row][:2] == ["2", "2"]
 
 
 def test_the_session_is_saved_and_shown(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -322,6 +324,24 @@ def test_an_interrupt_while_measuring_keeps_what_is_there(
     assert "Interrupted: what was done until then is shown." in err
     assert "ops:aten.relu*" in out
     assert isinstance(shell.user_ns["ex"], Exploration)
+
+
+def test_an_interrupt_that_a_compiler_drops_ends_the_work_all_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    came_to: list[str] = []
+
+    def drops(_self: Exploration, *, cancelled: Any, tell: Any, **_: Any) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        came_to.append("cancelled" if cancelled() else "not told")
+        tell("compiling the whole call", 0.0)
+        came_to.append("the next step")
+
+    monkeypatch.setattr(Exploration, "benchmark", drops)
+    run("%regional_compile f(x)")
+    assert came_to == ["cancelled"]
+    assert "Interrupted" in capsys.readouterr().err
 
 
 def test_an_interrupt_while_capturing_is_told(refused: Callable[[str], str], run: Run) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from regional_explorer.command.interrupt import Interrupts
 from regional_explorer.command.options import CommandError
 from regional_explorer.errors import did_you_mean
 
@@ -87,15 +88,26 @@ class Command:
             raise
         return exploration
 
-    def measure(self, exploration: Exploration, *, tell: Tell, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Compile and measure, where that was asked for.
+    def measure(self, exploration: Exploration, *, tell: Tell) -> bool:
+        """Compile and measure, where that was asked for; return False if an interrupt ended it early.
 
         Raises:
             RegionalExplorerError: nothing could be measured.
         """
-        if self.bench:
-            variants = {"variants": self.variants} if self.variants else {}
-            exploration.benchmark(budget_s=self.budget, tell=tell, cancelled=cancelled, **variants)
+        if not self.bench:
+            return True
+        variants = {"variants": self.variants} if self.variants else {}
+        with Interrupts() as interrupts:
+
+            def told(doing: str, fraction: float) -> None:
+                interrupts.raise_again()
+                tell(doing, fraction)
+
+            try:
+                exploration.benchmark(budget_s=self.budget, tell=told, cancelled=interrupts.seen, **variants)
+            except KeyboardInterrupt:
+                return False
+            return not interrupts.seen()
 
     def finish(self, exploration: Exploration) -> Path | None:
         """Write what was found where that was asked for, and return where.

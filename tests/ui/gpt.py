@@ -28,8 +28,8 @@ class Block(nn.Module):
         with rx.region("norm"):
             y = self.second(x)
         with rx.region("mlp", max_fusion_size=16):
-            x += self.down(F.gelu(self.up(y)))
-        return x
+            added: torch.Tensor = self.down(F.gelu(self.up(y)))
+            return x + added
 
 
 class GPT(nn.Module):
