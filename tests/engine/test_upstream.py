@@ -1,13 +1,24 @@
-"""Against upstream: under ``cut="upstream"`` our partitions are node for node those of torch's regional_inductor."""
+"""Against upstream: with ``cut="upstream"`` our partitions are node for node those of torch's regional_inductor."""
 
 import copy
+import inspect
+from dataclasses import replace
 
+import pytest
 from torch import fx
 from torch.fx.passes import regional_inductor
 
+from regional_explorer.record.region import Cut
+from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
+from tests.campaign.programs import PROGRAMS
 
-def upstreams(ex):
-    """Return, per graph, the partitions that upstream's own scooper cuts out of the same graphs, as sets of ops."""
+pytestmark = pytest.mark.skipif(
+    "inductor_region" not in inspect.getsource(regional_inductor), reason="this torch has no region ids"
+)
+
+
+def upstreams_partitions(ex):
+    """Return, per graph, the ops of each partition that upstream's own scooper cuts out of the same graphs."""
     found = {}
     for live in ex._capture.live:
         collect(regional_inductor._RegionScooper()(copy.deepcopy(live.gm)), live.id, found)
@@ -26,8 +37,35 @@ def collect(gm, graph_id, found):
             collect(inner, f"{graph_id}/{node.target}", found)
 
 
-def ours(ex):
+def our_partitions(ex):
     found = {}
     for part in ex.session.partitions:
         found.setdefault(part.graph, set()).add(frozenset(part.nodes))
     return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_cut(name):
+    """By our own cut the program computes what it did; by upstream's the partitions are upstream's."""
+    program = PROGRAMS[name]
+    ex = program.explore()
+    assert ex.session.partitions
+    assert_eager_pieces_are_bitwise(ex)
+    ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
+    assert our_partitions(ex) == upstreams_partitions(ex)
+    if program.upstreams_cut_is_right:
+        assert_eager_pieces_are_bitwise(ex)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if found.quick else pytest.mark.slow) for name, found in PROGRAMS.items()]
+)
+def test_compiled(name):
+    """By either cut, what Inductor makes of the pieces gives the right outputs and gradients."""
+    program = PROGRAMS[name]
+    ex = program.explore()
+    assert_compiled_is_right(ex)
+    if program.upstreams_cut_is_right:
+        ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
+        assert_compiled_is_right(ex)

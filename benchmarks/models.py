@@ -1,0 +1,122 @@
+"""Real models with regions by module, run and trained: ``python -m benchmarks.models [MODEL …]``.
+
+Each is traced, cut, compiled and compared with eager and float64, once for inference and once for a training step. What
+torch itself cannot capture is told, and nothing crashes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+
+import regional_explorer as rx
+from benchmarks.architectures import ARCHITECTURES
+
+BUDGET_S = 0.2
+"""Seconds spent on timing each: the numbers that come of it are not shown, the comparison before it is."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one model in one mode.
+
+    ``artifacts`` counts runs of Inductor: partitions that are equal share one. ``numerics`` is the verdict over all
+    outputs and gradients, or why there is none. ``diagnostics`` counts what the exploration had to say, by code.
+    """
+
+    model: str
+    mode: str
+    numerics: str
+    seconds: float
+    graphs: int = 0
+    breaks: int = 0
+    regions: int = 0
+    partitions: int = 0
+    artifacts: int = 0
+    diagnostics: str = ""
+
+    def __str__(self) -> str:
+        """Return the row of a Markdown table."""
+        return (
+            f"| {self.model} | {self.mode} | {self.graphs} | {self.breaks} | {self.regions} | {self.partitions} "
+            f"| {self.artifacts} | {self.numerics} | {self.diagnostics or '-'} | {self.seconds:.0f} |"
+        )
+
+
+HEADER = (
+    "| model | mode | graphs | breaks | regions | partitions | artifacts | numerics | diagnostics | seconds |\n"
+    "|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def explore(name: str, *, training: bool) -> tuple[rx.Exploration, int]:
+    """Return the exploration of a model with its regions marked, and how many regions that are."""
+    torch.manual_seed(0)
+    chosen = ARCHITECTURES[name]
+    model, inputs = chosen.build()
+    model.train(training)
+    ex = rx.explore(model, kwargs=inputs, grad=training)
+    for glob in chosen.modules:
+        try:
+            ex.mark(glob.replace("*", "").strip(".").replace("..", "."), modules=glob)
+        except rx.SelectorError:
+            # Names of submodules differ between versions of transformers; one glob that matches will do.
+            if glob == chosen.modules[-1] and not ex.plan.regions:
+                raise
+    return ex, len(ex.plan.regions)
+
+
+def run(name: str, *, training: bool) -> Row:
+    """Explore, compile and compare one model in one mode."""
+    mode = "training" if training else "inference"
+    started = time.perf_counter()
+    try:
+        ex, regions = explore(name, training=training)
+    except rx.CaptureError as error:
+        return Row(name, mode, f"not captured: {str(error).splitlines()[0]}", time.perf_counter() - started)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ex.benchmark(("aot_eager", "regional"), BUDGET_S)
+    seconds = time.perf_counter() - started
+    verdicts = Counter(ex.numerics[ex.numerics.variant == "regional"].verdict)
+    session = ex.session
+    row = Row(
+        name,
+        mode,
+        numerics=", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())),
+        seconds=seconds,
+        graphs=sum(graph.kind == "dynamo" and graph.parent is None for graph in session.graphs),
+        breaks=len(session.breaks),
+        regions=regions,
+        partitions=len(session.partitions),
+        artifacts=len({part.artifact for part in session.partitions if part.artifact}),
+        diagnostics=", ".join(f"{count} {code}" for code, count in Counter(d.code for d in ex.diagnostics).items()),
+    )
+    ex.close()
+    return row
+
+
+def main() -> None:
+    """Print the table, a row as soon as it is there."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"some of {', '.join(ARCHITECTURES)}")
+    parser.add_argument("--mode", choices=["inference", "training"], help="one of the two; both when left out")
+    given = parser.parse_args()
+    chosen = given.models or list(ARCHITECTURES)
+    if unknown := [name for name in chosen if name not in ARCHITECTURES]:
+        parser.error(f"no model is called {unknown[0]!r}; there are {', '.join(ARCHITECTURES)}")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    print(HEADER, flush=True)
+    for name in chosen:
+        for mode in [given.mode] if given.mode else ["inference", "training"]:
+            print(run(name, training=mode == "training"), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Programs that write in place, draw random numbers, or run in a mode."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import regional_explorer as rx
+from tests.campaign.program import Programs, tensor
+
+STATE = Programs()
+
+
+@STATE(quick=True)
+def write_to_an_intermediate():
+    def fn(x):
+        with rx.region("r"):
+            a = x.sin()
+            a.mul_(2)
+            a[0] = 1.0
+            b = a.cos()
+        return b * a
+
+    return fn, (tensor(4, 8),)
+
+
+@STATE
+def write_to_an_input():
+    def fn(x, out):
+        with rx.region("r"):
+            out.add_(x.detach().sin())
+            a = out * x
+        return a.exp()
+
+    return fn, (tensor(8), torch.zeros(8))
+
+
+@STATE
+def write_between_two_reads():
+    def fn(x, out):
+        before = out * 2
+        with rx.region("r"):
+            out.copy_(x * 3)
+            middle = out.cos()
+        out.add_(1)
+        with rx.region("s"):
+            after = out.sin()
+        return before, middle, after
+
+    return fn, (tensor(8, grad=False), torch.ones(8))
+
+
+@STATE
+def write_to_a_buffer():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8))
+            self.register_buffer("seen", torch.zeros(8))
+
+        def forward(self, x):
+            with rx.region("r"):
+                self.seen.mul_(0.9).add_(x.mean(0))
+                a = x * self.weight + self.seen
+            return a.sin()
+
+    return Counter(), (torch.randn(4, 8),)
+
+
+@STATE
+def write_through_a_view():
+    def fn(x):
+        with rx.region("r"):
+            a = x * 2
+            a.view(-1)[3:7].add_(1)
+            row = a[1]
+            row.mul_(3)
+        return a.sum(0)
+
+    return fn, (tensor(4, 8),)
+
+
+@STATE
+def write_through_a_view_of_an_input():
+    def fn(x, out):
+        with rx.region("r"):
+            out[1:3].mul_(x[1:3])
+            a = out.cos()
+        return a * 2
+
+    return fn, (tensor(4, 8, grad=False), torch.ones(4, 8))
+
+
+@STATE
+def views_alone():
+    def fn(x):
+        with rx.region("views"):
+            a = x.view(2, 16).t()[3:]
+        return a.sin().sum(0)
+
+    return fn, (tensor(4, 8),)
+
+
+@STATE
+def views_in_and_out():
+    def fn(x):
+        a = x.sin()
+        with rx.region("r"):
+            b = a.t().reshape(-1)
+            c = b.view(2, -1).expand(3, 2, -1)
+        return c.cos().sum(0), b[::2]
+
+    return fn, (tensor(4, 8),)
+
+
+@STATE(quick=True)
+def batch_norm():
+    net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
+
+    def fn(x):
+        with rx.region("net"):
+            x = net(x)
+        return x.sin()
+
+    return fn, (torch.randn(16, 8),)
+
+
+@STATE
+def batch_norm_at_rest():
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+
+    def fn(x):
+        with rx.region("net"):
+            return net(x)
+
+    return fn, (torch.randn(2, 2, 6, 6),)
+
+
+@STATE(quick=True)
+def dropout():
+    def fn(x):
+        with rx.region("r"):
+            x = F.dropout(x * 2, 0.4).cos()
+        return x + 1
+
+    return fn, (tensor(16, 8),)
+
+
+@STATE(upstreams_cut_is_right=False)
+def dropout_between_two():
+    """Upstream merges the two ends around the dropout in the middle, which then draws last."""
+
+    def fn(x, y):
+        with rx.region("r"):
+            a = F.dropout(x, 0.5)
+        b = F.dropout(y, 0.5)
+        with rx.region("r"):
+            c = F.dropout(a.sin(), 0.5)
+        return b, c
+
+    return fn, (tensor(16), tensor(16))
+
+
+@STATE
+def random_like():
+    def fn(x):
+        noise = torch.randn_like(x)
+        with rx.region("r"):
+            y = x + 0.1 * torch.rand_like(x)
+        return y * noise
+
+    return fn, (tensor(16),)
+
+
+@STATE(quick=True)
+def autocast_around():
+    net = nn.Linear(8, 8)
+
+    def fn(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            with rx.region("r"):
+                y = net(x).relu()
+            return y.sum()
+
+    return fn, (torch.randn(4, 8),)
+
+
+@STATE
+def autocast_inside():
+    net = nn.Linear(8, 8)
+
+    def fn(x):
+        with rx.region("r"):
+            with torch.autocast("cpu", torch.bfloat16):
+                y = net(x)
+            y = y.float().tanh()
+        return y * 2
+
+    return fn, (torch.randn(4, 8),)
+
+
+@STATE
+def no_grad_inside():
+    def fn(x):
+        with rx.region("r"):
+            with torch.no_grad():
+                scale = x.abs().max()
+            y = x / scale
+        return y.sin()
+
+    return fn, (tensor(8),)
+
+
+@STATE(grad=False)
+def under_no_grad():
+    net = nn.Linear(8, 8)
+
+    def fn(x):
+        with rx.region("r"):
+            return net(x).relu() + 1
+
+    return fn, (torch.randn(4, 8),)
+
+
+@STATE
+def inference_mode_inside():
+    net = nn.Linear(8, 8)
+
+    @torch.inference_mode()
+    def fn(x):
+        x = x.sin()
+        with rx.region("r"):
+            return net(x).relu() + 1
+
+    return fn, (torch.randn(4, 8),)
+
+
+@STATE
+def detached():
+    def fn(x):
+        with rx.region("r"):
+            y = x.sin()
+            z = y.detach() * 2
+        return (y * z).sum()
+
+    return fn, (tensor(8),)
+
+
+@STATE
+def tied_weights():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(11, 8)
+            self.head = nn.Linear(8, 11, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids):
+            x = self.table(ids)
+            with rx.region("body"):
+                x = x.sin() * 2
+            with rx.region("head"):
+                return self.head(x).log_softmax(-1)
+
+    return Tied(), (torch.randint(0, 11, (2, 5)),)

@@ -1,0 +1,59 @@
+"""What the campaign found, each with the smallest program that shows it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.fx.traceback import annotate
+
+import regional_explorer as rx
+from regional_explorer.record.region import Cut
+from tests.campaign.checks import assert_eager_pieces_are_bitwise
+
+
+def test_a_body_that_several_calls_share_is_cut_once():
+    @torch.compiler.nested_compile_region
+    def block(x):
+        with rx.region("r"):
+            return x.sin() + 1
+
+    ex = rx.explore(lambda x: block(block(x)), (torch.randn(8, requires_grad=True),))
+    assert len(ex.partitions) == 2, "one in the body of the forward, one in that of the backward"
+    assert_eager_pieces_are_bitwise(ex)
+
+
+def carved(x):
+    with rx.region("r"):
+        x = x.sin()
+        with annotate({"fallback_to_eager": True}):
+            x = x.exp()
+        return x.cos()
+
+
+@pytest.mark.compiles
+def test_upstreams_cut_leaves_carved_ops_to_inductor():
+    ex = rx.explore(carved, (torch.randn(8),))
+    assert len(ex.partitions) == 2
+    ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
+    assert len(ex.partitions) == 1
+    ex.compile()
+    assert "aten.exp" in ex.code("r").partitions[0].text, "Inductor has to call the eager kernel"
+
+
+@pytest.mark.compiles
+def test_a_branch_not_taken_is_compiled_too():
+    def yes(x):
+        with rx.region("yes"):
+            return x.sin() + 1
+
+    def no(x):
+        with rx.region("no"):
+            return x.cos() - 1
+
+    def fn(x):
+        return torch.cond(x.sum() > 0, yes, no, (x,))
+
+    ex = rx.explore(fn, (torch.ones(8),))
+    compiled = ex.compiled
+    assert ex.partitions.state.tolist() == ["fresh", "fresh"]
+    torch.testing.assert_close(compiled(-torch.ones(8)), fn(-torch.ones(8)))

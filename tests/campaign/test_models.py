@@ -1,0 +1,33 @@
+"""Real models: all end without a crash, and what was compiled is right."""
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from benchmarks.architectures import ARCHITECTURES
+from benchmarks.models import run
+
+QUICK = {"gpt", "bert", "resnet"}
+
+pytestmark = pytest.mark.compiles
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ARCHITECTURES]
+)
+def test_training_is_right(name):
+    row = run(name, training=True)
+    assert row.partitions
+    assert row.artifacts
+    assert "failed" not in row.numerics, row
+    assert "region-failed" not in row.diagnostics, row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_inference_is_right(name):
+    row = run(name, training=False)
+    assert row.partitions
+    assert row.artifacts
+    assert "failed" not in row.numerics, row
+    assert "region-failed" not in row.diagnostics, row

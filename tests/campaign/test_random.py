@@ -1,0 +1,193 @@
+"""Random programs with random regions: whatever is marked is cut, whatever is cut computes the same."""
+
+import operator
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+
+import regional_explorer as rx
+from regional_explorer.capture.convert import record_graphs
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
+from regional_explorer.regions.cut import cut_graph
+from regional_explorer.regions.order import written_arguments
+from regional_explorer.regions.select import assign
+from regional_explorer.torch_api import ORIGIN
+from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
+from tests.campaign.random_programs import REGIONS, function, inputs, programs
+
+GRAPH = "0/inference"
+
+
+def examples(count):
+    """Return the settings of a test: the same examples on every machine, however slow it is."""
+    return settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+assignments = st.lists(st.sampled_from([None, *REGIONS]), min_size=1, max_size=24)
+"""Who has the first node, the second, …; starts over where the list ends."""
+
+
+def traced(steps):
+    """Return the program as a graph that still writes in place, as AOTAutograd's never do but at their end."""
+    with preserve_node_meta():
+        gm = make_fx(function(steps), tracing_mode="fake")(*inputs(grad=False))
+    for number, node in enumerate(gm.graph.nodes):
+        node.meta["custom"] = {**(node.meta.get("custom") or {}), ORIGIN: number}
+    return gm, record_graphs(gm, GRAPH, GraphKind.INFERENCE, 0, names={})[0]
+
+
+def assigned(graph, pattern):
+    """Return regions over single nodes, with no respect for what hangs together."""
+    names = {region: [] for region in REGIONS}
+    for index, node in enumerate(graph.ops):
+        region = pattern[index % len(pattern)]
+        if region is not None:
+            names[region].append(node.name)
+    return Plan(
+        tuple(Region(region, (Selector(SelectorKind.NODES, tuple(held)),)) for region, held in names.items() if held)
+    )
+
+
+def annotated(graph):
+    """Return the regions of the program's own marks."""
+    names = {region: [] for region in REGIONS}
+    for node in graph.ops:
+        if node.annotated:
+            names[node.annotation["inductor_region"]].append(node.name)
+    return Plan(
+        tuple(Region(region, (Selector(SelectorKind.NODES, tuple(held)),)) for region, held in names.items() if held)
+    )
+
+
+def eager(piece):
+    def call(*args):  # a graph calls functions, no methods
+        return piece.gm(*args)
+
+    return call
+
+
+def check_cut(gm, graph, plan, how):
+    assignment = assign([graph], plan)
+    order = [region.name for region in plan.regions]
+    made = cut_graph(gm, GRAPH, {GRAPH: graph.by_name()}, assignment, order, eager, how)
+    home = {}
+    for piece in made.pieces:
+        for name in piece.nodes:
+            assert name not in home, "a node is in two partitions"
+            home[name] = piece.claim.region
+    wanted = {}
+    for node in gm.graph.nodes:
+        producer = node.args[0] if node.target is operator.getitem else None
+        claim = assignment.claim(graph.by_name()[node.name])
+        if producer is not None:
+            wanted[node.name] = wanted.get(producer.name)
+        elif claim is not None and not written_arguments(node):
+            wanted[node.name] = claim.region
+    assert home == {name: region for name, region in wanted.items() if region is not None}
+    return made
+
+
+def run(gm):
+    torch.manual_seed(0)
+    arguments = [value.clone() for value in inputs(grad=False)]
+    results = gm(*arguments)
+    return [*results, *arguments]
+
+
+def check_graph(steps, pattern):
+    gm, graph = traced(steps)
+    whole = run(gm)
+    for plan in (assigned(graph, pattern), annotated(graph)):
+        made = check_cut(gm, graph, plan, Cut.INSTANCES)
+        for mine, theirs in zip(run(made.gm), whole, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+@examples(200)
+@given(programs(writes=True), assignments)
+def test_cut_graphs_compute_what_the_whole_did(steps, pattern):
+    check_graph(steps, pattern)
+
+
+@pytest.mark.slow
+@examples(2000)
+@given(programs(writes=True, longest=30), assignments)
+def test_cut_graphs_compute_what_the_whole_did_2000(steps, pattern):
+    check_graph(steps, pattern)
+
+
+def explored(steps, *, grad):
+    torch.manual_seed(0)
+    return rx.explore(function(steps), inputs(grad=grad))
+
+
+def check_call(steps, pattern, *, grad):
+    """The whole way, with gradients: the program's own marks first, then marks over single nodes of any graph."""
+    ex = explored(steps, grad=grad)
+    assert_eager_pieces_are_bitwise(ex)
+    names = {region: [] for region in REGIONS}
+    ops = [(graph, node) for graph in ex.session.graphs for node in graph.ops]
+    for index, (graph, node) in enumerate(ops):
+        region = pattern[index % len(pattern)]
+        if region is not None and node.origin is not None:
+            names[region].append(f"{graph.id}:{node.name}")
+    for region, nodes in names.items():
+        if nodes:
+            ex.mark(region, nodes=nodes)
+    assert_eager_pieces_are_bitwise(ex)
+    ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
+    ex._call.forward(ex._capture.run)
+    assert isinstance(ex.diagnostics, list)
+
+
+@examples(15)
+@given(programs(writes=False), assignments)
+def test_calls_compute_what_the_whole_did(steps, pattern):
+    check_call(steps, pattern, grad=True)
+
+
+@pytest.mark.slow
+@examples(300)
+@given(programs(writes=False, longest=30), assignments)
+def test_calls_compute_what_the_whole_did_300(steps, pattern):
+    check_call(steps, pattern, grad=True)
+
+
+@pytest.mark.slow
+@examples(100)
+@given(programs(writes=True, longest=30), assignments)
+def test_calls_that_write_to_their_inputs_100(steps, pattern):
+    check_call(steps, pattern, grad=False)
+
+
+def check_compiled(steps, *, grad):
+    ex = explored(steps, grad=grad)
+    if ex.plan.regions:
+        assert_compiled_is_right(ex)
+
+
+@pytest.mark.compiles
+@examples(10)
+@given(programs(writes=True, longest=5))
+def test_compiled_calls_are_right(steps):
+    check_compiled(steps, grad=False)
+
+
+@pytest.mark.compiles
+@pytest.mark.slow
+@examples(30)
+@given(programs(writes=False))
+def test_compiled_calls_are_right_30(steps):
+    check_compiled(steps, grad=True)
