@@ -103,6 +103,7 @@ class Exploration(SessionView, PlanEditing):
         self._call: Call | None = call
         self._grad = call.grad
         self._last: tuple[Partition, ...] = ()
+        self._told: list[Diagnostic] = []
         self._capture = Capture(call, dynamic=dynamic, partitioner=partitioner)
         found, self._source_diagnostics = source_plan(self._capture.graphs)
         check_plan(plan or found)
@@ -249,6 +250,8 @@ class Exploration(SessionView, PlanEditing):
         return self._diagnose(self._partitions())
 
     def _diagnose(self, parts: Sequence[Partition]) -> list[Diagnostic]:
+        if self._call is None:
+            return list(self._told)
         capture, program = self._capture, self._program
         evidence = Evidence(
             graphs=capture.graphs,
@@ -307,6 +310,7 @@ class Exploration(SessionView, PlanEditing):
         """Free arguments, traces and artifacts. The session stays readable; nothing can be run any longer."""
         if self._call is not None:
             self._last = self._partitions()
+            self._told = self._diagnose(self._last)
             self._call.close()
             self._call = None
             self._program.close()

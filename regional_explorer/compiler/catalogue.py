@@ -190,7 +190,10 @@ def parse_value(key: str, text: str) -> Any:
 
 def inert_reason(key: str, device_type: str) -> str | None:
     """Return why ``key`` is known to have no effect in a region on this device, or None."""
-    return INERT.get(key) or (INERT_ON_CPU.get(key) if device_type == "cpu" else None)
+    if device_type != "cpu":
+        return INERT.get(key)
+    other = "it steers code for GPUs" if key.startswith(("triton.", "cuda.", "rocm.", "xpu.")) else None
+    return INERT.get(key) or INERT_ON_CPU.get(key) or other
 
 
 def _refused(entry: ConfigEntry) -> str | None:

@@ -3,35 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.graph import Graph, GraphKind, Node
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
+from regional_explorer.regions.select import Claim
 
 FORWARDS = (GraphKind.FORWARD, GraphKind.INFERENCE)
 
 
 def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield ``backward-unmarked`` and ``backward-only``: where forward and backward disagree about a region."""
-    stray: dict[str, list[tuple[Graph, Node, bool]]] = {}
+    stray: dict[str, list[Stray]] = {}
     alone: dict[str, list[tuple[Graph, Node]]] = {}
     for graph in evidence.of_kind(GraphKind.BACKWARD):
-        claims, nodes = evidence.claims[graph.id], evidence.nodes[graph.id]
+        for found in _strays(evidence, graph):
+            stray.setdefault(found.claim.region, []).append(found)
         for node in graph.ops:
-            if node.origin is None and not node.annotated:
-                users = {claims.get(user) for user in evidence.users(graph.id).get(node.name, ())}
-                sources = [claims.get(name) for name in node.inputs if nodes[name].role is Role.OP]
-                inside = next((claim for claim in sources if claim in users and claim is not None), None)
-                if inside is None and sources and len(set(sources)) == 1:
-                    inside = sources[0]
-                if inside is not None:
-                    stray.setdefault(inside.region, []).append((graph, node, inside in users))
-            elif node.annotated and not (node.origin in evidence.origins and evidence.origins[node.origin].annotated):
+            if node.annotated and not (node.origin in evidence.origins and evidence.origins[node.origin].annotated):
                 alone.setdefault(_marked_as(node), []).append((graph, node))
-    for region, cases in stray.items():
-        yield _unmarked(evidence, region, cases)
-    for region, found in alone.items():
-        yield _backward_only(evidence, region, found)
+    for region, strays in stray.items():
+        yield _unmarked(evidence, region, strays)
+    for region, ops in alone.items():
+        yield _backward_only(evidence, region, ops)
+
+
+@dataclass(frozen=True)
+class Stray:
+    """An op without a forward op behind it that takes its inputs from an instance; ``amid`` if it feeds it too."""
+
+    graph: Graph
+    node: Node
+    claim: Claim
+    amid: bool
+
+
+def _strays(evidence: Evidence, graph: Graph) -> Iterator[Stray]:
+    claims, users = evidence.claims[graph.id], evidence.users(graph.id)
+    loose = [node for node in graph.ops if node.origin is None and not node.annotated]
+    ops = {node.name for node in graph.ops}
+    # A sum of three gradients is two sums: what lies on the other side of its like is what counts.
+    above: dict[str, set[Claim | None]] = {}
+    below: dict[str, set[Claim | None]] = {}
+    for node in loose:
+        above[node.name] = {
+            claim for name in node.inputs if name in ops for claim in above.get(name, {claims.get(name)})
+        }
+    for node in reversed(loose):
+        below[node.name] = {claim for name in users.get(node.name, ()) for claim in below.get(name, {claims.get(name)})}
+    for node in loose:
+        sources = above[node.name]
+        inside = next((claim for claim in sources & below[node.name] if claim is not None), None)
+        around = inside or (next(iter(sources)) if len(sources) == 1 else None)
+        if around is not None:
+            yield Stray(graph, node, around, amid=inside is not None)
 
 
 def _marked_as(node: Node) -> str:
@@ -39,21 +65,25 @@ def _marked_as(node: Node) -> str:
     return str(node.annotation["inductor_region"]) if named else "default"
 
 
-def _unmarked(evidence: Evidence, region: str, cases: list[tuple[Graph, Node, bool]]) -> Diagnostic:
-    feeding = [evidence.nodes[graph.id][name] for graph, node, _ in cases for name in node.inputs]
-    splits = sum(inside for _, _, inside in cases)
+def _unmarked(evidence: Evidence, region: str, strays: list[Stray]) -> Diagnostic:
+    first = strays[0].graph
+    feeding = [evidence.nodes[stray.graph.id][name] for stray in strays for name in stray.node.inputs]
+    amid = sum(stray.amid for stray in strays)
+    places = {(region, stray.graph.id) for stray in strays}
+    most = max((len(parts) for (name, _, at), parts in evidence.instances.items() if (name, at) in places), default=0)
     effect = (
-        f"; {splits} of them stand{'s' if splits == 1 else ''} between ops of the region and cut its backward apart"
+        f"; {amid} of them {'stands' if amid == 1 else 'stand'} between ops of one instance, whose backward becomes "
+        f"{'up to ' if len(strays) > 1 else ''}{counted(most, 'partition')}"
     )
     return Diagnostic(
         "backward-unmarked",
-        f"{counted(len(cases), 'op')} amid the backward of region {region!r} have no forward op behind them (sums of "
-        f"gradients and the like), belong to no region and run eagerly: {listed(node.name for _, node, _ in cases)}"
-        f"{effect if splits else ''}.",
+        f"{counted(len(strays), 'op')} amid the backward of region {region!r} without a forward op behind (sums of "
+        f"gradients and the like) run eagerly, in no region: {listed(stray.node.name for stray in strays)}"
+        f"{effect if amid and most else ''}.",
         Severity.INFO,
         region=region,
-        graph=cases[0][0].id,
-        nodes=tuple(node.name for graph, node, _ in cases if graph is cases[0][0]),
+        graph=first.id,
+        nodes=tuple(stray.node.name for stray in strays if stray.graph is first),
         where=lines(feeding),
         upstream="the same, without a word.",
         remedy="Nothing has to be done; a value used once in the region needs no such sum.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.graph import MarkedBlock, Node, SourceLine
+from regional_explorer.record.graph import GraphKind, MarkedBlock, Node, SourceLine
 from regional_explorer.record.region import Cut, Partition, SelectorKind
 from regional_explorer.regions.checks.circles import Circle, circle
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed, path_between
@@ -76,9 +76,10 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
         if len(parts) < 2 or (graph, region) in circular:  # noqa: PLR2004 - one partition is whole
             continue
         between, drawn = _between(evidence, parts)
-        if between and all(node.origin is None for node in between):
+        kind = str(evidence.by_id[graph].kind)
+        if kind == GraphKind.BACKWARD and between and all(node.origin is None for node in between):
             continue
-        cause = (region, str(evidence.by_id[graph].kind), between[0].op if between else "")
+        cause = (region, kind, between[0].op if between else "")
         causes.setdefault(cause, []).append((parts, between, drawn))
     for (region, kind, _), cases in causes.items():
         parts, between, drawn = cases[0]
@@ -151,16 +152,22 @@ def _cycle(
     done = (
         f"{cut} was split before {listed(node.name for node in at)}; the regions named first stay whole"
         if split
-        else "they were cut apart"
+        else "one waits for the other"
     )
+    several = len(order) > 1
+    who = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
     return Diagnostic(
         "region-cycle",
-        f"Regions {' and '.join(map(repr, order))} feed each other both ways in {', '.join(places)} ({paths}), so they "
-        f"cannot all run as one call each: {done}.",
+        f"{who} feed each other both ways in {', '.join(places)} ({paths}), so they cannot all run as one call each: "
+        f"{done}.",
         region=order[0],
         graph=places[0],
         nodes=tuple(dict.fromkeys(name for leg in found for name in leg.path)),
         where=lines(nodes[name] for leg in found for name in leg.path),
-        upstream="it fails with 'Invalid partition, found dependency cycles', naming nothing.",
+        upstream=(
+            "it fails with 'Invalid partition, found dependency cycles', naming nothing."
+            if several
+            else "it keeps the instances of one region free of circles as well."
+        ),
         remedy="Move the op where the paths meet into one of the regions, or reorder the plan: the first stays whole.",
     )
