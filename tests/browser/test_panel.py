@@ -23,7 +23,7 @@ def f(x, w):
     with rx.region("softmax"):
         return torch.softmax(h, -1).mean(0)
 
-x, w = torch.randn(32, 32), torch.randn(32, 32, requires_grad=True)
+x, w = torch.randn(32, 32), torch.randn(32, 32)
 """
 CELLS = [
     SETUP,
