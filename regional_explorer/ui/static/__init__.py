@@ -25,8 +25,9 @@ def script(name: str) -> str:
 
 
 def style(name: str) -> str:
-    """Return the style sheet ``name``."""
-    return _compact((HERE / f"{name}.css").read_text(encoding="utf-8"), "css")
+    """Return the style sheet ``name``, after what all views have in common."""
+    texts = ((HERE / f"{part}.css").read_text(encoding="utf-8") for part in ("common", name))
+    return _compact("\n".join(texts), "css")
 
 
 def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:

@@ -8,16 +8,18 @@ const STATES = {
 };
 const FLAGS = [[1, "recomputed in the backward"], [2, "random"], [4, "taken out of its region: runs eagerly"]];
 
+const part = (name, more, ...children) => el("div", { class: `rxg-${name}`, ...more }, ...children);
+
 export class Bars {
   constructor(root, view) {
     this.view = view;
-    this.tabs = el("div", { class: "rxg-tabs", role: "tablist", "aria-label": "Graphs" });
+    this.tabs = part("tabs", { role: "tablist", "aria-label": "Graphs" });
     this.search = el("input", {
       type: "search", placeholder: "Search   op:gelu  2x128  /regex/", "aria-label": "Search nodes",
       title: "Words, name: op: shape: dtype: module: line: region: state: or /a regular expression/ (key /)",
       spellcheck: "false", autocomplete: "off",
     });
-    this.count = el("span", { class: "rxg-count", "aria-live": "polite" });
+    this.count = part("count", { "aria-live": "polite" });
     const make = ([name, text, title]) => [name, button(text, title, () => view.act(name), { "aria-label": title })];
     this.buttons = Object.fromEntries([
       ["previous", "↑", "Previous match (Shift+Enter)"],
@@ -34,23 +36,23 @@ export class Bars {
       ["help", "?", "Keys (?)"],
     ].map(make));
     for (const name of ["lasso", "overlay", "help"]) this.press(name, false);
-    const group = (...names) => el("span", { class: "rxg-group" }, ...names.map((name) => this.buttons[name]));
-    this.legend = el("div", { class: "rxg-legend", role: "group", "aria-label": "Legend" });
-    this.status = el("span", { class: "rxg-selected" });
-    this.trail = el("span", { class: "rxg-trail" });
-    this.wait = el("span", { class: "rxg-wait", text: "arranging…", hidden: true });
-    this.live = el("div", { class: "rxg-live", "aria-live": "polite", role: "status" });
-    this.tip = el("div", { class: "rxg-tip", role: "tooltip", hidden: true });
+    const group = (...names) => part("group", {}, ...names.map((name) => this.buttons[name]));
+    this.legend = part("legend", { role: "group", "aria-label": "Legend" });
+    this.status = part("selected");
+    this.trail = part("trail");
+    this.wait = part("wait", { text: "arranging…", hidden: true });
+    this.live = part("live", { "aria-live": "polite", role: "status" });
+    this.tip = part("tip", { role: "tooltip", hidden: true });
     this.help = el("dl", { class: "rxg-help", hidden: true });
-    this.problem = el("div", { class: "rxg-problem", role: "alert", hidden: true });
+    this.problem = part("problem", { role: "alert", hidden: true });
     root.append(
-      el("div", { class: "rxg-bar" }, this.tabs, el("span", { class: "rxg-find" }, this.search, this.count,
+      part("bar", {}, this.tabs, part("find", {}, this.search, this.count,
         this.buttons.previous, this.buttons.next)),
-      el("div", { class: "rxg-bar", role: "toolbar", "aria-label": "Graph tools" },
+      part("bar", { role: "toolbar", "aria-label": "Graph tools" },
         group("fit", "out", "in"), group("lasso", "upstream", "downstream"), group("open", "close", "overlay"), group("help")),
       this.problem,
     );
-    this.foot = [el("div", { class: "rxg-status" }, this.status, this.trail, this.wait), this.legend, this.live];
+    this.foot = [part("status", {}, this.status, this.trail, this.wait), this.legend, this.live];
   }
 
   showTabs(tabs, current) {

@@ -33,9 +33,10 @@ export function numbers(Type, view) {
   return new Type(bytes.buffer);
 }
 
-// Listen to a model until `signal` ends it.
+// Listen to changes of traits, or to messages, until `signal` ends it.
 export function follow(model, signal, handlers) {
-  for (const [name, handler] of Object.entries(handlers)) {
+  for (const [trait, handler] of Object.entries(handlers)) {
+    const name = trait.startsWith("msg:") ? trait : `change:${trait}`;
     model.on(name, handler);
     signal.addEventListener("abort", () => model.off(name, handler));
   }

@@ -16,27 +16,26 @@ class View {
   constructor(model, host, signal) {
     Object.assign(this, { model, signal, selection: new Set(), elsewhere: [], hits: [], hit: -1, hovered: -1, cursor: -1, anchor: -1, kin: [] });
     this.camera = new Camera();
-    this.root = el("div", { class: "rxg", role: "group", "aria-label": "Graph view" });
+    // Keys that are pressed here are not JupyterLab's.
+    this.root = el("div", { class: "rxg", role: "group", "aria-label": "Graph view", "data-lm-suppress-shortcuts": "true" });
     this.bars = new Bars(this.root, this);
     this.canvas = el("canvas", { class: "rxg-canvas", "aria-hidden": "true" });
     const map = el("canvas", { class: "rxg-map", "aria-hidden": "true", hidden: true });
     this.empty = el("div", { class: "rxg-empty" });
     this.stage = el("div", {
-      class: "rxg-stage", tabindex: 0, role: "application", "aria-roledescription": "graph", "data-lm-suppress-shortcuts": "true",
+      class: "rxg-stage", tabindex: 0, role: "application", "aria-roledescription": "graph",
     }, this.canvas, this.empty, map, this.bars.tip, this.bars.help);
     this.root.append(this.stage, ...this.bars.foot);
-    this.bars.search.dataset.lmSuppressShortcuts = "true";
-    this.stage.style.height = `${this.get("height")}px`;
+    this.showHeight();
     host.append(this.root);
     this.painter = new Painter(this.canvas);
     this.map = new Minimap(map, this.camera, () => this.draw(), signal);
     listen(this);
     follow(model, signal, {
-      "change:payload": () => this.load(), "change:places": () => this.settle(), "change:selection": () => this.readSelection(),
-      "change:hover": () => this.readHover(), "change:search": () => this.readSearch(), "change:overlay": () => this.wear(),
-      "change:tabs": () => this.showTabs(), "change:tab": () => this.showTabs(), "change:problem": () => this.showProblem(),
-      "change:height": () => { this.stage.style.height = `${this.get("height")}px`; },
-      "msg:custom": (message) => { if (message.show) this.show(message.show); },
+      payload: () => this.load(), places: () => this.settle(), arranging: () => this.settle(), overlay: () => this.wear(),
+      selection: () => this.readSelection(), hover: () => this.readHover(), search: () => this.readSearch(),
+      tabs: () => this.showTabs(), tab: () => this.showTabs(), problem: () => this.showProblem(),
+      height: () => this.showHeight(), "msg:custom": (message) => { if (message.show) this.show(message.show); },
     });
     for (const name of ["transitionend", "transitioncancel"]) {
       this.root.addEventListener(name, (event) => { if (event.target === this.root) this.wear(); }, { signal });
@@ -176,6 +175,8 @@ class View {
     this.bars.count.textContent = error || (this.finding ? `${nodes.length} found` : "");
     this.draw();
   }
+
+  showHeight() { this.stage.style.height = `${this.get("height")}px`; }
 
   showTabs() {
     this.bars.showTabs(this.get("tabs"), this.get("tab"));

@@ -1,15 +1,16 @@
 // Pointer, wheel and keys of the graph view.
 
 import { el } from "./dom.js";
+import { boxesInside } from "./lasso.js";
 
 const STEP = 60; // pixels that an arrow key moves the window
 const KEYS = [
   ["Drag, wheel, arrows", "move; with Shift far"],
   ["Ctrl+wheel, + −", "zoom"],
   ["N P, Home End", "walk through the boxes; with Shift select on the way"],
-  ["Click, Space", "select; with Ctrl add or drop, with Shift all between"],
+  ["Click, Space", "select; with Ctrl add or drop, Shift all between"],
   ["Alt+drag, L", "lasso; with Ctrl add"],
-  ["Double-click, Enter", "open what is folded, else close what is around it"],
+  ["Double-click, Enter", "open it, else close what is around it"],
   ["F, E, C", "show all of it, expand all, collapse all"],
   ["U, D, S", "select also upstream, also downstream, the matches"],
   ["Ctrl+A, Esc", "select all, none"],
@@ -101,13 +102,8 @@ export function listen(view) {
   }
 
   function pickInside(points, add) {
-    const { picture, painter } = view;
-    const inside = new Set();
-    for (let box = 0; box < picture.boxes; box += 1) {
-      const { x, y, w, h } = picture.rect(box);
-      if (painter.within(points, ...camera.toWindow(x + w / 2, y + h / 2))) inside.add(box);
-    }
-    view.pick(picture.where((node) => inside.has(picture.nodeBoxes[node])), add ? "add" : "only");
+    const inside = boxesInside(points, view.picture, camera, view.painter.pen);
+    view.pick(view.picture.where((node) => inside.has(view.picture.nodeBoxes[node])), add ? "add" : "only");
     if (view.lassoing) view.act("lasso");
   }
 

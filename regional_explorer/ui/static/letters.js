@@ -75,7 +75,7 @@ export class Letters {
     const size = Math.round(Math.max(10, Math.min(13, 10.5 * k)) * 2) / 2;
     const text = words.find((one) => this.width(one, size) * 1.08 <= w - 10) ?? words.at(-1);
     const head = 20 * k; // where the header is too low for the text, it stands on top of the hull
-    let left = Math.max(x, 0) + 6, middle = head < size + 4 ? y - size / 2 : y + (head + 1) / 2;
+    let left = Math.max(x, 0) + 6, middle = head < size ? y - size / 2 : y + (head + 1) / 2;
     middle = Math.min(Math.max(middle, size / 2 + 3), y + h - size / 2 - 4);
     if (text === words.at(-1)) [left, middle] = [x + w / 2 - this.width(text, size) / 2, y + h / 2];
     Object.assign(this.pen, { font: `600 ${size}px ${this.family}`, strokeStyle: paper, lineWidth: 3, lineJoin: "round" });

@@ -1,17 +1,22 @@
 // Draws a picture on a canvas: only what is in the window, and only what can be seen at its scale.
 
 import { hatch } from "./colours.js";
+import { drawLasso } from "./lasso.js";
 import { Letters } from "./letters.js";
 
 const TEXT = 0.42, SHAPES = 0.16; // scales from which on text is written, and boxes are more than a spot
 const MOST_PIXELS = 2e7; // of a picture that is drawn once and then moved
+const EDGE = 40; // room around the picture for what sticks out
 const DASHES = { dashed: [6, 3], dotted: [1.5, 2.5] };
 const HIT = "#ffb000";
+
+const within = ({ x0, y0, x1, y1 }) => (rects, at) => (
+  rects[at] < x1 && rects[at] + rects[at + 2] > x0 && rects[at + 1] < y1 && rects[at + 1] + rects[at + 3] > y0);
 
 export class Painter {
   constructor(canvas) {
     this.canvas = canvas;
-    this.pen = canvas.getContext("2d");
+    this.pen = canvas.getContext("2d", { alpha: false });
     this.letters = new Letters(this.pen);
   }
 
@@ -65,70 +70,55 @@ export class Painter {
 
   // `now` says what is lit: arrays per box of how many nodes are selected and found, and single boxes.
   draw(camera, now) {
-    const { pen, ratio, picture } = this;
-    const { k } = camera;
+    const { pen, ratio, picture } = this, { k, seen } = camera;
+    const made = [picture.rects, this.looks, now.found, now.finding, now.selecting, k, ratio];
+    const steady = !now.moving && made.every((part, at) => part === this.made?.[at]);
+    this.made = made;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.fillStyle = this.paper;
     pen.fillRect(0, 0, camera.width, camera.height);
-    if (!picture || !camera.width) return;
-    pen.setTransform(ratio * k, 0, 0, ratio * k, ratio * (camera.width / 2 - camera.x * k), ratio * (camera.height / 2 - camera.y * k));
-    const seen = camera.seen;
-    const inside = (rects, at) => rects[at] < seen.x1 && rects[at] + rects[at + 2] > seen.x0
-      && rects[at + 1] < seen.y1 && rects[at + 1] + rects[at + 3] > seen.y0;
-    if (k >= SHAPES || now.moving || !this.overview(camera, now)) {
-      this.hulls(k, inside);
-      this.edges(k, seen, now);
-      this.lit(k, seen, now);
-      const shown = this.boxes(k, inside, now);
-      pen.textBaseline = "middle";
-      for (const { style, here } of shown) this.letters.boxes(picture, here, style, (box) => now.finding && !now.found[box]);
-    } else this.lit(k, seen, now);
-    this.rings(k, inside, now);
-    this.titles(camera, inside);
-    if (now.lasso) this.rope(now.lasso);
-  }
-
-  rope(points) {
-    const { pen } = this;
-    pen.beginPath();
-    for (const point of points) pen.lineTo(...point);
-    pen.closePath();
-    Object.assign(pen, { globalAlpha: 0.12, fillStyle: this.ground.ink, strokeStyle: this.ground.ink, lineWidth: 1.5 });
-    pen.fill();
-    pen.globalAlpha = 1;
-    pen.setLineDash([5, 3]);
-    pen.stroke();
-    pen.setLineDash([]);
-  }
-
-  within(points, x, y) {
-    this.pen.resetTransform();
-    const area = new Path2D();
-    for (const point of points) area.lineTo(...point);
-    return this.pen.isPointInPath(area, x, y);
-  }
-
-  // Where all boxes are spots, and there may be ten thousand, they are drawn once for each scale and then only moved.
-  overview(camera, now) {
-    const { picture, pen, ratio } = this, scale = camera.k * ratio;
-    const width = Math.ceil(picture.width * scale), height = Math.ceil(picture.height * scale);
-    if (width * height > MOST_PIXELS) return false;
-    const made = [picture.rects, this.looks, now.found, scale, now.finding, now.selecting];
-    if (!this.made || made.some((part, at) => part !== this.made[at])) {
-      this.made = made;
-      this.still = new OffscreenCanvas(width + 1, height + 1);
-      this.pen = this.still.getContext("2d");
-      this.pen.scale(scale, scale);
-      const everywhere = { x0: -Infinity, y0: -Infinity, x1: Infinity, y1: Infinity };
-      this.hulls(camera.k, () => true);
-      this.edges(camera.k, everywhere, now);
-      this.boxes(camera.k, () => true, now);
-      this.pen = pen;
-    }
     const [x, y] = camera.toWindow(0, 0);
+    pen.setTransform(ratio * k, 0, 0, ratio * k, ratio * x, ratio * y);
+    if (!steady || !this.move(camera, now)) this.scene(k, seen, now);
+    this.lit(k, seen, now);
+    this.rings(k, within(seen), now);
+    this.titles(camera, within(seen));
+    if (now.lasso) drawLasso(pen, now.lasso, this.ground.ink);
+  }
+
+  scene(k, seen, now) {
+    this.hulls(k, within(seen));
+    this.edges(k, seen, now);
+    this.boxes(k, within(seen), now);
+  }
+
+  // At the second frame of one scale the scene is drawn once more, with what lies around the window, and then only
+  // moved: that is quick however much there is to see.
+  move(camera, now) {
+    const { pen, ratio, picture, made } = this, scale = camera.k * ratio, { x0, y0, x1, y1 } = camera.seen;
+    const [left, top] = [Math.max(x0, -EDGE), Math.max(y0, -EDGE)];
+    const [right, bottom] = [Math.min(x1, picture.width + EDGE), Math.min(y1, picture.height + EDGE)];
+    let { still } = this;
+    const fresh = still && still.made.every((part, at) => part === made[at]);
+    if (!fresh || left < still.x0 || top < still.y0 || right > still.x1 || bottom > still.y1) {
+      const wide = (x1 - x0) / 2, high = (y1 - y0) / 2;
+      still = {
+        made, x0: Math.max(x0 - wide, -EDGE), y0: Math.max(y0 - high, -EDGE),
+        x1: Math.min(x1 + wide, picture.width + EDGE), y1: Math.min(y1 + high, picture.height + EDGE),
+      };
+      const width = Math.ceil((still.x1 - still.x0) * scale), height = Math.ceil((still.y1 - still.y0) * scale);
+      if (!(width > 0 && height > 0) || width * height > MOST_PIXELS) return false;
+      still.canvas = new OffscreenCanvas(width, height);
+      this.pen = this.letters.pen = still.canvas.getContext("2d");
+      this.pen.setTransform(scale, 0, 0, scale, -still.x0 * scale, -still.y0 * scale);
+      this.scene(camera.k, still, now);
+      this.pen = this.letters.pen = pen;
+      this.still = still;
+    }
+    const [x, y] = camera.toWindow(still.x0, still.y0);
     pen.save();
-    pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.drawImage(this.still, Math.round(x * ratio), Math.round(y * ratio));
+    pen.resetTransform();
+    pen.drawImage(still.canvas, Math.round(x * ratio), Math.round(y * ratio));
     pen.restore();
     return true;
   }
@@ -172,9 +162,11 @@ export class Painter {
     pen.stroke();
     // Edges from one column to the next cross half of the picture: they are there, but faint.
     this.strokeAll(far, 0.3, this.ground.edge, 0.9, now);
+    pen.globalAlpha = 1;
+    if (k > 0.3) this.arrows(seen, now);
   }
 
-  // Edges of what is selected or pointed at, and all arrow heads.
+  // Edges of what is selected or pointed at.
   lit(k, seen, now) {
     const { edges } = this.picture;
     const chosen = (box) => now.selected[box] || box === now.hover || box === now.cursor;
@@ -184,9 +176,8 @@ export class Painter {
         if (chosen(edges[edge * 2]) || chosen(edges[edge * 2 + 1])) found.push(edge);
       }
     }
-    this.strokeAll(found, 1, this.ground.ink, Math.max(1.5, 1.2 / k), now);
+    this.strokeAll(found, 0.9, this.ground.ink, Math.max(1.5, 1.2 / k), now);
     this.pen.globalAlpha = 1;
-    if (k > 0.3) this.arrows(seen, now);
   }
 
   strokeAll(edges, alpha, colour, width, now) {
@@ -261,7 +252,8 @@ export class Painter {
       }
     }
     pen.globalAlpha = 1;
-    return shown;
+    pen.textBaseline = "middle";
+    for (const { style, here } of shown) this.letters.boxes(this.picture, here, style, (box) => now.finding && !now.found[box]);
   }
 
   outline(x, y, w, h, k, deep) {
@@ -322,11 +314,12 @@ export class Painter {
       const piece = picture.pieces[picture.groupPieces[at / 4]];
       const warm = this.heat?.(piece);
       const sign = { failed: "✕ ", stale: "◌ ", fresh: "✓ ", eager: "○ " }[piece.state] ?? "";
-      const words = [[piece.name, piece.state || piece.ops, piece.note, warm?.label], [piece.name, warm?.label], [piece.name]];
+      const { name, ops, state, note } = piece, label = warm?.label;
+      const words = [[sign + name, state || ops, note, label], [sign + name, label], [name, label], [label], [name]];
       const { letter } = picture.regions[piece.region];
       const [x, y] = camera.toWindow(picture.groups[at], picture.groups[at + 1]);
       letters.hull(
-        [...words.map((some) => sign + some.filter(Boolean).join(" · ")), letter],
+        [...words.map((some) => some.filter(Boolean).join(" · ")).filter(Boolean), letter],
         { x, y, w: picture.groups[at + 2] * camera.k, h: picture.groups[at + 3] * camera.k },
         piece.state === "failed" ? this.ground.bad : warm?.text ?? this.tones[piece.region].text,
         warm?.fill ?? this.tones[piece.region].fill, camera.k,

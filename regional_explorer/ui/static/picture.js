@@ -5,6 +5,12 @@ import { numbers } from "./dom.js";
 // Which text of a node: the order of the payload's.
 export const FACT = { name: 0, target: 1, op: 2, value: 3, module: 4, source: 5, reads: 6 };
 const FACTS = 7, BOX_TEXTS = 5;
+const ARRAYS = {
+  boxTexts: [Uint32Array, "box_texts"], boxLooks: [Uint8Array, "box_looks"], boxRegions: [Int32Array, "box_regions"],
+  boxMarks: [Uint32Array, "box_marks"], facts: [Uint32Array, "node_facts"], flags: [Uint8Array, "node_flags"],
+  nodeBoxes: [Uint32Array, "node_boxes"], nodePieces: [Int32Array, "node_pieces"],
+  groupPieces: [Uint32Array, "group_pieces"], edges: [Uint32Array, "edges"], links: [Uint32Array, "links"],
+};
 
 // For each of `count` owners the members that name it, as one array and where each owner's part of it starts.
 function byOwner(owners, count, step = 1, at = 0) {
@@ -22,17 +28,7 @@ export class Picture {
     for (const name of ["number", "tab", "graphs", "regions", "pieces", "marks", "looks", "grounds", "texts"]) {
       this[name] = payload[name];
     }
-    this.boxTexts = numbers(Uint32Array, payload.box_texts);
-    this.boxLooks = numbers(Uint8Array, payload.box_looks);
-    this.boxRegions = numbers(Int32Array, payload.box_regions);
-    this.boxMarks = numbers(Uint32Array, payload.box_marks);
-    this.facts = numbers(Uint32Array, payload.node_facts);
-    this.flags = numbers(Uint8Array, payload.node_flags);
-    this.nodeBoxes = numbers(Uint32Array, payload.node_boxes);
-    this.nodePieces = numbers(Int32Array, payload.node_pieces);
-    this.groupPieces = numbers(Uint32Array, payload.group_pieces);
-    this.edges = numbers(Uint32Array, payload.edges);
-    this.links = numbers(Uint32Array, payload.links);
+    for (const [name, [Type, from]] of Object.entries(ARRAYS)) this[name] = numbers(Type, payload[from]);
     this.boxes = this.boxLooks.length;
     this.nodes = this.nodeBoxes.length;
     this.nodesIn = byOwner(this.nodeBoxes, this.boxes);

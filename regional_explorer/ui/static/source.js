@@ -14,7 +14,7 @@ class View {
     this.root.append(this.list, this.live);
     host.append(this.root);
     follow(model, signal, {
-      "change:payload": () => this.load(), "change:selection": () => this.light(), "change:hover": () => this.light(),
+      payload: () => this.load(), selection: () => this.light(), hover: () => this.light(),
     });
     const on = (name, handler, target = this.list) => target.addEventListener(name, handler, { signal });
     const rowOf = (event) => this.rows[event.target.closest?.("[data-row]")?.dataset.row];
@@ -24,7 +24,10 @@ class View {
     on("focusin", (event) => this.point(rowOf(event)));
     on("keydown", (event) => this.key(event, rowOf(event)));
     on("transitionend", (event) => { if (event.target === this.root) this.colour(); }, this.root);
-    signal.addEventListener("abort", () => { clearTimeout(this.telling); this.root.remove(); });
+    // Before it is in the page, nobody knows its colours.
+    const shown = new ResizeObserver(() => { if (!this.coloured) this.colour(); });
+    shown.observe(this.root);
+    signal.addEventListener("abort", () => { shown.disconnect(); clearTimeout(this.telling); this.root.remove(); });
     this.load();
   }
 
@@ -72,7 +75,8 @@ class View {
 
   // A chip for each region of a line: filled where the line itself is in it, an outline where it calls into it.
   colour() {
-    if (!this.payload) return;
+    this.coloured = Boolean(this.payload) && this.root.isConnected;
+    if (!this.coloured) return;
     const theme = isDark(this.root) ? "dark" : "light";
     for (const { row, marks, own, all } of this.rows) {
       const regions = (nodes) => new Set([...nodes].map((node) => this.regionOf[node]).filter((region) => region >= 0));
