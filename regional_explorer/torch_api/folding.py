@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 from torch import fx
@@ -28,8 +29,8 @@ def folding(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
     """A block in which every elimination of common subexpressions is told, graph by graph."""
     original = partitioners.fx_graph_cse  # type: ignore[attr-defined]  # a private module exports nothing by name
 
-    def eliminate(graph: fx.Graph) -> fx.Graph:
-        result = original(graph)
+    def eliminate(graph: fx.Graph, *args: Any, **kwargs: Any) -> fx.Graph:
+        result: fx.Graph = original(graph, *args, **kwargs)
         on_fold(_folds(graph, result))
         return result
 

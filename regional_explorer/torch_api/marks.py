@@ -42,10 +42,13 @@ def noting_marks() -> Iterator[None]:
     def enter(self: Any, tx: Any, *args: Any) -> Any:
         outer = open_marks()
         entered = original(self, tx, *args)
-        if ANNOTATION in self.target_values:
+        # Until 2.14 the annotation was called target_values, as in any other context manager.
+        annotation = getattr(self, "annotation", self.target_values)
+        custom = get_current_meta().get("custom")
+        if custom is not None and ANNOTATION in annotation:
             where = tx.frame_summary()
-            mark = Mark(next(numbers), self.target_values[ANNOTATION], (where.filename, where.lineno or 0, where.name))
-            get_current_meta()["custom"][MARKS] = (*outer, mark)
+            mark = Mark(next(numbers), annotation[ANNOTATION], (where.filename, where.lineno or 0, where.name))
+            custom[MARKS] = (*outer, mark)
         return entered
 
     with mock.patch.object(variable, "enter", enter):
