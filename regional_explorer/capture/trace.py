@@ -23,6 +23,7 @@ from regional_explorer.torch_api import (
     bodies,
     boxed,
     compile_isolated,
+    frame_module,
     graph_breaks,
     noting_marks,
     recompile_reason,
@@ -128,7 +129,7 @@ class Capture:
 
     def _backend(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         index = len(self.frames)
-        self._stamp(gm)
+        self._stamp(gm, self._module_of_frame())
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self._names)
         frame = Frame(index, dynamo, late=self._done, reason=recompile_reason() if self._done else "")
         origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
@@ -154,9 +155,17 @@ class Capture:
         self.on_graph(frame, live)
         return live.as_boxed()
 
-    def _stamp(self, gm: fx.GraphModule) -> None:
-        """Give every op its origin, inside the bodies of higher-order ops too."""
+    def _module_of_frame(self) -> nn.Module | None:
+        """Return the module below the root that the frame runs in: behind a graph break its ops know of none."""
+        module = frame_module()
+        return None if "" in self._names.get(id(module), ("",)) else module
+
+    def _stamp(self, gm: fx.GraphModule, module: nn.Module | None) -> None:
+        """Give every op its origin, and ``module`` around those it is called by, inside bodies too."""
         for node in gm.graph.nodes:
+            stack = node.meta.get("nn_module_stack") or {}
+            if module is not None and str(id(module)) not in (str(key).partition("@")[0] for key in stack):
+                node.meta["nn_module_stack"] = {str(id(module)): ("", type(module)), **stack}
             # Nodes of one annotated block share one dict: each gets its own before it is written to.
             custom = dict(node.meta.get("custom") or {})
             marks = custom.pop(MARKS, ())
@@ -168,7 +177,7 @@ class Capture:
             if custom:
                 node.meta["custom"] = custom
         for _, body in bodies(gm):
-            self._stamp(body)
+            self._stamp(body, module)
 
 
 def _traceable(fn: Callable[..., Any]) -> Callable[..., Any]:

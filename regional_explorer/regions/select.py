@@ -174,14 +174,26 @@ def _pick(graphs: Sequence[Graph], wanted: Any) -> dict[int, Instance]:
 
 def _pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
     rules = [module_glob(pattern) for pattern in patterns]
-    picked: dict[int, Instance] = {}
-    for origin, node in _dynamo_ops(graphs):
-        for call in node.modules:
-            if any(rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
-                # The outermost match is the instance: what it calls belongs to it.
-                picked[origin] = (call.path, call.call)
-                break
-    return picked
+    found = ((origin, _instance_of(node, rules)) for origin, node in _dynamo_ops(graphs))
+    return {origin: instance for origin, instance in found if instance is not None}
+
+
+def _instance_of(node: Node, rules: Sequence[re.Pattern[str]]) -> Instance:
+    """Return the outermost module call around ``node`` that a rule matches, else the outermost module that holds one.
+
+    A module may hold what is called without being called itself, or without the trace knowing: a ModuleList, or a
+    layer that a graph break runs piece by piece.
+    """
+    for call in node.modules:
+        if any(rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
+            return call.path, call.call
+    for call in node.modules:
+        for path in (call.path, *call.aliases):
+            parts = path.split(".")
+            for holder in (".".join(parts[:depth]) for depth in range(1, len(parts))):
+                if any(rule.fullmatch(holder) for rule in rules):
+                    return holder, 0
+    return None
 
 
 def module_glob(pattern: str) -> re.Pattern[str]:

@@ -3,6 +3,19 @@
 Everything here is a thin, named door; what it is good for stands in the rooms that use it.
 """
 
+from regional_explorer.torch_api.versions import (
+    ANNOTATION,
+    FALLBACK,
+    MARKS,
+    OLDEST_TORCH,
+    ORIGIN,
+    BoxedCall,
+    require_supported_torch,
+)
+
+# An older torch lacks names that the next lines import: that is to be told as what it is.
+require_supported_torch()
+
 from regional_explorer.torch_api.compile import (
     NO_COMPILER,
     Compiled,
@@ -43,17 +56,9 @@ from regional_explorer.torch_api.trace import (
     aot_backend,
     as_first_call,
     compile_isolated,
+    frame_module,
     graph_breaks,
     recompile_reason,
-)
-from regional_explorer.torch_api.versions import (
-    ANNOTATION,
-    FALLBACK,
-    MARKS,
-    OLDEST_TORCH,
-    ORIGIN,
-    BoxedCall,
-    require_supported_torch,
 )
 
 __all__ = [
@@ -79,6 +84,7 @@ __all__ = [
     "config_comments",
     "config_entries",
     "fake_mode_with_symbols",
+    "frame_module",
     "full_compile_is_warm",
     "graph_breaks",
     "guard_check",

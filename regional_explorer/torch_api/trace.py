@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 import torch._dynamo.config as dynamo_config
-from torch import fx
+from torch import fx, nn
 from torch._dynamo import symbolic_convert
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import get_metrics_context
@@ -90,6 +90,13 @@ def recompile_reason() -> str:
     """Return which guard failed, when called inside the compile that came of it; empty if Dynamo did not say."""
     reason = getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason")
     return str(reason or "").partition(": ")[2] or str(reason or "")
+
+
+def frame_module() -> nn.Module | None:
+    """Return the module whose method the frame being compiled is, when called inside its compile, or None."""
+    translator = getattr(symbolic_convert.tls, "current_tx", None)
+    holder = translator.output.root_tx.f_locals.get("self") if translator is not None else None
+    return holder if isinstance(holder, nn.Module) else None
 
 
 @dataclass(frozen=True)

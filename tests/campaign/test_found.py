@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 from torch.fx.traceback import annotate
 
 import regional_explorer as rx
 from regional_explorer.record.region import Cut
 from tests.campaign.checks import assert_eager_pieces_are_bitwise
+from tests.engine import programs
 
 
 def test_a_body_that_several_calls_share_is_cut_once():
@@ -57,3 +59,38 @@ def test_a_branch_not_taken_is_compiled_too():
     compiled = ex.compiled
     assert ex.partitions.state.tolist() == ["fresh", "fresh"]
     torch.testing.assert_close(compiled(-torch.ones(8)), fn(-torch.ones(8)))
+
+
+class Broken(nn.Module):
+    """A layer with a graph break inside, so that each half is a frame of its own and its parts are called alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.first(x) * 2
+        torch._dynamo.graph_break()
+        return self.second(x).sin()
+
+
+def test_modules_are_found_behind_graph_breaks():
+    model = nn.ModuleDict({"layers": nn.ModuleList([Broken(), Broken()])})
+
+    def fn(x):
+        for layer in model["layers"]:
+            x = layer(x)
+        return x
+
+    ex = rx.explore(fn, (torch.randn(4, 8),)).mark("layers", modules="layers.*")
+    marked = {
+        node.target for graph in ex.session.graphs if graph.kind == "dynamo" for node in graph.ops if node.module_path
+    }
+    assert marked >= {"torch._C._nn.linear", "mul", "sin"}
+    assert {part.instance for part in ex.session.partitions} == {0, 1}
+    assert_eager_pieces_are_bitwise(ex)
+
+
+def test_a_module_that_only_holds_others_can_be_marked():
+    ex = rx.explore(programs.Stack(), (torch.randn(4, 16),), grad=False).mark("all", modules="layers")
+    assert len(ex.session.partitions) == 1
