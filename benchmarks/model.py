@@ -29,7 +29,8 @@ class Block(nn.Module):
             for step in range(self.steps):
                 y = torch.sin(y) * (step + 1.5)
             y = self.down(y)
-        return x + y
+        result: torch.Tensor = x + y
+        return result
 
 
 class Chain(nn.Module):

@@ -191,6 +191,8 @@ class Exploration(SessionView, PlanEditing):
         outcome = Outcome()
         if VariantName.REGIONAL in names or VariantName.FULL in names:
             names = self._compile_or_tell(names, outcome, cancelled, tell)
+        if cancelled():
+            return self.timings
         measured = self.plan
         try:
             benchmark(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from regional_explorer.capture.keep import RandomState, UndoLog
 from regional_explorer.capture.modules import parameter_names, reachable_modules
+from regional_explorer.capture.mute import silent
 from regional_explorer.capture.values import tensors_in
 from regional_explorer.errors import CaptureError, ClosedError
 from regional_explorer.record.graph import SourceLine
@@ -114,7 +114,7 @@ class Call:
         before = RandomState()
         self.restore()
         try:
-            with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+            with silent():
                 yield
         finally:
             self._undo.restore()
@@ -228,4 +228,6 @@ def _innermost(frames: traceback.StackSummary) -> SourceLine | None:
 
 def is_internal(file: str) -> bool:
     """Tell whether a file belongs to torch, to this package or to the interpreter, rather than to the user."""
+    if file.startswith("<ipython-input"):
+        return False
     return file.startswith((_TORCH, _OURS, "<")) or "/unittest/mock.py" in file or file.endswith("/contextlib.py")

@@ -203,6 +203,7 @@ class Program:
             NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
         """
         wanted = self.stale()
+        known_failures = dict(self.store.failures)
         ids = partition_ids(self.switches)
         try:
             for done, (key, switch) in enumerate(wanted.items()):
@@ -220,6 +221,10 @@ class Program:
                     raise
                 except RegionCompileError:
                     continue
+        except (KeyboardInterrupt, GeneratorExit):
+            # An interrupt reaches the C++ compiler too: what it broke off is no failure of the region's.
+            self.store.failures = known_failures
+            raise
         finally:
             self.settle()
 

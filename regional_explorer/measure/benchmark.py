@@ -53,7 +53,7 @@ def benchmark(
         MeasureError: no variant could be measured.
     """
     call, program = variants.call, variants.program
-    chosen = _ready(variants, names, outcome, tell)
+    chosen = _ready(variants, names, outcome, cancelled, tell)
     if cancelled():
         return
     said = _check(call, program, chosen, outcome, cancelled, tell)
@@ -95,10 +95,14 @@ def _nothing() -> None:
     """Restore nothing: the call neither changes tensors nor draws random numbers."""
 
 
-def _ready(variants: Variants, names: Sequence[VariantName], outcome: Outcome, tell: Tell) -> list[Variant]:
+def _ready(
+    variants: Variants, names: Sequence[VariantName], outcome: Outcome, cancelled: Callable[[], bool], tell: Tell
+) -> list[Variant]:
     """Return the variants that can run; ``full`` is compiled here, and left out with a word where it cannot be."""
     ready = []
     for name in names:
+        if cancelled():
+            break
         if name is VariantName.FULL:
             tell("compiling the whole call with torch.compile", 0.0)
             try:

@@ -103,6 +103,7 @@ def conditions(session: Session) -> str:
         else f"{under.confidence:.4%} confidence".replace(".0000%", "%"),
         f"budget {duration(under.budget_s)}",
         f"stopped: {clean(under.stopped)}" if under.stopped else "",
+        "OUTDATED: the plan has changed since" if under.outdated else "",
         f"differences below {significant(100 * under.smallest_difference)} % cannot be told here"
         if under.smallest_difference
         else "",

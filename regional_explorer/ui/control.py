@@ -30,7 +30,7 @@ class Control:
     """The state of one exploration's panels, and every change to it.
 
     ``state`` is what was decided, ``session`` what was found. Listeners are told of each change, on whatever thread
-    made it, one at a time.
+    made it, one at a time; ``elsewhere`` tells them that code in another cell made it.
     """
 
     def __init__(self, exploration: Exploration) -> None:
@@ -38,6 +38,7 @@ class Control:
         self.state = PanelState(exploration.plan)
         self.session: Session = exploration.session
         self.listeners: list[Listener] = []
+        self.elsewhere = False
         self._worker = Worker(Modes.here())
         self._lock = threading.RLock()
 
@@ -56,7 +57,11 @@ class Control:
             session = self.exploration.session
             if not self.state.busy and session != self.session:
                 self.session = session
-                self.change(self.state.edited(self.exploration.plan))
+                self.elsewhere = True
+                try:
+                    self.change(self.state.edited(self.exploration.plan))
+                finally:
+                    self.elsewhere = False
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

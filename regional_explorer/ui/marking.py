@@ -1,4 +1,4 @@
-"""The form that marks a region by modules, lines or ops."""
+"""The form that marks a region by modules, lines, ops, or by what is selected in the graph."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.session import Session
 from regional_explorer.render.untrusted import markup
 from regional_explorer.ui.control import Control
+from regional_explorer.ui.graph_view import GraphView
 from regional_explorer.ui.state import PanelState
 
 HINTS = {
     "modules": "a glob over module paths, such as layers.*.mlp",
     "lines": "function:3-7, counted from its def, or file.py:10-20",
     "ops": "a glob over operators, such as aten.gelu*",
+    "selection": "what is selected in the graph or in the source",
 }
 MOST_SUGGESTED = 300
 
@@ -22,8 +24,10 @@ MOST_SUGGESTED = 300
 class Marking:
     """Asks for a kind of selector, a pattern and a name; suggests what the captured graphs have."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, graph: GraphView) -> None:
         self._control = control
+        self._graph = graph
+        self._busy = False
         self._suggestions = suggestions(control.session)
         self._title = widgets.HTML()
         self.kind = widgets.Dropdown(options=list(HINTS), description="Mark by")
@@ -32,6 +36,7 @@ class Marking:
         self.name = widgets.Text(description="Name", placeholder="of the region")
         self.button = widgets.Button(description="Mark", tooltip="Mark this as a region; nothing is traced again")
         self.button.on_click(lambda _: self._mark())
+        graph.observe(lambda _: self._count_selection(), names="selection")
         self._error = widgets.HTML()
         self._error.add_class("rx-error-line")
         form = widgets.Box([self.kind, self.pattern, self.name, self.button])
@@ -47,26 +52,44 @@ class Marking:
             else "<h4>No region yet</h4><p>Mark one here, or in the source: "
             "<code>with rx.region(&quot;mlp&quot;): …</code></p>"
         )
+        self._busy = state.busy
+        self._enable()
+
+    def _enable(self) -> None:
         for widget in (self.kind, self.pattern, self.name, self.button):
-            widget.disabled = state.busy
+            widget.disabled = self._busy or (widget is self.pattern and self.kind.value == "selection")
 
     def _show_kind(self) -> None:
         self.pattern.options = self._suggestions[self.kind.value]
         self.pattern.placeholder = HINTS[self.kind.value]
+        self._enable()
+        self._count_selection()
+
+    def _count_selection(self) -> None:
+        """Tell in the field of the pattern how much is selected."""
+        if self.kind.value == "selection":
+            count = len(self._graph.selection)
+            self.pattern.value = f"{count} node{'s' * (count != 1)} selected"
+        elif self.pattern.value.endswith(" selected"):
+            self.pattern.value = ""
 
     def _mark(self) -> None:
         kind, pattern, name = self.kind.value, self.pattern.value.strip(), self.name.value.strip()
+        selected = list(self._graph.selection) if kind == "selection" else []
+        pattern = pattern if kind != "selection" or selected else ""
         missing = "a pattern" if not pattern else "a name" if not name else ""
         self._tell(f"Give {missing}: {HINTS[kind] if not pattern else 'any text'}." if missing else "")
         if missing:
             return
         with self._control.guarded():
             try:
-                self._control.edit(lambda ex: ex.mark(name, **{kind: pattern}))
+                chosen = {"nodes": selected} if kind == "selection" else {kind: pattern}
+                self._control.edit(lambda ex: ex.mark(name, **chosen))
             except SelectorError as error:
                 self._tell(str(error))
                 return
             self.pattern.value = self.name.value = ""
+            self._count_selection()
 
     def _tell(self, error: str) -> None:
         self._error.value = f'<span role="alert">✗ {markup(error)}</span>' if error else ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import ipywidgets as widgets
 
 from regional_explorer.record.session import Session
@@ -11,7 +9,6 @@ from regional_explorer.render.html import (
     diagnostics_html,
     numerics_html,
     partitions_html,
-    picture_html,
     timings_html,
 )
 from regional_explorer.render.palette import paint
@@ -21,32 +18,38 @@ from regional_explorer.render.untrusted import markup
 from regional_explorer.ui.actions import Actions
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.fields import close_tree
+from regional_explorer.ui.graph_view import GraphView
 from regional_explorer.ui.look import style_html
 from regional_explorer.ui.marking import Marking
 from regional_explorer.ui.rows import RegionRow
+from regional_explorer.ui.source_view import SourceView
 
 
 class Panel:
     """The widgets of one exploration; ``box`` is what is displayed. Two panels of one exploration show the same."""
 
-    def __init__(self, control: Control, picture: Callable[[Session], str]) -> None:
+    def __init__(self, control: Control) -> None:
         self.control = control
-        self._picture_of = picture
         self._session: Session | None = None
+        self._chosen: str | None = None
         self.rows: dict[str, RegionRow] = {}
         self._style = widgets.HTML(layout={"display": "none"})
         self._header = widgets.HTML()
         self._regions = widgets.VBox()
         self._regions.add_class("rx-regions")
-        self.marking = Marking(control)
+        self.graph = GraphView(height=440)
+        self.source = SourceView()
+        self._links = self.source.link(self.graph)
+        self._source = widgets.Accordion([self.source], titles=("Source, line by line",))
+        self.marking = Marking(control, self.graph)
         self.actions = Actions(control)
         self._results = widgets.HTML()
-        self._picture = widgets.HTML()
         self.box = widgets.VBox(
             [
                 self._style,
                 self._header,
-                self._picture,
+                self.graph,
+                self._source,
                 self._regions,
                 self.marking.box,
                 self.actions.box,
@@ -65,6 +68,7 @@ class Panel:
         if fresh:
             self._show_session(control.session)
         self._show_rows(control)
+        self._select(control)
         self.marking.show(control.state)
         self.actions.show(control.state)
 
@@ -83,10 +87,19 @@ class Panel:
             self._regions.children = boxes
         self._regions.layout.display = "" if names else "none"
 
+    def _select(self, control: Control) -> None:
+        """Light the nodes of the region whose row was opened, in the graphs and in the source."""
+        chosen = control.state.selected
+        if chosen != self._chosen:
+            self._chosen = chosen
+            held = control.session.members.get(chosen or "", {})
+            self.graph.select(f"{graph}:{name}" for graph, names in held.items() for name in names)
+
     def _show_session(self, session: Session) -> None:
         _set(self._style, style_html([paint(number) for number in range(len(session.plan.regions))]))
         _set(self._header, _header(session))
-        _set(self._picture, picture_html(self._picture_of(session)))
+        self.graph.set_session(session)
+        self.source.set_session(session)
         _set(
             self._results,
             diagnostics_html(session.diagnostics)
@@ -99,6 +112,8 @@ class Panel:
         """Take the panel off its control, and close its widgets."""
         if self.show in self.control.listeners:
             self.control.listeners.remove(self.show)
+        for link in self._links:
+            link.unlink()
         close_tree(self.box)
 
 

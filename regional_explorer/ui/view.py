@@ -109,7 +109,7 @@ class Notebook:
         if self._widget:
             from regional_explorer.ui.panels import Panel
 
-            self._panel = Panel(self._control, self._pictures.of)
+            self._panel = Panel(self._control)
             display(self._panel.box)
         self._control.listeners.append(self._follow)
 
@@ -143,7 +143,9 @@ class Notebook:
         """Nothing: what was found is shown already."""
 
     def _follow(self, control: Control) -> None:
-        """Bring the twin up to date, so that a saved notebook has what was found last."""
+        """Bring the twin up to date with what this cell and its panel do; other cells have outputs of their own."""
+        if control.elsewhere:
+            return
         if control.session is not self._shown and self._twin is not None:
             self._shown = control.session
             self._twin.update(self._bundle(), raw=True)

@@ -12,7 +12,6 @@ import torch
 from regional_explorer.explorer import Exploration, explore
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.panels import Panel
-from regional_explorer.ui.view import Pictures
 
 
 def small(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -40,7 +39,7 @@ def control(exploration: Exploration) -> Control:
 
 @pytest.fixture
 def panel(control: Control) -> Iterator[Panel]:
-    panel = Panel(control, Pictures().of)
+    panel = Panel(control)
     yield panel
     panel.close()
 

@@ -14,7 +14,6 @@ from regional_explorer.explorer import Exploration
 from regional_explorer.ui.control import CANCELLED, INTERRUPTED, Control, control_of
 from regional_explorer.ui.marking import suggestions
 from regional_explorer.ui.panels import Panel
-from regional_explorer.ui.view import Pictures
 from tests.ui.conftest import HeldWork, make
 
 
@@ -36,7 +35,8 @@ def test_a_row_per_region_says_how_it_stands(panel: Panel) -> None:
     assert "max_fusion_size=8" in facts
     assert "default config" in panel.rows["act"]._facts.value
     assert "small" in panel._header.value
-    assert "<svg" in panel._picture.value
+    assert panel.graph.payload["tab"] == panel.graph.tab
+    assert panel.source.payload
 
 
 def test_the_switch_disables_and_enables(panel: Panel, exploration: Exploration) -> None:
@@ -319,7 +319,7 @@ def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control:
 
 
 def test_two_panels_of_one_exploration_show_the_same(panel: Panel, control: Control) -> None:
-    other = Panel(control_of(control.exploration), Pictures().of)
+    other = Panel(control_of(control.exploration))
     assert other.control is control
     panel.rows["mm"].switch.value = False
     assert other.rows["mm"].switch.value is False
@@ -330,7 +330,7 @@ def test_two_panels_of_one_exploration_show_the_same(panel: Panel, control: Cont
 
 def test_two_explorations_do_not_touch_each_other(panel: Panel, control: Control, held: HeldWork) -> None:
     second = make()
-    other = Panel(control_of(second), Pictures().of)
+    other = Panel(control_of(second))
     panel.actions.measure.click()
     assert held.begun.wait(10)
     other.rows["act"].switch.value = False
@@ -346,7 +346,7 @@ def test_two_explorations_do_not_touch_each_other(panel: Panel, control: Control
 def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> None:
     before = set(_instances)
     threads = set(threading.enumerate())
-    panel = Panel(control_of(exploration), Pictures().of)
+    panel = Panel(control_of(exploration))
     open_config(panel, "mm")
     assert len(_instances) > len(before)
     panel.close()
@@ -356,7 +356,27 @@ def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> Non
 
 def test_names_are_text_never_markup(exploration: Exploration) -> None:
     exploration.rename("mm", "<img src=x onerror=alert(1)>")
-    panel = Panel(control_of(exploration), Pictures().of)
+    panel = Panel(control_of(exploration))
     for widget in (panel._header, panel._results, *(row._facts for row in panel.rows.values())):
         assert "<img" not in widget.value
     panel.close()
+
+
+def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: Control) -> None:
+    name = next(f"{graph.id}:{graph.ops[0].name}" for graph in control.session.graphs if graph.id == "0/forward")
+    panel.marking.kind.value = "selection"
+    panel.marking.name.value = "picked"
+    panel.marking.button.click()
+    assert "Give a pattern" in panel.marking._error.value
+    panel.graph.selection = [name]
+    assert panel.marking.pattern.value == "1 node selected"
+    panel.marking.button.click()
+    assert panel.marking._error.value == ""
+    assert control.state.plan["picked"].selectors[0].patterns == (name,)
+
+
+def test_opening_a_row_selects_its_nodes_everywhere(panel: Panel, control: Control) -> None:
+    region = control.state.plan.regions[0].name
+    control.change(control.state.chosen(region))
+    held = control.session.members[region]
+    assert set(panel.graph.selection) == {f"{graph}:{name}" for graph, names in held.items() for name in names}
