@@ -158,6 +158,8 @@ def test_pointing_selecting_and_the_kernel_knows(lab: Lab, show: Any) -> None:
     graph.says("2 of 19 nodes selected")
     lab.add_cell_and_run("view.select(['0/forward:t0', '0/backward:tanh1'])")
     graph.says("1 of 19 nodes selected, 1 in other graphs")
+    lab.add_cell_and_run("view.set_session(sessions.trained(2))")
+    graph.says("1 of 13 nodes selected, 1 in other graphs")
 
 
 def test_the_lasso(lab: Lab, show: Any) -> None:

@@ -55,19 +55,19 @@ class View {
 
   load() {
     const payload = this.get("payload");
-    const before = this.picture, focus = this.stay;
-    this.stay = null;
     if (!payload?.places) return;
+    const before = this.picture, focus = this.stay ?? (before && this.firstNode(this.nearest()));
+    this.stay = null;
     this.picture = new Picture(payload);
     this.selection.clear();
     Object.assign(this, { hovered: -1, cursor: -1, kin: [] });
     const same = before?.tab === payload.tab;
     if (!same) this.anchor = -1;
-    if (!same) this.open();
+    if (!same || !this.touched) this.open();
     this.readSelection();
     this.readSearch();
     this.wear();
-    if (same && focus) this.morph(before, focus);
+    if (same && this.touched) this.morph(before, focus);
     this.settle();
     const name = payload.graphs.map((graph) => graph.title).join(", ");
     this.stage.setAttribute("aria-label", `${name}: ${this.picture.boxes} boxes. N and P walk through them, question mark lists the keys.`);
@@ -101,6 +101,8 @@ class View {
     if (!this.unopened) this.camera.open({ w: this.picture.width, h: this.picture.height });
   }
 
+  firstNode(box) { return this.picture.ids[this.picture.nodesIn(box)[0]]; }
+
   nearest() {
     const { picture, camera } = this;
     let best = -1, least = Infinity;
@@ -119,7 +121,7 @@ class View {
     const old = boxIn(before, id), now = boxIn(picture, id);
     if (old === undefined || now === undefined) return;
     for (let box = 0; box < picture.boxes; box += 1) {
-      const twin = before.byKey.get(picture.key(box)) ?? boxIn(before, picture.ids[picture.nodesIn(box)[0]]);
+      const twin = before.byKey.get(picture.key(box)) ?? boxIn(before, this.firstNode(box));
       if (twin !== undefined) from.set(before.rects.subarray(twin * 4, twin * 4 + 2), box * 4);
     }
     this.keep(before.rect(old), picture.rect(now), from);
@@ -305,7 +307,7 @@ class View {
   }
 
   ask(message, box = this.nearest()) {
-    this.stay = box < 0 ? null : this.picture.ids[this.picture.nodesIn(box)[0]];
+    this.stay = this.firstNode(box);
     this.touched = true;
     this.model.send(message);
   }
