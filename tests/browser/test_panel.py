@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser, Locator, expect
 from tests.browser.conftest import ROOT
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
+from tests.browser.test_graph_view import Graph
 
 SETUP = """
 %load_ext regional_explorer
@@ -79,7 +81,7 @@ def test_the_panel_appears_and_its_twin_rests(notebook: Lab, panel: Locator) -> 
     expect(panel).to_be_visible()
     expect(row(panel, "mlp")).to_contain_text("stale")
     expect(row(panel, "mlp")).to_contain_text("max_fusion_size=8")
-    expect(panel.locator("svg.rx-graph")).to_be_visible()
+    expect(panel.locator(".rxg-stage")).to_be_visible()
     assert notebook.output(1).locator(".rx-twin").count() == 1
     expect(notebook.output(1).locator(".rx-twin")).to_be_hidden()
 
@@ -105,6 +107,38 @@ def test_the_controls_work_by_keyboard(notebook: Lab, panel: Locator) -> None:
     expect(panel.get_by_label("Add a key")).to_be_visible()
     notebook.page.keyboard.press("Enter")
     expect(panel.get_by_label("Add a key")).to_have_count(0)
+
+
+WHERE = """
+import json
+from array import array
+from regional_explorer.ui.view import _SHOWN
+view = next(shown._panel.graph for _, stands in _SHOWN._by_cell.values() for shown in stands if shown._panel)
+view.wait_arranged()
+rects, boxes = array("f", view.payload["places"]["rects"]), array("I", view.payload["node_boxes"])
+if view.places:
+    rects = array("f", view.places["rects"])
+size = (view.places or view.payload["places"])["size"]
+found = {name: list(rects[4 * boxes[n] : 4 * boxes[n] + 4]) for n, name in enumerate(view.payload["node_names"])}
+print(json.dumps({"size": size, "boxes": found}))
+"""
+
+
+def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> None:
+    index = notebook.add_cell_and_run(WHERE)
+    facts = json.loads(str(notebook.outputs(index)[0]["text"]))
+    panel.scroll_into_view_if_needed()
+    graph = Graph(notebook, 1, notebook.output(1), facts)
+    graph.click("relu")
+    panel.get_by_label("Mark by").select_option("selection")
+    expect(panel.get_by_label("Pattern")).to_have_value("1 node selected")
+    shot(notebook, "panel-selected", panel)
+    panel.get_by_label("Name", exact=True).fill("picked")
+    panel.get_by_role("button", name="Mark", exact=True).click()
+    expect(row(panel, "picked")).to_contain_text("stale")
+    assert asked(notebook, "ex.session.members['picked']['0/forward']") == "('relu',)"
+    panel.get_by_role("button", name="Undo").click()
+    expect(row(panel, "picked")).to_have_count(0)
 
 
 def test_a_config_is_changed_through_its_fields(notebook: Lab, panel: Locator) -> None:
@@ -173,7 +207,9 @@ def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(note
     budget.fill("0.5")
     budget.press("Enter")
     panel.get_by_role("button", name="Compile & measure").click()
-    expect(panel.get_by_role("status")).to_contain_text(re.compile("compiling|warming|checking|round|calls"))
+    expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text(
+        re.compile("compiling|warming|checking|round|calls")
+    )
     assert asked(notebook, "6 * 7") == "42"
     times = panel.locator("table").filter(has_text="samples").locator("td").filter(has_text=re.compile("^regional$"))
     expect(times.first).to_be_visible(timeout=MEASURED_S * 1000)
@@ -188,10 +224,10 @@ def test_cancel_ends_a_long_measurement(notebook: Lab, panel: Locator) -> None:
     budget.fill("300")
     budget.press("Enter")
     panel.get_by_role("button", name="Compile & measure").click()
-    expect(panel.get_by_role("status")).to_contain_text("round", timeout=MEASURED_S * 1000)
+    expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text("round", timeout=MEASURED_S * 1000)
     shot(notebook, "panel-busy", panel)
     panel.get_by_role("button", name="Cancel").click()
-    expect(panel.get_by_role("status")).to_contain_text("Cancelled", timeout=20_000)
+    expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text("Cancelled", timeout=20_000)
     expect(row(panel, "mlp").get_by_role("button", name="Close")).to_be_enabled()
     assert asked(notebook, "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]") == "[]"
 
