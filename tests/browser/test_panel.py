@@ -136,7 +136,7 @@ def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> No
     panel.get_by_label("Name", exact=True).fill("picked")
     panel.get_by_role("button", name="Mark", exact=True).click()
     expect(row(panel, "picked")).to_contain_text("stale")
-    assert asked(notebook, "ex.session.members['picked']['0/forward']") == "('relu',)"
+    assert asked(notebook, "ex.session.members['picked']['0/inference']") == "('relu',)"
     panel.get_by_role("button", name="Undo").click()
     expect(row(panel, "picked")).to_have_count(0)
 
