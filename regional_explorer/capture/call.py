@@ -122,7 +122,7 @@ class Call:
 
     def close(self) -> None:
         """Let go of everything that belongs to the user."""
-        self.fn, self.args, self.kwargs, self.modules = _closed, (), {}, []
+        self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
         self._edges, self._cotangents, self._undo = [], [], UndoLog()
 
     def _name_gradients(self) -> list[str]:
@@ -136,7 +136,8 @@ class Call:
         return found
 
 
-def _closed(*_args: Any, **_kwargs: Any) -> NoReturn:
+def closed(*_args: Any, **_kwargs: Any) -> NoReturn:
+    """Stand for whatever could be called before ``close()``."""
     raise ClosedError("The exploration was closed. Make a new one with rx.explore(...).")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from regional_explorer.capture.call import Call
+from regional_explorer.capture.call import Call, closed
 from regional_explorer.capture.convert import marked_blocks, record_breaks, record_graphs
 from regional_explorer.capture.modules import module_names
 from regional_explorer.errors import CaptureError
@@ -53,6 +53,11 @@ class LiveGraph:
 
         call._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells boxed functions
         return call
+
+    def close(self) -> None:
+        """Let go of the graph and of all that runs it: Dynamo keeps the function it was given for good."""
+        self.gm = fx.GraphModule({}, fx.Graph())
+        self.eager = self.implementation = closed
 
 
 @dataclass
@@ -122,6 +127,8 @@ class Capture:
 
     def close(self) -> None:
         """Let go of the live graphs and the traced callable; the record stays."""
+        for live in self.live:
+            live.close()
         for frame in self.frames:
             frame.live = []
         self.on_graph = lambda _frame, _live: None

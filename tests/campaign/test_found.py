@@ -1,5 +1,7 @@
 """What the campaign found, each with the smallest program that shows it."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -94,3 +96,18 @@ def test_modules_are_found_behind_graph_breaks():
 def test_a_module_that_only_holds_others_can_be_marked():
     ex = rx.explore(programs.Stack(), (torch.randn(4, 16),), grad=False).mark("all", modules="layers")
     assert len(ex.session.partitions) == 1
+
+
+@pytest.mark.compiles
+def test_closing_frees_what_dynamo_would_keep():
+    ex = rx.explore(programs.textbook, programs.pair(grad=False))
+    compiled = ex.compiled
+    program = ex._program
+    held = [program.capture.live[0].gm, program.switches[0], *program.store.artifacts.values(), ex._call.args[0]]
+    held = [weakref.ref(thing) for thing in held]
+    ex.close()
+    del program
+    gc.collect()
+    assert [thing() for thing in held] == [None] * 4
+    with pytest.raises(rx.ClosedError, match="was closed"):
+        compiled(*programs.pair(grad=False))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
@@ -130,7 +130,11 @@ def test_cut_graphs_compute_what_the_whole_did_2000(steps, pattern):
 
 def explored(steps, *, grad):
     torch.manual_seed(0)
-    return rx.explore(function(steps), inputs(grad=grad))
+    try:
+        return rx.explore(function(steps), inputs(grad=grad))
+    except rx.CaptureError as error:
+        assert "runs no torch operation" in str(error)  # noqa: PT017 - any other is a failure
+        reject()
 
 
 def check_call(steps, pattern, *, grad):
