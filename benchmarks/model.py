@@ -29,8 +29,7 @@ class Block(nn.Module):
             for step in range(self.steps):
                 y = torch.sin(y) * (step + 1.5)
             y = self.down(y)
-        result: torch.Tensor = x + y
-        return result
+        return x + y
 
 
 class Chain(nn.Module):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Dialog, Locator, expect
 
 from tests.browser.lab import Lab
 
@@ -296,7 +296,12 @@ def test_two_views_of_one_and_of_another_do_not_clash(lab: Lab, show: Any) -> No
 @pytest.mark.parametrize("part", [0, 1])
 def test_hostile_names_stay_text(lab: Lab, show: Any, part: int) -> None:
     dialogs: list[str] = []
-    lab.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+    def dismiss(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    lab.page.on("dialog", dismiss)
     graph = show(
         f"half = sessions.HOSTILE[{part}::2]\n"
         "views = [GraphView(sessions.hostile(text), time_limit_s=0, height=200) for text in half]\n"
