@@ -259,7 +259,8 @@ def test_themes_sizes_and_tabs(lab: Lab, show: Any) -> None:
     expect(graph.root.locator(".rxg-key")).to_contain_text("time 10.5 µs")
     canvas = graph.root.locator(".rxg-canvas")
     shade = "el.getContext('2d').getImageData(3, el.height - 3, 1, 1).data[0]"
-    for theme, shown in (("dark", f"{shade} < 60"), ("light", f"{shade} > 200")):
+    themes: dict[Literal["dark", "light"], str] = {"dark": f"{shade} < 60", "light": f"{shade} > 200"}
+    for theme, shown in themes.items():
         lab.set_theme(theme)
         lab.page.wait_for_function(f"el => {shown}", arg=canvas.element_handle())
         lab.screenshot(f"graph-{theme}", graph.root)
