@@ -31,9 +31,10 @@ _OURS = str(Path(__file__).parent.parent)
 class Call:
     """One call of the user's, ready to be repeated as often as measuring needs.
 
-    Construction runs it once in plain eager mode. That one run tells what it writes in place, which leaves its outputs
-    depend on, and whether it can be measured at all. ``stateful`` tells whether it changes tensors or draws random
-    numbers, so that something has to be put back before each repetition; ``draws`` tells the latter alone.
+    Construction runs it once in plain eager mode, with gradients if it has any. That one run tells what it writes in
+    place, which leaves its outputs depend on, and whether it can be measured at all. ``stateful`` tells whether it
+    changes tensors or draws random numbers, so that something has to be put back before each repetition; ``draws``
+    tells the latter alone.
 
     Args:
         fn: the function or module.
@@ -42,8 +43,8 @@ class Call:
         grad: whether to take gradients; None means as the call would: if an output requires grad.
 
     Raises:
-        CaptureError: the call raises, runs ``backward()`` or an optimizer itself, or ``grad=True`` was asked for and
-            no output depends on anything that requires grad.
+        CaptureError: the call or its backward raises, it runs ``backward()`` or an optimizer itself, or ``grad=True``
+            was asked for and no output depends on anything that requires grad.
     """
 
     def __init__(
@@ -61,34 +62,39 @@ class Call:
         self._grad_mode = torch.is_grad_enabled() if grad is None else grad
         self._random = RandomState()
         self._undo = UndoLog()
-        outputs, started = self._first_run()
+        self._edges: list[GradientEdge] = []
+        self._cotangents: list[torch.Tensor] = []
+        outputs = self._first_run()
         self.stateful = self._undo.wrote or self.draws
         self.output_names = [name for name, _ in tensors_in(outputs, "output")]
-        self._edges = _frontier(outputs, started)
         self.grad = bool(self._edges)
         if grad and not self.grad:
             raise CaptureError(
                 "grad=True, but no output depends on a tensor that requires grad. Make a parameter or an argument "
                 "require grad (x.requires_grad_()), or leave grad out for inference."
             )
-        self._cotangents = _draw_cotangents(outputs)
         self.gradient_names = self._name_gradients()
 
-    def _first_run(self) -> tuple[Any, int]:
-        started = _sequence_number()
+    def _first_run(self) -> Any:
+        started, doing = _sequence_number(), "The call itself"
         try:
             with self._random, _refusing_training_loops(), torch.set_grad_enabled(self._grad_mode), self._undo:
                 outputs = self.fn(*self.args, **self.kwargs)
+                self._edges = _frontier(outputs, started)
+                self._cotangents = _draw_cotangents(outputs)
+                doing = "The backward of the call"
+                if self._edges:
+                    self.backward(outputs)
                 self.draws = not self._random.holds()
         except CaptureError:
             raise
         except Exception as error:
             line = user_line(error)
             place = f" at {line}: {line.text}" if line else ""
-            raise CaptureError(f"The call itself raises {type(error).__name__}{place}: {error}") from error
+            raise CaptureError(f"{doing} raises {type(error).__name__}{place}: {error}") from error
         finally:
             self._undo.restore()
-        return outputs, started
+        return outputs
 
     def forward(self, fn: Callable[..., Any] | None = None) -> Any:
         """Run the call, through ``fn`` instead of the user's function where one is given, and return its outputs."""

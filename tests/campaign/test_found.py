@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.fx.traceback import annotate
+from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.record.region import Cut
@@ -111,3 +112,27 @@ def test_closing_frees_what_dynamo_would_keep():
     assert [thing() for thing in held] == [None] * 4
     with pytest.raises(rx.ClosedError, match="was closed"):
         compiled(*programs.pair(grad=False))
+
+
+def test_a_backward_that_raises_is_told_at_once():
+    def fn(x):
+        return checkpoint(torch.sin, x * 2, use_reentrant=True).cos()
+
+    with pytest.raises(rx.CaptureError, match=r"backward of the call raises RuntimeError.*use_reentrant=False"):
+        rx.explore(fn, (torch.randn(4, requires_grad=True),))
+
+
+def test_what_the_backward_writes_is_put_back():
+    seen = torch.zeros(())
+
+    def count(grad):
+        seen.add_(1)
+        return grad
+
+    def fn(x):
+        y = x.sin()
+        y.register_hook(count)
+        return y * 2
+
+    rx.explore(fn, (torch.randn(4, requires_grad=True),))
+    assert seen == 0
