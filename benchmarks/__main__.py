@@ -7,7 +7,7 @@ import platform
 
 import torch
 
-from benchmarks import measuring
+from benchmarks import drawing, measuring
 from benchmarks.engine import ROWS, Row
 from regional_explorer.measure.trial import table
 
@@ -24,7 +24,7 @@ def line(row: Row) -> str:
 def main() -> None:
     """Print the table, a row as soon as it is measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    names = [*ROWS, "measuring"]
+    names = [*ROWS, "measuring", "drawing"]
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(names)}; all when left out")
     chosen = parser.parse_args().rows or names
     if unknown := [name for name in chosen if name not in names]:
@@ -32,10 +32,12 @@ def main() -> None:
     print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads\n", flush=True)
     print("| what | against | ours | theirs | ratio | goal | |\n|---|---|---|---|---|---|---|", flush=True)
     for name in chosen:
-        if name != "measuring":
+        if name in ROWS:
             print("\n".join(map(line, ROWS[name]())), flush=True)
     if "measuring" in chosen:
-        print(f"\n{table(measuring.rows())}")
+        print(f"\n{table(measuring.rows())}", flush=True)
+    if "drawing" in chosen:
+        print(f"\n{drawing.table(drawing.rows())}")
 
 
 if __name__ == "__main__":

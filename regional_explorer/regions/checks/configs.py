@@ -33,7 +33,7 @@ def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     yield Diagnostic(
         "config-neighbour",
         f"{counted(total, 'partition')} {'is' if total == 1 else 'are'} fed directly by another region with another "
-        f"config; {'it was' if total == 1 else 'each was'} compiled under the config of its own region.",
+        f"config; here {'it is' if total == 1 else 'each is'} compiled under that of its own region.",
         Severity.INFO,
         region=part.region if len(hits) == 1 else None,
         graph=part.graph,
