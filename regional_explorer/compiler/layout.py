@@ -69,11 +69,17 @@ def _layout(value: Any, storages: dict[int, int], *, traced: bool = False) -> La
 
 
 def same_strides(value: Any, layout: Layout) -> bool:
-    """Tell whether ``value`` lies in memory as ``layout`` says, as far as anybody could tell the difference."""
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+    """Tell whether ``value`` lies in memory as ``layout`` says, as far as anybody could tell the difference.
+
+    Of a value of another size, where sizes are dynamic, that is the order of its dimensions.
+    """
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.numel() == 0:
         return True
-    pairs = zip(value.shape, value.stride(), layout.stride, strict=True)
-    return value.numel() == 0 or all(mine == theirs for size, mine, theirs in pairs if size > 1)
+    wide = [dim for dim, size in enumerate(value.shape) if size > 1]
+    if tuple(value.shape) == layout.size:
+        return all(value.stride(dim) == layout.stride[dim] for dim in wide)
+    strides = [value.stride(dim) for dim in sorted(wide, key=lambda dim: layout.stride[dim], reverse=True)]
+    return strides == sorted(strides, reverse=True)
 
 
 def with_order(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:

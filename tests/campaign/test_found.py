@@ -11,6 +11,7 @@ from torch.fx.traceback import annotate
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
+from regional_explorer.compiler.layout import layouts_of, same_strides
 from regional_explorer.record.region import Cut
 from tests.campaign.checks import assert_eager_pieces_are_bitwise
 from tests.engine import programs
@@ -136,3 +137,12 @@ def test_what_the_backward_writes_is_put_back():
 
     rx.explore(fn, (torch.randn(4, requires_grad=True),))
     assert seen == 0
+
+
+def test_strides_of_another_size_are_compared_by_their_order():
+    (layout,) = layouts_of([torch.empty(4, 8)])
+    assert same_strides(torch.empty(4, 8), layout)
+    assert not same_strides(torch.empty(8, 4).t(), layout)
+    assert same_strides(torch.empty(5, 9), layout)
+    assert same_strides(torch.empty(9, 1).t(), layout)
+    assert not same_strides(torch.empty(9, 5).t(), layout)
