@@ -21,7 +21,7 @@ def one_block():
     return fn, (tensor(8), tensor(8))
 
 
-@CUTTING
+@CUTTING(quick=True)
 def whole_function():
     @rx.region("all")
     def fn(x, y):
@@ -30,7 +30,7 @@ def whole_function():
     return fn, (tensor(8, 8), tensor(8, 8))
 
 
-@CUTTING(quick=True)
+@CUTTING
 def repeated_blocks_of_one_name():
     """Upstream's first piece takes ops of the other blocks along, sideways."""
     layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
@@ -45,7 +45,7 @@ def repeated_blocks_of_one_name():
     return fn, (torch.randn(4, 8),)
 
 
-@CUTTING
+@CUTTING(quick=True)
 def repeated_blocks_that_touch():
     layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
 
@@ -58,7 +58,7 @@ def repeated_blocks_that_touch():
     return fn, (torch.randn(4, 8),)
 
 
-@CUTTING(quick=True)
+@CUTTING
 def repeated_blocks_of_their_own_names():
     layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
 
@@ -123,7 +123,7 @@ def independent_op_in_the_middle():
     return fn, (tensor(8), tensor(8))
 
 
-@CUTTING(quick=True)
+@CUTTING
 def path_op_in_the_middle():
     def fn(x):
         with rx.region("r"):
@@ -221,7 +221,7 @@ def split_and_join():
     return fn, (tensor(4, 9),)
 
 
-@CUTTING(quick=True)
+@CUTTING
 def attention():
     def fn(q, k, v):
         with rx.region("scores"):

@@ -24,7 +24,7 @@ def cond_inside_a_region():
     return fn, (tensor(8, grad=False),)
 
 
-@HIGHER
+@HIGHER(quick=True)
 def regions_inside_cond():
     def yes(x):
         with rx.region("yes"):
@@ -122,7 +122,7 @@ def nested_compile_regions_around_and_between():
     return fn, (tensor(8),)
 
 
-@HIGHER(quick=True)
+@HIGHER
 def checkpointed():
     net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
 
@@ -318,3 +318,50 @@ def region_inside_an_autograd_function():
         return Marked.apply(x * 2).exp()
 
     return fn, (tensor(8),)
+
+
+@HIGHER
+def a_body_called_on_two_layouts():
+    @torch.compiler.nested_compile_region
+    def block(x):
+        with rx.region("r"):
+            return x.sin() * 2 + 1
+
+    def fn(x):
+        return block(x) + block(x.t()) + block(x)
+
+    return fn, (tensor(8, 8),)
+
+
+@HIGHER
+def vmap_inside_a_region():
+    def fn(x):
+        with rx.region("r"):
+            y = torch.vmap(lambda row: row.sin() @ row)(x)
+        return y * 2
+
+    return fn, (tensor(4, 8),)
+
+
+@HIGHER
+def gradient_inside_a_region():
+    def fn(x):
+        with rx.region("r"):
+            y = torch.func.grad(lambda x: (x.sin() * x).sum())(x)
+        return y * 2
+
+    return fn, (tensor(8),)
+
+
+@HIGHER
+def regions_beside_a_scan():
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    def fn(x):
+        with rx.region("r"):
+            y = x.sin() + 1
+        z = associative_scan(lambda a, b: a + b, y, 0, combine_mode="generic")
+        with rx.region("s"):
+            return z.cos() * 2
+
+    return fn, (tensor(4, 8, grad=False),)

@@ -210,7 +210,7 @@ def no_grad_inside():
     return fn, (tensor(8),)
 
 
-@STATE(grad=False)
+@STATE(quick=True, grad=False)
 def under_no_grad():
     net = nn.Linear(8, 8)
 
@@ -262,3 +262,16 @@ def tied_weights():
                 return self.head(x).log_softmax(-1)
 
     return Tied(), (torch.randint(0, 11, (2, 5)),)
+
+
+@STATE
+def write_by_index():
+    def fn(x, index, rows):
+        with rx.region("r"):
+            y = x.clone()
+            y[index] = rows
+            y.index_add_(0, index, rows)
+            z = y * 2
+        return z.sum(0)
+
+    return fn, (tensor(5, 4), torch.tensor([0, 2]), tensor(2, 4))

@@ -63,7 +63,7 @@ def dataclasses_in_and_out():
     return fn, (Batch(tensor(8), torch.ones(8)),)
 
 
-@VALUES(quick=True)
+@VALUES
 def several_graphs():
     def fn(x, y):
         with rx.region("before"):
@@ -241,3 +241,14 @@ def sizes_known_when_run():
             return x * n
 
     return fn, (tensor(8), torch.tensor(3))
+
+
+@VALUES(dynamic=True)
+def sizes_that_come_out():
+    def fn(x):
+        with rx.region("r"):
+            n = x.shape[0] * 3 + 1
+            y = x.new_zeros(n) + n
+        return y.sin() * n, n, x * 2
+
+    return fn, (tensor(5, 4),)
