@@ -20,6 +20,7 @@ from nbclient import NotebookClient
 
 from regional_explorer.command.options import OPTIONS
 from regional_explorer.explorer import Exploration
+from regional_explorer.ui.control import control_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -464,15 +465,18 @@ def test_without_the_widget_progress_is_one_output_that_empties(
     assert outputs.updates < 10
 
 
-def test_the_twin_has_what_the_panel_did(run: Run, outputs: Outputs, shell: Any) -> None:
+def test_the_twin_has_what_the_panel_did_and_keeps_out_of_other_cells(run: Run, outputs: Outputs, shell: Any) -> None:
     run("%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)")
     assert "disabled" not in outputs.shown[0]["text/html"]
     outputs.cell = "second"
-    run("ex.disable('act')")
-    assert "disabled" in outputs.shown[0]["text/html"]
+    run("ex.rename('act', 'relus')")
+    assert "relus" not in outputs.shown[0]["text/html"]
     updates = outputs.updates
     run("1 + 1")
     assert outputs.updates == updates
+    control_of(shell.user_ns["ex"]).edit(lambda ex: ex.disable("relus"))
+    assert "disabled" in outputs.shown[0]["text/html"]
+    assert "relus" in outputs.shown[0]["text/html"]
 
 
 def test_a_cell_that_runs_again_leaves_nothing_of_its_last_run(run: Run, outputs: Outputs) -> None:
