@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Name Inductor's cache directory before anything imports torch; child processes inherit it."""
     if kept := os.environ.get(KEPT_CACHE):
         os.environ[INDUCTOR_CACHE] = str(Path(kept).expanduser().resolve())
-    elif INDUCTOR_CACHE not in os.environ:
+    elif not os.environ.get(INDUCTOR_CACHE):
         own = Path(tempfile.mkdtemp(prefix="regional-explorer-tests-"))
         config.stash[OWN_CACHE] = own
         os.environ[INDUCTOR_CACHE] = str(own)
