@@ -7,11 +7,12 @@ from typing import Any
 
 import pandas as pd
 
+from regional_explorer.export.region_frames import MICRO, times
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.region import Partition, State
+from regional_explorer.record.region_timing import whole_region_timings
 from regional_explorer.record.session import Session
-
-MICRO = 1e6
+from regional_explorer.record.timing import Numerics
 
 REGION_COLUMNS = (
     "region",
@@ -23,6 +24,13 @@ REGION_COLUMNS = (
     "partitions",
     "compile_s",
     "config",
+    "eager_us",
+    "compiled_us",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "numerics",
+    "pays_off_after_calls",
 )
 PARTITION_COLUMNS = (
     "partition",
@@ -68,7 +76,11 @@ NUMERICS_COLUMNS = (
 
 
 def regions_frame(session: Session) -> pd.DataFrame:
-    """Return one row per region."""
+    """Return one row per region; its times are those of the whole call (forward + backward where gradients are taken).
+
+    They are NaN before ``ex.benchmark(regions=True)``, and again once the region has been changed.
+    """
+    timings = whole_region_timings(session)
     kinds = {graph.id: graph.kind for graph in session.graphs}
     rows = []
     for region in session.plan.regions:
@@ -86,6 +98,7 @@ def regions_frame(session: Session) -> pd.DataFrame:
                 "partitions": len(mine),
                 "compile_s": _sum([part.compile_s for part in mine]),
                 "config": dict(region.config),
+                **times(timings.get(region.name)),
             }
         )
     return pd.DataFrame(rows, columns=list(REGION_COLUMNS))
@@ -147,8 +160,29 @@ def timings_frame(session: Session) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(TIMING_COLUMNS))
 
 
+def memory_frame(session: Session) -> pd.DataFrame:
+    """Return the peak of each variant above what was held before; below ``least_bytes`` it cannot be told from none."""
+    rows = [
+        {"variant": row.variant, "peak_bytes": row.peak_bytes, "least_bytes": row.least_bytes, "how": row.how}
+        for row in session.memory
+    ]
+    return pd.DataFrame(rows, columns=["variant", "peak_bytes", "least_bytes", "how"])
+
+
 def numerics_frame(session: Session) -> pd.DataFrame:
     """Return one row per variant and tensor; errors are root mean squares in the tensor's own unit."""
+    return _numerics(session.numerics, NUMERICS_COLUMNS)
+
+
+def region_numerics_frame(session: Session) -> pd.DataFrame:
+    """Return one row per output of each partition that was checked alone, on the inputs recorded for it."""
+    regions = {part.id: part.region for part in session.partitions}
+    frame = _numerics(session.partition_numerics, (*NUMERICS_COLUMNS, "partition"))
+    frame.insert(0, "region", frame["partition"].map(regions))
+    return frame
+
+
+def _numerics(numerics: Sequence[Numerics], columns: Sequence[str]) -> pd.DataFrame:
     rows = [
         {
             "variant": row.variant,
@@ -162,10 +196,11 @@ def numerics_frame(session: Session) -> pd.DataFrame:
             "variant_rms_error_f64": row.variant_error,
             "tolerance": row.tolerance,
             "note": row.note,
+            "partition": row.partition,
         }
-        for row in session.numerics
+        for row in numerics
     ]
-    return pd.DataFrame(rows, columns=list(NUMERICS_COLUMNS))
+    return pd.DataFrame(rows, columns=list(columns))
 
 
 def compiles_frame(session: Session) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.export import frames
+from regional_explorer.export import frames, region_frames
 from regional_explorer.export.save import save
 from regional_explorer.record.codec import load_session
 from regional_explorer.record.session import Session
@@ -43,9 +43,34 @@ class SessionView(ABC):
         return frames.timings_frame(self.session)
 
     @property
+    def region_timings(self) -> pd.DataFrame:
+        """One row per region and phase: eager against compiled, alone; filled by ``benchmark(regions=True)``."""
+        return region_frames.region_timings_frame(self.session)
+
+    @property
+    def partition_timings(self) -> pd.DataFrame:
+        """One row per partition that was measured alone."""
+        return region_frames.partition_timings_frame(self.session)
+
+    @property
+    def reconciliation(self) -> pd.DataFrame:
+        """How the regions and the rest add up to the whole, from one variant to the next."""
+        return region_frames.reconciliation_frame(self.session)
+
+    @property
+    def memory(self) -> pd.DataFrame:
+        """One row per variant: the peak of one call, and how it was read."""
+        return frames.memory_frame(self.session)
+
+    @property
     def numerics(self) -> pd.DataFrame:
         """One row per variant and output or gradient."""
         return frames.numerics_frame(self.session)
+
+    @property
+    def region_numerics(self) -> pd.DataFrame:
+        """One row per output of each partition that was checked alone."""
+        return frames.region_numerics_frame(self.session)
 
     @property
     def compile_costs(self) -> pd.DataFrame:

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.region import Partition, Plan
-from regional_explorer.record.timing import CompileCost, Conditions, Numerics, Timing
+from regional_explorer.record.timing import (
+    CompileCost,
+    Conditions,
+    MemoryPeak,
+    Numerics,
+    PartitionTiming,
+    Reconciled,
+    Timing,
+)
 
 FORMAT = 1
 """Version of the JSON layout; a file of a newer one is refused with a clear text."""
@@ -29,6 +37,7 @@ class Session:
     """Everything one exploration found out, without anything live in it.
 
     ``members`` maps a region's name to the ids of its nodes, per graph: ``members["mlp"]["0/forward"]``.
+    ``partition_timings`` and ``partition_numerics`` are of partitions alone; ``region_timings`` sums them by region.
     """
 
     title: str
@@ -44,6 +53,10 @@ class Session:
     numerics: tuple[Numerics, ...] = ()
     compile_costs: tuple[CompileCost, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+    partition_timings: tuple[PartitionTiming, ...] = ()
+    partition_numerics: tuple[Numerics, ...] = ()
+    reconciliation: tuple[Reconciled, ...] = ()
+    memory: tuple[MemoryPeak, ...] = ()
 
     def graph(self, graph_id: str) -> Graph:
         """Return the graph called ``graph_id``.

@@ -71,7 +71,8 @@ class Numerics:
     """One output or gradient of one variant against eager and against a float64 run.
 
     Differences are root-mean-square over the tensor, in its own unit; ``max_error`` is the largest single
-    |variant - eager|. The float64 columns are None where no float64 run was possible.
+    |variant - eager|. The float64 columns are None where no float64 run was possible. ``partition`` is set where a
+    compiled partition alone was checked on the inputs recorded for it, against its eager piece.
     """
 
     variant: str
@@ -85,6 +86,7 @@ class Numerics:
     tolerance: float
     verdict: str
     note: str = ""
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +96,68 @@ class CompileCost:
     what: str
     seconds: float
     cache: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTiming:
+    """Run time of one partition alone: its eager piece against its artifact, on inputs recorded from the real call.
+
+    ``eager_s`` and ``compiled_s`` are medians of one run, in seconds, ``eager_iqr_s`` and ``compiled_iqr_s`` their
+    IQRs; the compiled ones are None where there is no artifact (disabled, failed). ``speedup`` is the median over
+    rounds of eager / compiled, with its bootstrap CI; None without an artifact, or where the numerics check failed.
+    ``runs`` is how often one call of the whole runs the partition. ``artifact`` is the key of what was measured: a
+    figure stands only as long as the partition still has that one. ``measured_as`` names the partition whose samples
+    these are, where both share an artifact and inputs of equal layout; None where it was measured itself.
+    """
+
+    partition: str
+    region: str
+    phase: Phase
+    eager_s: float
+    eager_iqr_s: float
+    compiled_s: float | None = None
+    compiled_iqr_s: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    verdict: Verdict = Verdict.UNKNOWN
+    samples: int = 0
+    runs: int = 1
+    artifact: str | None = None
+    measured_as: str | None = None
+    numerics: str = "not checked"
+    bitwise: bool | None = None
+    worst_tensor: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """One row of how the parts add up to the whole, in seconds per call of the whole.
+
+    ``total`` rows are times of a variant; the rows between them are what leads from one to the next, positive where it
+    takes longer. ``low_s`` and ``high_s`` bound the CI where there is one. ``note`` tells how the row was come by.
+    """
+
+    phase: Phase
+    part: str
+    seconds: float
+    low_s: float | None = None
+    high_s: float | None = None
+    total: bool = False
+    region: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPeak:
+    """How much memory one call of a variant needed at most, above what was held before it.
+
+    ``how`` is ``allocator`` (of the device: exact) or ``resident set`` (of the process: told in pages that the system
+    handed out, so that a peak below ``least_bytes`` cannot be told from none).
+    """
+
+    variant: str
+    peak_bytes: int
+    how: str
+    least_bytes: int = 0

@@ -1,0 +1,142 @@
+"""What was measured of regions and partitions alone, as plain pandas tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from regional_explorer.record.region_timing import RegionTiming, region_timings
+from regional_explorer.record.session import Session
+
+MICRO = 1e6
+
+REGION_TIMING_COLUMNS = (
+    "region",
+    "phase",
+    "eager_us",
+    "compiled_us",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "verdict",
+    "numerics",
+    "worst_tensor",
+    "compile_s",
+    "compile_cold_s",
+    "compile_warm_s",
+    "cache",
+    "pays_off_after_calls",
+    "partitions",
+    "measured",
+)
+PARTITION_TIMING_COLUMNS = (
+    "partition",
+    "region",
+    "phase",
+    "eager_us",
+    "eager_iqr_us",
+    "compiled_us",
+    "compiled_iqr_us",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "verdict",
+    "runs",
+    "samples",
+    "measured_as",
+    "numerics",
+    "bitwise",
+    "worst_tensor",
+    "warnings",
+)
+
+
+def region_timings_frame(session: Session) -> pd.DataFrame:
+    """Return one row per region and phase: its partitions alone, summed, eager against compiled.
+
+    ``compile_s`` is what its own artifacts cost (``compile_cold_s`` and ``compile_warm_s`` apart), and
+    ``pays_off_after_calls`` after how many calls that is earned back: inf where it never is, NaN where nobody knows.
+    ``measured`` of its ``partitions`` were measured themselves, the others share an artifact with one that was.
+    """
+    rows = [
+        {
+            "region": timing.region,
+            "phase": str(timing.phase),
+            **times(timing),
+            "verdict": str(timing.verdict),
+            "worst_tensor": timing.worst_tensor,
+            "compile_s": timing.compile_s,
+            "compile_cold_s": timing.compile_cold_s,
+            "compile_warm_s": timing.compile_warm_s,
+            "cache": timing.cache,
+            "partitions": timing.partitions,
+            "measured": timing.measured,
+        }
+        for timing in region_timings(session)
+    ]
+    return pd.DataFrame(rows, columns=list(REGION_TIMING_COLUMNS))
+
+
+def partition_timings_frame(session: Session) -> pd.DataFrame:
+    """Return one row per partition that was measured alone; ``runs`` is how often one call of the whole runs it."""
+    rows = [
+        {
+            "partition": timing.partition,
+            "region": timing.region,
+            "phase": str(timing.phase),
+            "eager_us": timing.eager_s * MICRO,
+            "eager_iqr_us": timing.eager_iqr_s * MICRO,
+            "compiled_us": _micro(timing.compiled_s),
+            "compiled_iqr_us": _micro(timing.compiled_iqr_s),
+            "speedup": timing.speedup,
+            "speedup_low": timing.speedup_low,
+            "speedup_high": timing.speedup_high,
+            "verdict": str(timing.verdict),
+            "runs": timing.runs,
+            "samples": timing.samples,
+            "measured_as": timing.measured_as,
+            "numerics": timing.numerics,
+            "bitwise": timing.bitwise,
+            "worst_tensor": timing.worst_tensor,
+            "warnings": "; ".join(timing.warnings),
+        }
+        for timing in session.partition_timings
+    ]
+    return pd.DataFrame(rows, columns=list(PARTITION_TIMING_COLUMNS))
+
+
+def reconciliation_frame(session: Session) -> pd.DataFrame:
+    """Return how the regions and the rest add up to the whole, from one variant (``total``) to the next."""
+    rows = [
+        {
+            "phase": str(row.phase),
+            "part": row.part,
+            "total": row.total,
+            "time_us": row.seconds * MICRO,
+            "low_us": _micro(row.low_s),
+            "high_us": _micro(row.high_s),
+            "note": row.note,
+        }
+        for row in session.reconciliation
+    ]
+    return pd.DataFrame(rows, columns=["phase", "part", "total", "time_us", "low_us", "high_us", "note"])
+
+
+def times(timing: RegionTiming | None) -> dict[str, Any]:
+    """Return the figures of a region's row, none where it was not measured."""
+    if timing is None:
+        return {}
+    return {
+        "eager_us": timing.eager_s * MICRO,
+        "compiled_us": _micro(timing.compiled_s),
+        "speedup": timing.speedup,
+        "speedup_low": timing.speedup_low,
+        "speedup_high": timing.speedup_high,
+        "numerics": timing.numerics,
+        "pays_off_after_calls": timing.pays_off_after_calls,
+    }
+
+
+def _micro(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * MICRO

@@ -1,0 +1,158 @@
+"""What a region costs and gains: its partitions, summed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.region import Partition
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import PartitionTiming, Phase, Verdict
+
+FAILED = "failed"
+"""What a numerics check says that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionTiming:
+    """Run time of one region in one phase, per call of the whole: eager against compiled, each partition alone.
+
+    ``eager_s`` and ``compiled_s`` are sums over its partitions (``compiled_s`` counts those without an artifact as
+    eager); a step is forward + backward. The ends of ``speedup`` are those of all partitions at once, so they are wider
+    than a CI of the sum would be. ``compiled_s`` is None where nothing of it is compiled, ``speedup`` also where the
+    numerics check of a partition failed. ``compile_s`` is what its own artifacts cost to compile, cold and warm apart;
+    what it shares with another region is counted there.
+    """
+
+    region: str
+    phase: Phase
+    eager_s: float
+    compiled_s: float | None
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    verdict: Verdict
+    numerics: str
+    worst_tensor: str
+    compile_cold_s: float
+    compile_warm_s: float
+    partitions: int
+    measured: int
+
+    @property
+    def gain_s(self) -> float | None:
+        """Seconds that compiling saves in each call; negative where it costs more. None without a speedup."""
+        return None if self.speedup is None else self.eager_s - self.eager_s / self.speedup
+
+    @property
+    def compile_s(self) -> float:
+        """Seconds that its own artifacts took to compile."""
+        return self.compile_cold_s + self.compile_warm_s
+
+    @property
+    def cache(self) -> str:
+        """``cold``, ``warm``, ``cold+warm``, or nothing where it has no artifact of its own."""
+        return "+".join(
+            word for word, paid in (("cold", self.compile_cold_s), ("warm", self.compile_warm_s)) if paid > 0.0
+        )
+
+    @property
+    def pays_off_after_calls(self) -> float | None:
+        """After how many calls the compile has paid for itself; infinite: never. None where that is not known.
+
+        Where the samples do not tell the two apart there is no gain to count on: that is never, too.
+        """
+        gain = self.gain_s
+        if gain is None or self.verdict is Verdict.UNKNOWN:
+            return None
+        return float(math.ceil(self.compile_s / gain)) if self.verdict is Verdict.FASTER and gain > 0 else math.inf
+
+
+def region_timings(session: Session) -> tuple[RegionTiming, ...]:
+    """Return one row per region and phase that was measured, in the order of the plan.
+
+    A figure whose partition has been compiled anew since is left out; so is the whole row where one is missing.
+    """
+    now = {part.id: part for part in session.partitions}
+    valid = [timing for timing in session.partition_timings if _stands(timing, now)]
+    backward = {graph.id for graph in session.graphs if graph.kind is GraphKind.BACKWARD}
+    rows = []
+    for region in session.plan.regions:
+        mine = [timing for timing in valid if timing.region == region.name]
+        parts = [part for part in session.partitions if part.region == region.name]
+        for phase in Phase:
+            wanted = {part.id for part in parts if phase in (Phase.STEP, _phase(part, backward))}
+            chosen = [timing for timing in mine if timing.partition in wanted]
+            if chosen and len(chosen) == len(wanted) and (phase is not Phase.STEP or session.grad):
+                rows.append(_summed(region.name, phase, chosen, [now[timing.partition] for timing in chosen]))
+    return tuple(rows)
+
+
+def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
+    """Return the row of the whole call of each region: its step, or its forward where no gradient is taken."""
+    whole = Phase.STEP if session.grad else Phase.FORWARD
+    return {timing.region: timing for timing in region_timings(session) if timing.phase is whole}
+
+
+def _phase(part: Partition, backward: Collection[str]) -> Phase:
+    return Phase.BACKWARD if part.graph in backward else Phase.FORWARD
+
+
+def _stands(timing: PartitionTiming, now: Mapping[str, Partition]) -> bool:
+    part = now.get(timing.partition)
+    return part is not None and part.region == timing.region and part.artifact == timing.artifact
+
+
+def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts: Iterable[Partition]) -> RegionTiming:
+    compiled = [timing for timing in chosen if timing.compiled_s is not None]
+    failed = [timing for timing in compiled if timing.numerics == FAILED]
+    eager_s = sum(timing.eager_s * timing.runs for timing in chosen)
+    low, high = (_bound(chosen, eager_s, end) for end in ("speedup_low", "speedup_high"))
+    speedup = _bound(chosen, eager_s, "speedup")
+    shown = bool(compiled) and not failed
+    said = {timing.numerics for timing in compiled}
+    costs = [(part.compile_s or 0.0, part.cache) for part in parts]
+    return RegionTiming(
+        region=region,
+        phase=phase,
+        eager_s=eager_s,
+        compiled_s=sum(_running_s(timing) * timing.runs for timing in chosen) if compiled else None,
+        speedup=speedup if shown else None,
+        speedup_low=low if shown else None,
+        speedup_high=high if shown else None,
+        verdict=_verdict(compiled, low, high) if shown else Verdict.UNKNOWN,
+        numerics=FAILED if failed else said.pop() if len(said) == 1 else "; ".join(sorted(said)),
+        worst_tensor=next((timing.worst_tensor for timing in (*failed, *compiled) if timing.worst_tensor), ""),
+        compile_cold_s=sum(seconds for seconds, cache in costs if cache != "warm"),
+        compile_warm_s=sum(seconds for seconds, cache in costs if cache == "warm"),
+        partitions=len(chosen),
+        measured=sum(timing.measured_as is None for timing in chosen),
+    )
+
+
+def _running_s(timing: PartitionTiming) -> float:
+    """Return what runs: the artifact, or the eager piece where there is none."""
+    return timing.eager_s if timing.compiled_s is None else timing.compiled_s
+
+
+def _bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float | None:
+    """Return the speedup of the sum where every partition has that of ``end``; None where one has none."""
+    seconds = 0.0
+    for timing in chosen:
+        ratio = 1.0 if timing.compiled_s is None else getattr(timing, end)
+        if ratio is None:
+            return None
+        seconds += timing.eager_s * timing.runs / ratio
+    return eager_s / seconds if seconds else None
+
+
+def _verdict(compiled: Sequence[PartitionTiming], low: float | None, high: float | None) -> Verdict:
+    """Return what all partitions say together: the bounds must agree, and at least one of them must say it alone."""
+    said = {timing.verdict for timing in compiled}
+    if len(said) == 1 or low is None or high is None or Verdict.UNKNOWN in said:
+        return said.pop() if len(said) == 1 else Verdict.UNKNOWN
+    if Verdict.FASTER in said and low > 1.0:
+        return Verdict.FASTER
+    return Verdict.SLOWER if Verdict.SLOWER in said and high < 1.0 else Verdict.SAME
