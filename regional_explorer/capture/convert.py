@@ -33,6 +33,7 @@ from regional_explorer.torch_api import (
     Break,
     Mark,
     bodies,
+    draws_random,
     input_expression,
     is_operator,
     resolve,
@@ -113,7 +114,7 @@ class _Reader:
             carved=FALLBACK in custom,
             origin=custom.get(ORIGIN),
             recompute=self._kind is GraphKind.BACKWARD and node.meta.get("partitioner_tag") == "is_forward",
-            random=is_random(node),
+            random=draws_random(node),
         )
 
     def _role(self, node: fx.Node, gm: fx.GraphModule) -> tuple[Role, str]:
@@ -186,12 +187,6 @@ def target_name(node: fx.Node) -> str:
     if target is operator.getitem:
         return "getitem"
     return f"{module}.{name}" if module and not module.startswith(("_operator", "builtins")) else name
-
-
-def is_random(node: fx.Node) -> bool:
-    """Tell whether a node draws from a random generator."""
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags
 
 
 def _specs(node: fx.Node) -> Iterator[TensorSpec]:

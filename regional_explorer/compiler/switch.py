@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from regional_explorer.compiler.artifact import Artifact, fingerprint
 from regional_explorer.compiler.layout import Layout, layouts_of, same_strides, traced_layouts, with_order
 from regional_explorer.regions.cut import Piece
+from regional_explorer.torch_api import draws_random
 
 
 class Switch:
@@ -34,8 +33,7 @@ class Switch:
     @property
     def draws(self) -> bool:
         """Whether the piece draws random numbers."""
-        nodes = self.piece.gm.graph.nodes
-        return any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in nodes)
+        return any(map(draws_random, self.piece.gm.graph.nodes))
 
     def as_function(self) -> Callable[..., Any]:
         """Return the function to put into the cut graph."""

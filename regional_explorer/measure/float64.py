@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from regional_explorer.capture.trace import Capture, LiveGraph
-from regional_explorer.torch_api import boxed, resolve
+from regional_explorer.torch_api import boxed, draws_random, resolve
 
 LOW = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -107,7 +107,7 @@ def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
         elif node.op == "call_function":
             copy.args = _with_float64(copy.args)
             copy.kwargs = _with_float64(copy.kwargs)
-            if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            if draws_random(node):
                 copy.args = (node.target, [_dtype(source) for source in _nodes(node.args)], *copy.args)
                 copy.kwargs = dict(node.kwargs)
                 copy.target = _draw_as_before

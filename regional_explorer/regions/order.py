@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import fx
 
+from regional_explorer.torch_api import draws_random
+
 Edges = Mapping[fx.Node, Sequence[fx.Node]]
 """What each node has to wait for."""
 
@@ -28,7 +30,7 @@ def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
-        if _draws(node):
+        if draws_random(node):
             if last_random is not None:
                 before[node].append(last_random)
             last_random = node
@@ -44,10 +46,6 @@ def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
                 before[node].append(written[key])
             touched.setdefault(key, []).append(node)
     return before
-
-
-def _draws(node: fx.Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def written_arguments(node: fx.Node) -> list[fx.Node]:

@@ -34,6 +34,7 @@ from regional_explorer.torch_api.folding import Folded
 from regional_explorer.torch_api.graphs import (
     bodies,
     boxed,
+    draws_random,
     input_expression,
     is_operator,
     propose_partitions,
@@ -83,6 +84,7 @@ __all__ = [
     "compile_piece",
     "config_comments",
     "config_entries",
+    "draws_random",
     "fake_mode_with_symbols",
     "frame_module",
     "full_compile_is_warm",

@@ -58,6 +58,20 @@ def target_key(node: fx.Node) -> str:
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', target)}"
 
 
+def draws_random(node: fx.Node) -> bool:
+    """Tell whether a node draws from a random generator.
+
+    Attention and recurrent ops are tagged as random for the dropout within them; without dropout, or outside of
+    training, they draw nothing.
+    """
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    arguments = node.target._schema.arguments  # type: ignore[union-attr]  # what has tags is an operator
+    given = {argument.name: argument.default_value for argument in arguments}
+    given |= {argument.name: value for argument, value in zip(arguments, node.args, strict=False)} | node.kwargs
+    return all(given.get(name, True) not in (0, False) for name in ("dropout_p", "dropout", "train", "training"))
+
+
 def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
     """Set version counters back to what they were, for tensors whose content was put back too."""
     tensors, numbers = zip(*versions, strict=True) if (versions := list(versions)) else ((), ())

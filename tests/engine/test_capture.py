@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
 from regional_explorer.errors import CaptureError
+from regional_explorer.measure.float64 import Float64
 from regional_explorer.record.graph import GraphKind, Role
 from tests.engine import programs
 
@@ -214,3 +216,17 @@ def test_the_users_own_compiled_functions_are_left_alone():
         capture(lambda x, y: mine(x, y).sum(), *args)
     mine(*args)
     assert len(traced) == 1
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_attention_draws_random_numbers_only_with_dropout(dropout):
+    def attention(query, key, value):
+        return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+
+    heads = [torch.randn(2, 2, 8, 16, requires_grad=True) for _ in range(3)]
+    found = capture(attention, *heads)
+    assert any(node.random for graph in found.graphs for node in graph.ops) == bool(dropout)
+    if not dropout:
+        exact, _ = Float64(found).run()
+        truth = attention(*(head.detach().double() for head in heads))
+        torch.testing.assert_close(exact[0], truth, rtol=1e-12, atol=1e-12)
