@@ -67,7 +67,7 @@ test-torch: .venv-$(TORCH)/.stamp cxx ## the engine's tests with another torch: 
 .venv-$(TORCH)/.stamp: pyproject.toml constraints.txt
 	$(if $(PYTHON),,$(error no Python 3.11 or newer; name one: make PYTHON=/path/to/python))
 	$(PYTHON) -m venv .venv-$(TORCH)
-	grep -vE '^(torch|triton)==' constraints.txt > .venv-$(TORCH)/constraints.txt
+	grep -vE '^(torch|triton|setuptools)==' constraints.txt > .venv-$(TORCH)/constraints.txt
 	echo 'torch==$(TORCH)' >> .venv-$(TORCH)/constraints.txt
 	.venv-$(TORCH)/bin/python -m pip install --disable-pip-version-check -c .venv-$(TORCH)/constraints.txt -e '.[dev]'
 	touch $@

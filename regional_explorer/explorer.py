@@ -13,7 +13,7 @@ import torch
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.asked import check_plan, source_plan
-from regional_explorer.compiler.editing import PlanEditing
+from regional_explorer.compiler.editing import Draft, PlanEditing
 from regional_explorer.compiler.program import CompileStep, Program
 from regional_explorer.compiler.report import inert_configs, partitions, recompiles
 from regional_explorer.compiler.variants import VariantName, Variants
@@ -38,7 +38,8 @@ from regional_explorer.record.region import Partition, Plan
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import CompileCost
 from regional_explorer.regions.checks import Evidence, check
-from regional_explorer.regions.select import members
+from regional_explorer.regions.preview import Preview, preview
+from regional_explorer.regions.select import Assignment, members
 from regional_explorer.torch_api import require_supported_torch
 
 if TYPE_CHECKING:
@@ -130,6 +131,20 @@ class Exploration(SessionView, PlanEditing):
     @property
     def _graphs(self) -> Sequence[Graph]:
         return self._capture.graphs
+
+    def draft(self) -> Draft:
+        """Return a copy of the plan to try edits on: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
+        return Draft(self.plan, self._capture.graphs)
+
+    def preview(self, plan: Plan) -> Preview:
+        """Tell which partitions a plan would give and what there would be to say, without going over to it.
+
+        Raises:
+            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: the plan holds such a config.
+        """
+        self._alive()
+        check_plan(plan)
+        return preview([(live.id, live.gm) for live in self._capture.live], self._noted(), plan)
 
     # ------------------------------------------------------------------------------------------------------- compile
 
@@ -234,7 +249,7 @@ class Exploration(SessionView, PlanEditing):
             title=self.title,
             environment=self._environment,
             grad=self._grad,
-            graphs=tuple(graphs),
+            graphs=tuple(self._program.assignment.told(graphs)),
             breaks=self._capture.breaks,
             plan=self.plan,
             members=members(graphs, self._program.assignment),
@@ -254,18 +269,8 @@ class Exploration(SessionView, PlanEditing):
     def _diagnose(self, parts: Sequence[Partition]) -> list[Diagnostic]:
         if self._call is None:
             return list(self._told)
-        capture, program = self._capture, self._program
-        evidence = Evidence(
-            graphs=capture.graphs,
-            plan=self.plan,
-            assignment=program.assignment,
-            partitions=parts,
-            cyclic=program.cyclic,
-            breaks=capture.breaks,
-            blocks=capture.blocks,
-            folded=[fold for frame in capture.frames for fold in frame.folded],
-            min_cut=capture.partitioner == "min_cut",
-        )
+        program = self._program
+        evidence = replace(self._noted(), assignment=program.assignment, partitions=parts, cyclic=program.cyclic)
         found = [
             *self._source_diagnostics,
             *check(evidence),
@@ -274,6 +279,19 @@ class Exploration(SessionView, PlanEditing):
             *self._outcome.diagnostics,
         ]
         return sorted(found, key=lambda item: list(Severity)[::-1].index(item.severity))
+
+    def _noted(self) -> Evidence:
+        """Return what the capture noted, without anything that depends on how the plan was cut."""
+        capture = self._capture
+        return Evidence(
+            graphs=capture.graphs,
+            plan=self.plan,
+            assignment=Assignment({}),
+            breaks=capture.breaks,
+            blocks=capture.blocks,
+            folded=[fold for frame in capture.frames for fold in frame.folded],
+            min_cut=capture.partitioner == "min_cut",
+        )
 
     def _partitions(self) -> tuple[Partition, ...]:
         return self._last if self._call is None else partitions(self._program)

@@ -13,9 +13,10 @@ from regional_explorer.compiler.artifact import ArtifactStore, artifact_key, ask
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.record.graph import Graph, Role
-from regional_explorer.record.region import Plan
-from regional_explorer.regions.cut import Piece, cut_graph
-from regional_explorer.regions.select import Assignment, Instance, assign
+from regional_explorer.record.region import Plan, Region
+from regional_explorer.regions.cut import Piece, cut_graph, propose_cut
+from regional_explorer.regions.numbering import Place, numbered
+from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api import BoxedCall, boxed
 
 
@@ -63,10 +64,8 @@ class Program:
     def apply(self, plan: Plan) -> None:
         """Go over to ``plan``; graphs are cut again only if it moves nodes between regions."""
         before, self.plan = self.plan, plan
-        moved = before.cut is not plan.cut or [(r.name, r.selectors) for r in before.regions] != [
-            (r.name, r.selectors) for r in plan.regions
-        ]
-        if moved:
+        moved = before.cut is not plan.cut or len(before.regions) != len(plan.regions)
+        if moved or not all(map(Region.same_nodes, before.regions, plan.regions)):
             self.cut()
         self.settle()
 
@@ -120,8 +119,9 @@ class Program:
 
         records = {graph.id: graph.by_name() for graph in graphs}
         order = [region.name for region in self.plan.regions]
-        made = cut_graph(live.gm, live.id, records, self.assignment, order, call_for, self.plan.cut)
-        self._cyclic += made.cyclic
+        proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
+        self._cyclic += proposed.cyclic()
+        made = cut_graph(proposed, call_for)
         # What has no partition runs as captured, so that there is nothing to pay for.
         return _Cut(live, boxed(made.gm) if switches else live.eager, switches)
 
@@ -204,7 +204,8 @@ class Program:
         """
         wanted = self.stale()
         known_failures = dict(self.store.failures)
-        ids = partition_ids(self.switches)
+        names = partition_names(self.switches)
+        ids = {id(switch): name for switch, (name, _) in zip(self.switches, names, strict=True)}
         try:
             for done, (key, switch) in enumerate(wanted.items()):
                 if cancelled():
@@ -264,28 +265,6 @@ def frame_inputs(frame: Frame) -> list[str]:
     return [str(value) for node in nodes[:4] for value in node.values]
 
 
-def partition_ids(switches: Sequence[Switch]) -> dict[int, str]:
-    """Return the partitions' ids, keyed by ``id(switch)``: region, instance, graph, and a number if it was split."""
-    named: dict[int, str] = {}
-    taken: dict[str, int] = {}
-    for switch, instance in numbered(switches):
-        claim = switch.piece.claim
-        base = f"{claim.region}.{instance}/{switch.piece.graph_id}"
-        count = taken[base] = taken.get(base, -1) + 1
-        named[id(switch)] = base if count == 0 else f"{base}.{count}"
-    return named
-
-
-def numbered(switches: Sequence[Switch]) -> Iterator[tuple[Switch, int]]:
-    """Yield the switches with the number of their instance: module calls by call, others by order in their graph."""
-    numbers: dict[str, dict[Instance, int]] = {}
-    counters: dict[tuple[str, str], int] = {}
-    for switch in switches:
-        claim = switch.piece.claim
-        if claim.instance is not None:
-            known = numbers.setdefault(claim.region, {})
-            yield switch, known.setdefault(claim.instance, len(known))
-        else:
-            place = (claim.region, switch.piece.graph_id)
-            counters[place] = counters.get(place, -1) + 1
-            yield switch, counters[place]
+def partition_names(switches: Sequence[Switch]) -> list[tuple[str, int]]:
+    """Return id and number of the instance of each switch's partition."""
+    return numbered([Place(switch.piece.claim, switch.piece.graph_id) for switch in switches])

@@ -7,7 +7,7 @@ from typing import Any
 
 from regional_explorer.compiler.artifact import Artifact, asked_config
 from regional_explorer.compiler.catalogue import catalogue, inert_reason
-from regional_explorer.compiler.program import Program, frame_inputs, numbered, partition_ids
+from regional_explorer.compiler.program import Program, frame_inputs, partition_names
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.region import DEFAULT, Partition, Region, State
@@ -15,11 +15,11 @@ from regional_explorer.record.region import DEFAULT, Partition, Region, State
 
 def partitions(program: Program) -> tuple[Partition, ...]:
     """Return the record of all partitions."""
-    ids, keys = partition_ids(program.switches), program.keys()
+    keys = program.keys()
     first: dict[str, str] = {}
     found = []
-    for switch, instance in numbered(program.switches):
-        name, key = ids[id(switch)], keys.get(id(switch), "")
+    for switch, (name, instance) in zip(program.switches, partition_names(program.switches), strict=True):
+        key = keys.get(id(switch), "")
         found.append(_partition(program, switch, instance, name, key, first.setdefault(key, name)))
     return tuple(found)
 

@@ -90,7 +90,7 @@ def regions_frame(session: Session) -> pd.DataFrame:
         rows.append(
             {
                 "region": region.name,
-                "selector": " ".join(map(str, region.selectors)),
+                "selector": region.selection,
                 "enabled": region.enabled,
                 "state": str(region_state(mine)) if mine else "empty",
                 "ops_forward": sum(len(names) for graph, names in held.items() if kinds[graph] in forward),

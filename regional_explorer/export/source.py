@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
 
 
 def plan_source(plan: Plan) -> str:
-    """Return Python that makes this plan again: blocks for regions marked in the source, calls for all others."""
+    """Return Python that makes this plan again: blocks for regions marked in the source, calls for all others.
+
+    A part of a region marked in the source cannot be told by a block: it is marked by its nodes.
+    """
     if not plan.regions:
         return "# No region yet.\n"
     return "\n".join(_region_source(region) for region in plan.regions)
 
 
 def _region_source(region: Region) -> str:
-    marks = [selector for selector in region.selectors if selector.kind is not SelectorKind.ANNOTATION]
-    lines = [f"# Region {region.name!r}{'' if region.enabled else ', disabled'}"]
-    if len(marks) < len(region.selectors):
-        arguments = ", ".join([repr(region.name), *_keywords(region)])
+    name = region.name
+    blocks = [selector for selector in region.selectors if _is_block(selector)]
+    marks = [selector for selector in region.selectors if not _is_block(selector)]
+    lines = [f"# Region {name!r}{'' if region.enabled else ', disabled'}"]
+    if blocks:
+        arguments = ", ".join([repr(name), *_keywords(region)])
         lines += [f"with rx.region({arguments}):", "    ...  # the marked lines"]
-    lines += [f"ex.mark({region.name!r}, {_selector_source(selector)})" for selector in marks]
-    if marks and region.config:
-        lines.append(f"ex.configure({region.name!r}, {dict(region.config)!r})")
+    several = region.joined and len(region.selectors) > 1
+    lines += list(_merged(region, marks)) if several else [_mark(name, selector) for selector in marks]
+    lines += [f"ex.carve({name!r}, {_keyword(selector)})" for selector in region.carved]
+    if not blocks and not several and region.config:
+        lines.append(f"ex.configure({name!r}, {dict(region.config)!r})")
     if not region.enabled:
-        lines.append(f"ex.disable({region.name!r})")
+        lines.append(f"ex.disable({name!r})")
     return "\n".join(lines) + "\n"
+
+
+def _is_block(selector: Selector) -> bool:
+    return selector.kind is SelectorKind.ANNOTATION and not selector.only
+
+
+def _merged(region: Region, marks: Sequence[Selector]) -> Iterator[str]:
+    """Yield the calls that make a merged region: each selector marks one, then they are merged."""
+    names = [region.name]
+    if len(marks) == len(region.selectors):
+        yield _mark(region.name, marks[0])
+        marks = marks[1:]
+    for number, selector in enumerate(marks, start=2):
+        names.append(f"{region.name}+{number}")
+        yield _mark(names[-1], selector)
+    config = f", config={dict(region.config)!r}" if region.config else ""
+    if len(names) > 1:
+        yield f"ex.merge({', '.join(map(repr, names))}{config})"
 
 
 def _keywords(region: Region) -> list[str]:
@@ -32,6 +59,13 @@ def _keywords(region: Region) -> list[str]:
     return [*plain, *([f"**{dotted!r}"] if dotted else [])]
 
 
-def _selector_source(selector: Selector) -> str:
+def _mark(name: str, selector: Selector) -> str:
+    return f"ex.mark({name!r}, {_keyword(selector)})"
+
+
+def _keyword(selector: Selector) -> str:
+    if selector.kind is SelectorKind.ANNOTATION:
+        return f"nodes={list(selector.only)!r}"
     patterns = selector.patterns[0] if len(selector.patterns) == 1 else list(selector.patterns)
-    return f"{selector.kind}={patterns!r}" + (", innermost=True" if selector.innermost else "")
+    only = f", only={list(selector.only)!r}" if selector.only else ""
+    return f"{selector.kind}={patterns!r}" + (", innermost=True" if selector.innermost else "") + only

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any
@@ -39,30 +39,46 @@ class Selector:
     """A rule that picks nodes: ``Selector(SelectorKind.MODULES, ("layers.*.attn",))``.
 
     ``innermost`` narrows a line selector to ops whose own line it is, leaving out those of functions called there.
+    ``only`` narrows any selector to these nodes, as ``graph:name``, without another view of what one instance is: so
+    are the parts of a region that was split.
     """
 
     kind: SelectorKind
     patterns: tuple[str, ...]
     innermost: bool = False
+    only: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return for example ``modules:layers.*.attn``, or ``source`` for marks made there."""
-        if self.kind is SelectorKind.ANNOTATION:
-            return "source"
-        return f"{self.kind}:{','.join(self.patterns)}"
+        text = "source" if self.kind is SelectorKind.ANNOTATION else f"{self.kind}:{','.join(self.patterns)}"
+        return f"{text} (a part)" if self.only else text
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
     """What the user marked: a name, the selectors that pick its nodes, and the config asked for.
 
-    ``config`` maps dotted Inductor config keys to values. A disabled region stays in the plan and runs eagerly.
+    ``config`` maps dotted Inductor config keys to values. A disabled region stays in the plan and runs eagerly. In a
+    ``joined`` region, one that was merged of several, what different selectors pick is one instance where it feeds each
+    other directly. ``carved`` picks those of its ops that run eagerly.
     """
 
     name: str
     selectors: tuple[Selector, ...]
     config: Mapping[str, Any] = field(default_factory=dict)
     enabled: bool = True
+    joined: bool = False
+    carved: tuple[Selector, ...] = ()
+
+    @property
+    def selection(self) -> str:
+        """What it picks as text, for example ``modules:norm + modules:mlp, but ops:aten.gelu*``."""
+        picked = (" + " if self.joined else ", ").join(map(str, self.selectors))
+        return f"{picked}, but {', '.join(map(str, self.carved))}" if self.carved else picked
+
+    def same_nodes(self, other: Region) -> bool:
+        """Tell whether the two pick the same nodes in the same pieces, under one name."""
+        return replace(self, config={}, enabled=True) == replace(other, config={}, enabled=True)
 
 
 class Cut(StrEnum):
@@ -105,6 +121,19 @@ class Plan:
         """Return the plan without the region called ``name``."""
         gone = self[name]
         return replace(self, regions=tuple(region for region in self.regions if region is not gone))
+
+    def replaced(self, names: Collection[str], *regions: Region) -> Plan:
+        """Return the plan with ``regions`` at the place of the first of those called ``names``, the others gone.
+
+        Raises:
+            PlanError: another region has the name of one of them.
+        """
+        kept = [region for region in self.regions if region.name not in names]
+        for region in regions:
+            if any(region.name == other.name for other in kept):
+                raise PlanError(f"A region called {region.name!r} exists already: give another name.")
+        place = next(index for index, region in enumerate(self.regions) if region.name in names)
+        return replace(self, regions=(*kept[:place], *regions, *kept[place:]))
 
     def changed(self, name: str, /, **fields: Any) -> Plan:
         """Return the plan with ``fields`` of the region called ``name`` replaced."""

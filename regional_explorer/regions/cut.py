@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +10,11 @@ from torch import fx
 
 from regional_explorer.record.graph import Node
 from regional_explorer.record.region import Cut
-from regional_explorer.regions.order import dependencies, schedule
+from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.order import Unit, dependencies, schedule
 from regional_explorer.regions.partition import Group, Proposal, propose, propose_upstream
-from regional_explorer.regions.select import Assignment, Claim
-from regional_explorer.torch_api import bodies, resolve
+from regional_explorer.regions.select import Assignment
+from regional_explorer.torch_api import FALLBACK, bodies, resolve
 
 CUTTABLE_BODIES = ("invoke_subgraph", "cond", "while_loop")
 """Higher-order ops whose bodies run op by op; others (flex_attention, scan) run theirs under vmap or trace it again."""
@@ -41,19 +42,52 @@ class CutGraph:
 
     gm: fx.GraphModule
     pieces: list[Piece] = field(default_factory=list)
-    cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
 
 
-def cut_graph(
+@dataclass
+class Proposed:
+    """What is to be cut out of a graph, and out of the bodies of those of its higher-order ops that stay in it.
+
+    ``carved`` are the nodes that run eagerly inside their partition: upstream leaves them there, where Inductor calls
+    the eager kernel. ``bodies`` come with the ``get_attr`` nodes that name them.
+    """
+
+    graph_id: str
+    gm: fx.GraphModule
+    proposal: Proposal
+    carved: frozenset[fx.Node]
+    ordered: bool
+    bodies: list[tuple[list[fx.Node], Proposed]] = field(default_factory=list)
+
+    def units(self) -> list[Unit]:
+        """Return partitions and single ops in an order in which they can run."""
+        nodes = list(self.gm.graph.nodes)
+        before = dependencies(self.gm.graph) if self.ordered else {node: node.all_input_nodes for node in nodes}
+        return schedule(nodes, before, [part.nodes for part in self.proposal.parts])
+
+    def groups(self) -> Iterator[tuple[str, Group]]:
+        """Yield the partitions in the order they run, each with its graph; those of bodies come last."""
+        parts = {id(part.nodes): part for part in self.proposal.parts}
+        yield from ((self.graph_id, parts[id(unit)]) for unit in self.units() if id(unit) in parts)
+        for _, body in self.bodies:
+            yield from body.groups()
+
+    def cyclic(self) -> Iterator[tuple[str, frozenset[str]]]:
+        """Yield the sets of regions that feed each other in a circle, each with its graph."""
+        yield from ((self.graph_id, regions) for regions in self.proposal.cyclic)
+        for _, body in self.bodies:
+            yield from body.cyclic()
+
+
+def propose_cut(
     gm: fx.GraphModule,
     graph_id: str,
     records: Mapping[str, Mapping[str, Node]],
     assignment: Assignment,
     order: Sequence[str],
-    call_for: Callable[[Piece], Callable[..., Any]],
     how: Cut = Cut.INSTANCES,
-) -> CutGraph:
-    """Return ``gm`` with each partition replaced by one call; ``gm`` itself stays as it is.
+) -> Proposed:
+    """Return what is to be cut out of ``gm``, which stays as it is.
 
     Args:
         gm: the live graph.
@@ -61,28 +95,35 @@ def cut_graph(
         records: the recorded nodes by graph id and name, bodies of higher-order ops included.
         assignment: who has which node.
         order: names of the regions, in the order of the plan.
-        call_for: gives the function that stands for a piece.
         how: one partition per instance, or upstream's cut.
     """
     nodes = records[graph_id]
-
     upstream = how is Cut.UPSTREAM
 
     def claim_of(node: fx.Node) -> Claim | None:
-        # Upstream leaves a carved op in its partition, where Inductor calls the eager kernel.
         return assignment.claim(nodes[node.name], with_carved=upstream)
 
     proposal = propose_upstream(gm, claim_of, order) if upstream else propose(gm.graph, claim_of, order)
-    cut = _rebuild(gm, graph_id, proposal, call_for, ordered=not upstream)
-    cut.cyclic = [(graph_id, regions) for regions in proposal.cyclic]
-    holders = _holders(cut.gm)
+    inside = {node for part in proposal.parts for node in part.nodes}
+    carved = frozenset(node for node in inside if assignment.is_carved(nodes[node.name]))
+    found = Proposed(graph_id, gm, proposal, carved, ordered=not upstream)
+    holders = _holders(gm)
     for node, body in bodies(gm):
-        if any(_runs_op_by_op(user) for holder in holders.get(body, ()) for user in holder.users):
-            inner = cut_graph(body, f"{graph_id}/{node.target}", records, assignment, order, call_for, how)
-            for holder in holders[body] if inner.pieces else ():
-                setattr(cut.gm, str(holder.target), inner.gm)
-            cut.pieces += inner.pieces
-            cut.cyclic += inner.cyclic
+        users = {user for holder in holders[body] for user in holder.users}
+        if any(_runs_op_by_op(user) for user in users - inside):
+            inner = propose_cut(body, f"{graph_id}/{node.target}", records, assignment, order, how)
+            found.bodies.append((holders[body], inner))
+    return found
+
+
+def cut_graph(proposed: Proposed, call_for: Callable[[Piece], Callable[..., Any]]) -> CutGraph:
+    """Return the graph with each partition replaced by one call, to the function that ``call_for`` gives for it."""
+    cut = _rebuild(proposed, call_for)
+    for holders, body in proposed.bodies:
+        inner = cut_graph(body, call_for)
+        for holder in holders if inner.pieces else ():
+            setattr(cut.gm, str(holder.target), inner.gm)
+        cut.pieces += inner.pieces
     return cut
 
 
@@ -100,32 +141,23 @@ def _runs_op_by_op(node: fx.Node) -> bool:
     return str(node.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES
 
 
-def _rebuild(
-    gm: fx.GraphModule,
-    graph_id: str,
-    proposal: Proposal,
-    call_for: Callable[[Piece], Callable[..., Any]],
-    *,
-    ordered: bool,
-) -> CutGraph:
-    nodes = list(gm.graph.nodes)
-    before = dependencies(gm.graph) if ordered else {node: list(node.all_input_nodes) for node in nodes}
-    parts = {id(part.nodes): part for part in proposal.parts}
+def _rebuild(proposed: Proposed, call_for: Callable[[Piece], Callable[..., Any]]) -> CutGraph:
+    parts = {id(part.nodes): part for part in proposed.proposal.parts}
     graph = fx.Graph()
     new: dict[fx.Node, fx.Node] = {}
     pieces = []
-    for unit in schedule(nodes, before, [part.nodes for part in proposal.parts]):
+    for unit in proposed.units():
         part = parts.get(id(unit))
         if part is None:
             new[unit[0]] = graph.node_copy(unit[0], new.__getitem__)
         else:
-            piece, inputs, outputs = _extract(gm, graph_id, part)
+            piece, inputs, outputs = _extract(proposed, part)
             pieces.append(piece)
             result = graph.call_function(call_for(piece), tuple(new[node] for node in inputs))
             for index, node in enumerate(outputs):
                 new[node] = graph.call_function(_take, (result, index))
                 new[node].meta = dict(node.meta)
-    return CutGraph(fx.GraphModule(gm, graph), pieces)
+    return CutGraph(fx.GraphModule(proposed.gm, graph), pieces)
 
 
 def _take(values: Sequence[Any], index: int) -> Any:
@@ -133,8 +165,9 @@ def _take(values: Sequence[Any], index: int) -> Any:
     return values[index]
 
 
-def _extract(gm: fx.GraphModule, graph_id: str, part: Group) -> tuple[Piece, list[fx.Node], list[fx.Node]]:
-    """Return a partition as a graph of its own, with the nodes of ``gm`` it takes from and gives to."""
+def _extract(proposed: Proposed, part: Group) -> tuple[Piece, list[fx.Node], list[fx.Node]]:
+    """Return a partition as a graph of its own, with the nodes of the whole it takes from and gives to."""
+    gm = proposed.gm
     inside = set(part.nodes)
     graph = fx.Graph()
     new: dict[fx.Node, fx.Node] = {}
@@ -152,11 +185,13 @@ def _extract(gm: fx.GraphModule, graph_id: str, part: Group) -> tuple[Piece, lis
         new[source] = graph.node_copy(source)
     for node in part.nodes:
         new[node] = graph.node_copy(node, new.__getitem__)
+        if node in proposed.carved:
+            new[node].meta["custom"] = {**(node.meta.get("custom") or {}), FALLBACK: True}
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
     graph.output(tuple(new[node] for node in outputs))
     piece = Piece(
         claim=part.claim,
-        graph_id=graph_id,
+        graph_id=proposed.graph_id,
         gm=fx.GraphModule(gm, graph, class_name="Piece"),
         nodes=tuple(node.name for node in part.nodes),
         inputs=tuple(node.name for node in inputs),

@@ -1,34 +1,41 @@
-"""Marking regions by rule: each edit takes a plan and gives a new one."""
+"""Marking, merging and carving regions: each edit takes a plan and gives a new one. Splitting is in ``parts``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from regional_explorer.errors import SelectorError
+from regional_explorer.errors import PlanError, SelectorError
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
-from regional_explorer.regions.select import picks, require_match
+from regional_explorer.regions.select import assign, node_names, picks, require_match
 
 Patterns = str | Sequence[str] | None
 
 
-def selectors(given: Mapping[str, Patterns], *, innermost: bool = False) -> tuple[Selector, ...]:
+def selectors(given: Mapping[str, Patterns], *, innermost: bool = False, only: Patterns = None) -> tuple[Selector, ...]:
     """Return selectors for keyword arguments such as ``{"modules": "layers.*.attn"}``; None stands for not given.
+
+    ``only`` narrows each to the nodes of these names.
 
     Raises:
         SelectorError: nothing is given, or a pattern is no text.
     """
-    found = []
-    for kind, patterns in given.items():
-        if patterns is None:
-            continue
-        texts = (patterns,) if isinstance(patterns, str) else tuple(patterns)
-        if not texts or not all(isinstance(text, str) and text for text in texts):
-            raise SelectorError(f"{kind}={patterns!r}: give a pattern, or a list of patterns.")
-        found.append(Selector(SelectorKind(kind), texts, innermost and kind == SelectorKind.LINES))
+    narrowed = () if only is None else _texts("only", only)
+    found = [
+        Selector(SelectorKind(kind), _texts(kind, patterns), innermost and kind == SelectorKind.LINES, narrowed)
+        for kind, patterns in given.items()
+        if patterns is not None
+    ]
     if not found:
         raise SelectorError("Say what to mark: modules=, lines=, ops= or nodes=.")
     return tuple(found)
+
+
+def _texts(keyword: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
+    texts = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise SelectorError(f"{keyword}={patterns!r}: give a pattern, or a list of patterns.")
+    return texts
 
 
 def marked(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...], *, each: bool = False) -> Plan:
@@ -40,7 +47,7 @@ def marked(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
     Raises:
         SelectorError: a selector matches nothing.
     """
-    require_match(Region(name, chosen), graphs)
+    require_match(name, chosen, graphs)
     if each:
         for path in _paths(chosen, graphs):
             plan = plan.added(Region(f"{name}[{path}]", (Selector(SelectorKind.MODULES, (path,)),)))
@@ -57,3 +64,94 @@ def _paths(chosen: Sequence[Selector], graphs: Sequence[Graph]) -> list[str]:
     if not paths:
         raise SelectorError("each=True makes one region per module: give modules=.")
     return paths
+
+
+def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str | None = None) -> Plan:
+    """Return the plan with the regions called ``names`` as one, at the place of the first of them in the plan.
+
+    It has the selectors of all and is enabled if any was. What different selectors pick becomes one instance where it
+    feeds each other directly; of two modules of each layer, one instance per layer.
+
+    Args:
+        plan: the plan.
+        graphs: the record.
+        names: two regions or more, of equal configs.
+        name: what the one is called; as the first of ``names`` when left out.
+
+    Raises:
+        UnknownRegionError, PlanError: there is nothing to merge, configs differ, or the name is taken.
+    """
+    wanted = {name: plan[name] for name in names}
+    if len(wanted) < 2:  # noqa: PLR2004 - one region is merged with nothing
+        raise PlanError(f"Name two regions or more to merge; {', '.join(map(repr, wanted)) or 'none'} is not enough.")
+    regions = [region for region in plan.regions if region.name in wanted]
+    first = regions[0]
+    if other := next((region for region in regions if region.config != first.config), None):
+        raise PlanError(
+            f"Regions {first.name!r} and {other.name!r} have different configs ({dict(first.config) or 'none'}, "
+            f"{dict(other.config) or 'none'}). Say which one counts: config={{…}}."
+        )
+    one = Region(
+        name or names[0],
+        tuple(dict.fromkeys(selector for region in regions for selector in region.selectors)),
+        first.config,
+        enabled=any(region.enabled for region in regions),
+        joined=True,
+        carved=_carved_of_all(plan, graphs, regions),
+    )
+    return plan.replaced(wanted, one)
+
+
+def _carved_of_all(plan: Plan, graphs: Sequence[Graph], regions: Sequence[Region]) -> tuple[Selector, ...]:
+    """Return what is carved out of ``regions``; by name where their rules differ, for those hold for one region."""
+    if len({region.carved for region in regions}) == 1:
+        return regions[0].carved
+    assignment = assign(graphs, plan)
+    own = {region.name for region in regions}
+    names = node_names(graphs, [o for o in assignment.carved if assignment.owners[o].region in own])
+    return (Selector(SelectorKind.NODES, names),) if names else ()
+
+
+def carved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...]) -> Plan:
+    """Return the plan with the ops of a region that ``chosen`` picks left to eager.
+
+    An op is an operation of the program: what it was traced to goes along, its backward too.
+
+    Raises:
+        UnknownRegionError, SelectorError: a selector matches nothing of the region.
+        PlanError: nothing would be left of it.
+    """
+    region = plan[name]
+    owners = assign(graphs, plan).owners
+    own = {origin for origin, claim in owners.items() if claim.region == name}
+    require_match(name, chosen, graphs, own.__contains__)
+    new = plan.changed(name, carved=tuple(dict.fromkeys((*region.carved, *chosen))))
+    if own <= assign(graphs, new).carved:
+        raise PlanError(f"That is all of region {name!r}: to let it run eagerly, disable it.")
+    return new
+
+
+def uncarved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...] = ()) -> Plan:
+    """Return the plan with carved ops back in their region: those that ``chosen`` picks, or all of them.
+
+    Raises:
+        UnknownRegionError, SelectorError: a selector matches no carved op.
+        PlanError: the plan carves nothing out of this region.
+    """
+    region = plan[name]
+    if not region.carved:
+        raise PlanError(f"The plan carves nothing out of region {name!r}; marks in the source are changed there.")
+    if not chosen:
+        return plan.changed(name, carved=())
+    assignment = assign(graphs, plan)
+    out = {origin for origin in assignment.carved if assignment.owners[origin].region == name}
+    require_match(name, chosen, graphs, out.__contains__)
+    back = {origin for selector in chosen for origin in picks(selector, graphs)}
+    left: list[Selector] = []
+    for selector in region.carved:
+        mine = out & picks(selector, graphs).keys()
+        if not mine & back:
+            left.append(selector)
+        elif kept := node_names(graphs, mine - back):
+            left.append(Selector(SelectorKind.NODES, kept))
+    return plan.changed(name, carved=tuple(left))

@@ -15,8 +15,8 @@ import torch
 from torch import fx
 
 from regional_explorer.regions.connect import connected
+from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import Edges, cycles, dependencies, in_order, written_arguments
-from regional_explorer.regions.select import Claim
 from regional_explorer.torch_api import propose_partitions
 
 

@@ -5,40 +5,41 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regional_explorer.errors import SelectorError, did_you_mean
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
-from regional_explorer.regions.connect import connected
+from regional_explorer.regions.instances import Claim, Instance, Picked, tell_instances_apart
 from regional_explorer.regions.lines import LineRange
-
-Instance = tuple[str, int] | None
-"""What tells one instance of a region from another: module path and call, or the number of the connected piece;
-None for what no Dynamo node stands behind."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Who has a node: a region, and which instance of it."""
-
-    region: str
-    instance: Instance = None
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Who has which origin, and which regions claimed what a later one took."""
+    """Who has which origin, which regions claimed what a later one took, and which origins the plan carves out."""
 
     owners: Mapping[int, Claim]
     by_annotation: Mapping[str, str] = field(default_factory=dict)
     overruled: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+    carved: frozenset[int] = frozenset()
+
+    def is_carved(self, node: Node) -> bool:
+        """Tell whether ``node`` was carved out of its region, in the source or by the plan."""
+        return node.carved or node.origin in self.carved
+
+    def told(self, graphs: Iterable[Graph]) -> Iterator[Graph]:
+        """Yield the graphs with what the plan carves out marked as carved."""
+        for graph in graphs:
+            if self.carved and any(node.origin in self.carved for node in graph.nodes):
+                yield replace(graph, nodes=tuple(replace(n, carved=self.is_carved(n)) for n in graph.nodes))
+            else:
+                yield graph
 
     def claim(self, node: Node, *, with_carved: bool = False) -> Claim | None:
         """Return who has ``node`` of any graph, or None. Ops carved out belong to nobody unless ``with_carved``."""
-        if node.role is not Role.OP or (node.carved and not with_carved):
+        if node.role is not Role.OP or (self.is_carved(node) and not with_carved):
             return None
         if node.origin is not None:
             return self.owners.get(node.origin)
@@ -100,45 +101,41 @@ def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
     owners: dict[int, Claim] = {}
     overruled: dict[tuple[str, str], list[int]] = {}
     by_annotation: dict[str, str] = {}
+    picked: dict[str, list[Picked]] = {}
     for region in plan.regions:
         for selector in region.selectors:
             if selector.kind is SelectorKind.ANNOTATION:
                 by_annotation.update(dict.fromkeys(selector.patterns, region.name))
-            for origin, instance in picks(selector, graphs).items():
+            found = picks(selector, graphs)
+            whole = picks(replace(selector, only=()), graphs) if selector.only else found
+            picked.setdefault(region.name, []).append(Picked(found, whole))
+            for origin, instance in found.items():
                 before = owners.get(origin)
                 if before is not None and before.region != region.name:
                     overruled.setdefault((before.region, region.name), []).append(origin)
                 owners[origin] = Claim(region.name, instance)
-    _tell_instances_apart(graphs, owners)
-    return Assignment(owners, by_annotation, {key: tuple(value) for key, value in overruled.items()})
-
-
-def _tell_instances_apart(graphs: Sequence[Graph], owners: dict[int, Claim]) -> None:
-    """Number the instances of regions that were not marked by module: ops that feed each other directly are one.
-
-    Dynamo's graphs and the forward settle this (a write in place shows in the latter alone), so that the backward of an
-    instance is one too, however loosely it hangs together.
-    """
-    carved = {node.origin for graph in graphs for node in graph.ops if node.carved}
-    loose = {o: claim.region for o, claim in owners.items() if claim.instance is None and o not in carved}
-    links = []
-    for graph in graphs:
-        if graph.kind is not GraphKind.BACKWARD:
-            origins = {node.name: node.origin for node in graph.ops if node.origin in loose}
-            links += [
-                (origins[node.name], origins[source])
-                for node in graph.ops
-                if node.name in origins
-                for source in node.inputs
-                if source in origins and loose[origins[source]] == loose[origins[node.name]]
-            ]
-    for number, instance in enumerate(connected(sorted(loose), links)):
-        for origin in instance:
-            owners[origin] = Claim(loose[origin], ("", number))
+    carved = frozenset(
+        origin
+        for region in plan.regions
+        for selector in region.carved
+        for origin in picks(selector, graphs)
+        if origin in owners and owners[origin].region == region.name
+    )
+    joined = [region.name for region in plan.regions if region.joined]
+    tell_instances_apart(graphs, owners, picked, joined)
+    return Assignment(owners, by_annotation, {key: tuple(value) for key, value in overruled.items()}, carved)
 
 
 def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
     """Return the origins that ``selector`` picks, each with its instance."""
+    found = _picks(selector, graphs)
+    if not selector.only:
+        return found
+    kept = _pick_nodes(selector.only, graphs)
+    return {origin: instance for origin, instance in found.items() if origin in kept}
+
+
+def _picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
     match selector.kind:
         case SelectorKind.ANNOTATION:
             wanted = set(selector.patterns)
@@ -156,8 +153,18 @@ def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
         case SelectorKind.OPS:
             return _pick(graphs, lambda _, node: any(fnmatch.fnmatchcase(node.target, p) for p in selector.patterns))
         case SelectorKind.NODES:
-            wanted = set(selector.patterns)
-            return _pick(graphs, lambda graph, node: node.name in wanted or f"{graph.id}:{node.name}" in wanted)
+            return _pick_nodes(selector.patterns, graphs)
+
+
+def node_names(graphs: Sequence[Graph], origins: Collection[int]) -> tuple[str, ...]:
+    """Return the Dynamo nodes of ``origins`` as node selectors name them."""
+    return tuple(
+        f"{graph.id}:{node.name}"
+        for graph in graphs
+        if graph.kind is GraphKind.DYNAMO
+        for node in graph.ops
+        if node.origin in origins
+    )
 
 
 def _dynamo_ops(graphs: Sequence[Graph]) -> Iterator[tuple[int, Node]]:
@@ -170,6 +177,11 @@ def _pick(graphs: Sequence[Graph], wanted: Any) -> dict[int, Instance]:
     return {
         node.origin: None for graph in graphs for node in graph.ops if node.origin is not None and wanted(graph, node)
     }
+
+
+def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
+    wanted = set(names)
+    return _pick(graphs, lambda graph, node: node.name in wanted or f"{graph.id}:{node.name}" in wanted)
 
 
 def _pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
@@ -203,29 +215,34 @@ def module_glob(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(special.get(part, re.escape(part)) for part in parts))
 
 
-def require_match(region: Region, graphs: Sequence[Graph]) -> None:
-    """Raise SelectorError when a selector of ``region`` picks nothing; the text lists near matches."""
-    for selector in region.selectors:
-        if not picks(selector, graphs):
-            known = sorted(_known(selector.kind, graphs))
-            plain = [pattern.replace("*", "") for pattern in selector.patterns]
-            near = did_you_mean(plain[0], known) or (
-                f" There are for example: {', '.join(known[:8])}." if known else ""
-            )
-            raise SelectorError(f"Region {region.name!r}: {selector} matches no operation of this call.{near}")
+def require_match(
+    name: str, chosen: Iterable[Selector], graphs: Sequence[Graph], among: Callable[[int | None], bool] = lambda _: True
+) -> None:
+    """Raise SelectorError when a selector for region ``name`` picks nothing; the text lists near matches.
+
+    ``among`` tells which origins count.
+    """
+    for selector in chosen:
+        if any(map(among, picks(selector, graphs))):
+            continue
+        known = sorted(_known(selector.kind, graphs, among))
+        plain = [pattern.replace("*", "") for pattern in selector.patterns]
+        near = did_you_mean(plain[0], known) or (f" There are for example: {', '.join(known[:8])}." if known else "")
+        where = "of this call" if among(None) else "of the region"
+        raise SelectorError(f"Region {name!r}: {selector} matches no operation {where}.{near}")
 
 
-def _known(kind: SelectorKind, graphs: Sequence[Graph]) -> set[str]:
-    ops = [(graph, node) for graph in graphs for node in graph.ops]
+def _known(kind: SelectorKind, graphs: Sequence[Graph], among: Callable[[int | None], bool]) -> set[str]:
+    ops = [node for graph in graphs for node in graph.ops if among(node.origin)]
     match kind:
         case SelectorKind.MODULES:
-            return {call.path for _, node in ops for call in node.modules if call.path}
+            return {call.path for node in ops for call in node.modules if call.path}
         case SelectorKind.LINES:
-            return {f"{line.file.rsplit('/', 1)[-1]}:{line.line}" for _, node in ops for line in node.stack}
+            return {f"{line.file.rsplit('/', 1)[-1]}:{line.line}" for node in ops for line in node.stack}
         case SelectorKind.OPS:
-            return {node.target for _, node in ops}
+            return {node.target for node in ops}
         case _:
-            return {node.name for _, node in ops}
+            return {node.name for node in ops}
 
 
 def members(graphs: Sequence[Graph], assignment: Assignment) -> dict[str, dict[str, tuple[str, ...]]]:

@@ -113,7 +113,7 @@ def _region_row(session: Session, number: int, region: Region) -> tuple[Cell, ..
     tones = [TONES[one] for one in (State.FAILED, State.STALE) if one in states]
     return (
         Cell(clean(region.name), region=number),
-        Cell(clean("; ".join(map(str, region.selectors)))),
+        Cell(clean(region.selection)),
         Cell(config_text(region.config) or "default", "" if region.config else "quiet"),
         Cell(str(ops[False])),
         Cell(str(ops[True]) if session.grad else NONE),

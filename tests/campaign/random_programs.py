@@ -85,7 +85,7 @@ class Step:
     region: str | None
 
 
-def programs(*, writes: bool, longest: int = 14) -> st.SearchStrategy[list[Step]]:
+def programs(*, writes: bool, shortest: int = 1, longest: int = 14) -> st.SearchStrategy[list[Step]]:
     step = st.builds(
         Step,
         op=st.sampled_from(list(OPS if writes else PURE)),
@@ -93,7 +93,7 @@ def programs(*, writes: bool, longest: int = 14) -> st.SearchStrategy[list[Step]
         y=st.integers(0, 6),
         region=st.sampled_from([None, *REGIONS]),
     )
-    return st.lists(step, min_size=1, max_size=longest)
+    return st.lists(step, min_size=shortest, max_size=longest)
 
 
 def function(steps: Sequence[Step]) -> Callable[..., tuple[torch.Tensor, ...]]:

@@ -14,9 +14,11 @@ import regional_explorer as rx
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
-from regional_explorer.regions.cut import cut_graph
+from regional_explorer.regions.cut import cut_graph, propose_cut
+from regional_explorer.regions.edit import carved, merged, uncarved
 from regional_explorer.regions.order import written_arguments
-from regional_explorer.regions.select import assign
+from regional_explorer.regions.parts import split
+from regional_explorer.regions.select import assign, members
 from regional_explorer.torch_api import ORIGIN
 from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 from tests.campaign.random_programs import REGIONS, function, inputs, programs
@@ -81,7 +83,7 @@ def eager(piece):
 def check_cut(gm, graph, plan, how):
     assignment = assign([graph], plan)
     order = [region.name for region in plan.regions]
-    made = cut_graph(gm, GRAPH, {GRAPH: graph.by_name()}, assignment, order, eager, how)
+    made = cut_graph(propose_cut(gm, GRAPH, {GRAPH: graph.by_name()}, assignment, order, how), eager)
     home = {}
     for piece in made.pieces:
         for name in piece.nodes:
@@ -154,6 +156,64 @@ def check_call(steps, pattern, *, grad):
     ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
     ex._call.forward(ex._capture.run)
     assert isinstance(ex.diagnostics, list)
+
+
+edits = st.lists(
+    st.tuples(st.sampled_from(["merge", "split", "cut", "carve", "uncarve"]), st.integers(0, 40)), max_size=8
+)
+
+
+def edited(graph, plan, steps):
+    """Return the plan after as many of the edits as it allows."""
+    for edit, number in steps:
+        names = [region.name for region in plan.regions]
+        if not names:
+            break
+        name, other = names[number % len(names)], names[(number + 1) % len(names)]
+        held = members([graph], assign([graph], plan)).get(name, {}).get(GRAPH, ("none",))
+        node = f"{GRAPH}:{held[number % len(held)]}"
+        chosen = (Selector(SelectorKind.NODES, (node,)),)
+        try:
+            match edit:
+                case "merge":
+                    plan = merged(plan, [graph], (name, other))
+                case "split":
+                    plan = split(plan, [graph], name)
+                case "cut":
+                    plan = split(plan, [graph], name, node)
+                case "carve":
+                    plan = carved(plan, [graph], name, chosen)
+                case "uncarve":
+                    plan = uncarved(plan, [graph], name)
+        except rx.RegionalExplorerError as error:
+            assert "egion" in str(error)  # noqa: PT017 - any other is a failure
+    return plan
+
+
+def check_edits(steps, pattern, changes):
+    """No edit gives away an op or takes one; what is cut computes the same."""
+    gm, graph = traced(steps)
+    graph = replace(graph, kind=GraphKind.DYNAMO)
+    before = assigned(graph, pattern)
+    plan = edited(graph, before, changes)
+    wanted, found = (assign([graph], each) for each in (before, plan))
+    assert found.owners.keys() == wanted.owners.keys()
+    made = check_cut(gm, graph, plan, Cut.INSTANCES)
+    for mine, theirs in zip(run(made.gm), run(gm), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+@examples(100)
+@given(programs(writes=True, shortest=6), assignments, edits)
+def test_edited_regions_keep_their_ops(steps, pattern, changes):
+    check_edits(steps, pattern, changes)
+
+
+@pytest.mark.slow
+@examples(1000)
+@given(programs(writes=True, shortest=6, longest=30), assignments, edits)
+def test_edited_regions_keep_their_ops_1000(steps, pattern, changes):
+    check_edits(steps, pattern, changes)
 
 
 @examples(15)

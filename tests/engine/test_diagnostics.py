@@ -18,7 +18,8 @@ from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Node
 from regional_explorer.record.region import Cut
 from regional_explorer.regions.checks import Evidence, check
-from regional_explorer.regions.select import Assignment, Claim
+from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api import ANNOTATION
 from tests.engine import diagnostics_programs, programs
 

@@ -16,7 +16,7 @@ from regional_explorer.regions.checks.configs import (
     check_nested,
     global_config,
 )
-from regional_explorer.regions.checks.cutting import check_cycles, check_merged, check_split
+from regional_explorer.regions.checks.cutting import check_cycles, check_joined, check_merged, check_split
 from regional_explorer.regions.checks.evidence import Evidence
 from regional_explorer.regions.checks.failures import check_failures
 from regional_explorer.regions.checks.presence import check_breaks, check_empty, check_moved
@@ -29,6 +29,7 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     check_empty,
     check_cycles,
     check_split,
+    check_joined,
     check_merged,
     check_moved,
     check_backward,

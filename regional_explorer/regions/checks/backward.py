@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Graph, GraphKind, Node
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
-from regional_explorer.regions.select import Claim
+from regional_explorer.regions.instances import Claim
 
 FORWARDS = (GraphKind.FORWARD, GraphKind.INFERENCE)
 

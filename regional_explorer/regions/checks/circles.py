@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.regions.checks.evidence import Evidence
-from regional_explorer.regions.select import Claim
+from regional_explorer.regions.instances import Claim
 
 
 @dataclass(frozen=True)

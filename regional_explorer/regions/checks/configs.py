@@ -114,7 +114,9 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
         for outer in blocks[:-1]:
             inner = blocks[-1]
             kept = annotated_config(inner.annotation)
-            if any(kept.get(key, DEFAULT) != value for key, value in annotated_config(outer.annotation).items()):
+            if not _merged(evidence, outer, inner) and any(
+                kept.get(key, DEFAULT) != value for key, value in annotated_config(outer.annotation).items()
+            ):
                 found.setdefault((outer.region, inner.region), []).append((origin, outer, inner))
     for (outer_name, inner_name), cases in found.items():
         _, outer, inner = cases[0]
@@ -130,6 +132,12 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
             upstream="the same: an inner annotation replaces the outer one whole.",
             remedy=f"Repeat the config at the inner mark, or ex.configure({inner_name!r}, …).",
         )
+
+
+def _merged(evidence: Evidence, outer: MarkedBlock, inner: MarkedBlock) -> bool:
+    """Tell whether the plan made one region of two marks, which has one config then."""
+    names = {evidence.assignment.by_annotation.get(annotation_key(mark.annotation)) for mark in (outer, inner)}
+    return len(names) == 1 and any(region.joined for region in evidence.plan.regions if region.name in names)
 
 
 def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:

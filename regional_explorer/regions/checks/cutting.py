@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphKind, MarkedBlock, Node, SourceLine
-from regional_explorer.record.region import Cut, Partition, SelectorKind
+from regional_explorer.record.region import Cut, Partition, Region, SelectorKind
 from regional_explorer.regions.checks.circles import Circle, circle
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed, path_between
+from regional_explorer.regions.instances import Instance
+from regional_explorer.regions.select import picks
 
 
 def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-merged`` per region whose partitions serve several marked blocks or instances."""
     for region in evidence.plan.regions:
+        if region.joined and evidence.plan.cut is not Cut.UPSTREAM:
+            continue  # as asked
         marked = any(selector.kind is SelectorKind.ANNOTATION for selector in region.selectors)
         served = {
             part.id: units
@@ -83,7 +88,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
         causes.setdefault(cause, []).append((parts, between, drawn))
     for (region, kind, _), cases in causes.items():
         parts, between, drawn = cases[0]
-        carved = bool(between) and all(node.carved for node in between)
+        carved = bool(between) and all(map(evidence.assignment.is_carved, between))
         via = listed((node.name for node in between), joint=" → ") if between else "a write in place"
         reason = (
             f"random numbers are drawn in the order of the program, and {via} draws between them"
@@ -109,6 +114,52 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
                 else f"Take the ops between into the region, for example ex.mark({region!r}, nodes={example!r})."
             ),
         )
+
+
+def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-split`` per selector of a merged region of which nothing came to lie in a common instance."""
+    if evidence.plan.cut is Cut.UPSTREAM:
+        return
+    for region in evidence.plan.regions:
+        if not region.joined:
+            continue
+        held: dict[int, int] = {}
+        for number, selector in enumerate(region.selectors):
+            held.update(dict.fromkeys(picks(selector, evidence.graphs), number))
+        own = {origin: claim for origin, claim in evidence.assignment.owners.items() if claim.region == region.name}
+        served: dict[Instance, set[int]] = {}
+        for origin, claim in own.items():
+            served.setdefault(claim.instance, set()).add(held[origin])
+        common = {number for numbers in served.values() if len(numbers) > 1 for number in numbers}
+        for number in sorted(set(held.values()) - common):
+            alone = frozenset(origin for origin in own if held[origin] == number)
+            if alone and alone != own.keys():
+                yield _apart(evidence, region, number, alone, own.keys() - alone)
+
+
+def _apart(
+    evidence: Evidence, region: Region, number: int, alone: AbstractSet[int], others: AbstractSet[int]
+) -> Diagnostic:
+    between: list[Node] = []
+    graph = next(graph for graph in evidence.graphs if any(node.origin in alone for node in graph.ops))
+    for start, goal in ((alone, others), (others, alone)):
+        first, last = ({node.name for node in graph.ops if node.origin in side} for side in (start, goal))
+        path = path_between(evidence.users(graph.id), first, frozenset(last), frozenset())
+        if path is not None and not between:
+            between = [evidence.nodes[graph.id][name] for name in path[1:-1]]
+    why = f"{listed((node.name for node in between), joint=' → ')} stands between" if between else "nothing leads there"
+    example = f"ex.mark({region.name!r}, nodes='{graph.id}:{between[0].name}')" if between else ""
+    return Diagnostic(
+        "region-split",
+        f"What {region.selectors[number]} picks stays a piece of its own in the merged region {region.name!r}: it "
+        f"neither feeds the rest directly nor is fed by it; {why}.",
+        region=region.name,
+        graph=graph.id,
+        nodes=tuple(node.name for node in between),
+        where=lines(between),
+        upstream="blocks of one name that do not feed each other directly are merged only where they lie side by side.",
+        remedy=f"Take the ops between into the region, for example {example}." if between else "Keep them apart.",
+    )
 
 
 def _between(evidence: Evidence, parts: list[Partition]) -> tuple[list[Node], bool]:

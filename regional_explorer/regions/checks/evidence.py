@@ -8,7 +8,8 @@ from functools import cached_property
 
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
 from regional_explorer.record.region import Partition, Plan
-from regional_explorer.regions.select import Assignment, Claim
+from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api import Folded
 
 SHOWN = 4

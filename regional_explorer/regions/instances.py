@@ -1,0 +1,174 @@
+"""Which nodes of a region make one instance of it: a module call, or what feeds each other directly."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from regional_explorer.record.graph import Graph, GraphKind
+from regional_explorer.regions.connect import connected
+
+Instance = tuple[str, int] | None
+"""What tells one instance of a region from another: module path and call, or the number of the connected piece;
+None for what no Dynamo node stands behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who has a node: a region, and which instance of it."""
+
+    region: str
+    instance: Instance = None
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The origins that one selector picks, and what it would pick were it not narrowed to a part."""
+
+    part: Mapping[int, Instance]
+    whole: Mapping[int, Instance]
+
+
+def tell_instances_apart(
+    graphs: Sequence[Graph],
+    owners: dict[int, Claim],
+    picked: Mapping[str, Sequence[Picked]],
+    joined: Collection[str],
+) -> None:
+    """Number the instances that no module call tells apart: ops that feed each other directly are one.
+
+    Dynamo's graphs and the forward settle this (a write in place shows in the latter alone), so that the backward of an
+    instance is one too, however loosely it hangs together. What is carved out holds an instance together as well, as in
+    a module call, and a part of a region hangs together as the whole does.
+
+    Args:
+        graphs: the record.
+        owners: who has which origin; their instances are written here.
+        picked: what each selector of each region picks.
+        joined: the regions of which instances that feed each other directly are one, whatever selector picked them.
+    """
+    own: dict[str, list[int]] = {}
+    for origin in sorted(owners):
+        own.setdefault(owners[origin].region, []).append(origin)
+    feeds = direct_feeds(graphs)
+    for region, origins in own.items():
+        if region in joined:
+            units = _units(origins, picked[region], feeds)
+            groups = _joined(units, _reach(graphs, units))
+            instances: Mapping[int, Instance] = {
+                origin: ("", number) for number, group in enumerate(groups) for unit in group for origin in units[unit]
+            }
+        else:
+            loose = [origin for origin in origins if owners[origin].instance is None]
+            instances = _pieces(loose, picked[region], feeds)
+        for origin, instance in instances.items():
+            owners[origin] = Claim(region, instance)
+
+
+def _forward(graphs: Sequence[Graph]) -> Iterator[Graph]:
+    return (graph for graph in graphs if graph.kind is not GraphKind.BACKWARD)
+
+
+def direct_feeds(graphs: Sequence[Graph]) -> dict[int, set[int]]:
+    """Return which origins each origin takes a value from directly."""
+    found: dict[int, set[int]] = {}
+    for graph in _forward(graphs):
+        origins = {node.name: node.origin for node in graph.ops if node.origin is not None}
+        for node in graph.ops:
+            if node.origin is not None:
+                found.setdefault(node.origin, set()).update(origins[name] for name in node.inputs if name in origins)
+    return found
+
+
+def _pieces(loose: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[int, Instance]:
+    """Return the number of the connected piece that each origin of ``loose`` is in."""
+    around = {origin for one in picked for origin in one.whole if one.whole is not one.part}
+    items = sorted({*loose, *around})
+    inside = set(items)
+    links = [(origin, source) for origin in items for source in feeds.get(origin, ()) if source in inside]
+    wanted = set(loose)
+    pieces = ([origin for origin in piece if origin in wanted] for piece in connected(items, links))
+    return {origin: ("", number) for number, piece in enumerate(filter(None, pieces)) for origin in piece}
+
+
+# ------------------------------------------------------------------------------------------------------ merged regions
+
+
+Unit = tuple[int, Instance]
+"""An instance of what one selector picks: the selector's number, and which instance."""
+
+
+def _units(origins: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[Unit, list[int]]:
+    """Return the origins of each unit, in the order in which units begin; the later selector has an origin."""
+    by_selector: dict[int, list[int]] = {}
+    for origin in origins:
+        by_selector.setdefault(max(n for n, one in enumerate(picked) if origin in one.part), []).append(origin)
+    unit_of: dict[int, Unit] = {}
+    for number, mine in by_selector.items():
+        part = picked[number].part
+        loose = [origin for origin in mine if part[origin] is None]
+        instances = {**part, **_pieces(loose, [picked[number]], feeds)}
+        unit_of.update({origin: (number, instances[origin]) for origin in mine})
+    units: dict[Unit, list[int]] = {}
+    for origin in origins:
+        units.setdefault(unit_of[origin], []).append(origin)
+    return units
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """How units depend on each other: direct feeds as pairs, and all units that each one waits for, as bits."""
+
+    feeds: Sequence[tuple[int, int]]
+    above: Sequence[int]
+
+
+def _reach(graphs: Sequence[Graph], units: Mapping[Unit, Sequence[int]]) -> _Reach:
+    number = {origin: index for index, origins in enumerate(units.values()) for origin in origins}
+    feeds: set[tuple[int, int]] = set()
+    above = [0] * len(units)
+    for graph in _forward(graphs):
+        seen: dict[str, int] = {}
+        home: dict[str, int] = {}
+        for node in graph.nodes:
+            mine = number.get(node.origin) if node.origin is not None else None
+            waits = 0
+            for source in node.inputs:
+                waits |= seen.get(source, 0)
+                if mine is not None and source in home and home[source] != mine:
+                    feeds.add((home[source], mine))
+            if mine is not None:
+                home[node.name] = mine
+                above[mine] |= waits & ~(1 << mine)
+                waits |= 1 << mine
+            seen[node.name] = waits
+    return _Reach(sorted(feeds, key=lambda pair: (pair[1], pair[0])), above)
+
+
+def _joined(units: Mapping[Unit, Sequence[int]], reach: _Reach) -> list[list[Unit]]:
+    """Return which units make one instance: those that feed each other directly, but no two rounds of one selector.
+
+    So the merge of two modules of each layer gives an instance per layer, though one layer feeds the next.
+    """
+    names = list(units)
+    clash = [0] * len(names)
+    for later, waits in enumerate(reach.above):
+        for earlier in range(len(names)):
+            if waits >> earlier & 1 and names[earlier][0] == names[later][0]:
+                clash[later] |= 1 << earlier
+                clash[earlier] |= 1 << later
+    group = list(range(len(names)))
+    members = [1 << index for index in range(len(names))]
+    for source, user in reach.feeds:
+        one, other = group[source], group[user]
+        barred = 0
+        for index, home in enumerate(group):
+            if home == one:
+                barred |= clash[index]
+        if one != other and not barred & members[other]:
+            members[one] |= members[other]
+            group = [one if home == other else home for home in group]
+    found: dict[int, list[Unit]] = {}
+    for index, home in enumerate(group):
+        found.setdefault(home, []).append(names[index])
+    return list(found.values())
