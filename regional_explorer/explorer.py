@@ -13,9 +13,9 @@ import torch
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.asked import check_plan, source_plan
-from regional_explorer.compiler.editing import Draft, PlanEditing
+from regional_explorer.compiler.editing import PlanEditing
 from regional_explorer.compiler.program import CompileStep, Program
-from regional_explorer.compiler.report import inert_configs, partitions, recompiles
+from regional_explorer.compiler.report import partitions, previewed, told
 from regional_explorer.compiler.variants import VariantName, Variants
 from regional_explorer.compiler.warm import warm_toolchain
 from regional_explorer.errors import (
@@ -37,9 +37,8 @@ from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Partition, Plan
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import CompileCost
-from regional_explorer.regions.checks import Evidence, check
-from regional_explorer.regions.preview import Preview, preview
-from regional_explorer.regions.select import Assignment, members
+from regional_explorer.regions.preview import Preview
+from regional_explorer.regions.select import members
 from regional_explorer.torch_api import require_supported_torch
 
 if TYPE_CHECKING:
@@ -132,10 +131,6 @@ class Exploration(SessionView, PlanEditing):
     def _graphs(self) -> Sequence[Graph]:
         return self._capture.graphs
 
-    def draft(self) -> Draft:
-        """Return a copy of the plan to try edits on: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
-        return Draft(self.plan, self._capture.graphs)
-
     def preview(self, plan: Plan) -> Preview:
         """Tell which partitions a plan would give and what there would be to say, without going over to it.
 
@@ -144,7 +139,7 @@ class Exploration(SessionView, PlanEditing):
         """
         self._alive()
         check_plan(plan)
-        return preview([(live.id, live.gm) for live in self._capture.live], self._noted(), plan)
+        return previewed(self._program, plan)
 
     # ------------------------------------------------------------------------------------------------------- compile
 
@@ -269,29 +264,12 @@ class Exploration(SessionView, PlanEditing):
     def _diagnose(self, parts: Sequence[Partition]) -> list[Diagnostic]:
         if self._call is None:
             return list(self._told)
-        program = self._program
-        evidence = replace(self._noted(), assignment=program.assignment, partitions=parts, cyclic=program.cyclic)
         found = [
             *self._source_diagnostics,
-            *check(evidence),
-            *inert_configs(program, parts, self._environment.device),
-            *recompiles(program),
+            *told(self._program, parts, self._environment.device),
             *self._outcome.diagnostics,
         ]
         return sorted(found, key=lambda item: list(Severity)[::-1].index(item.severity))
-
-    def _noted(self) -> Evidence:
-        """Return what the capture noted, without anything that depends on how the plan was cut."""
-        capture = self._capture
-        return Evidence(
-            graphs=capture.graphs,
-            plan=self.plan,
-            assignment=Assignment({}),
-            breaks=capture.breaks,
-            blocks=capture.blocks,
-            folded=[fold for frame in capture.frames for fold in frame.folded],
-            min_cut=capture.partitioner == "min_cut",
-        )
 
     def _partitions(self) -> tuple[Partition, ...]:
         return self._last if self._call is None else partitions(self._program)

@@ -19,6 +19,10 @@ class PlanEditing(ABC):
 
     plan: Plan
 
+    def draft(self) -> Draft:
+        """Return a copy of the plan to try edits on: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
+        return Draft(self.plan, self._graphs)
+
     @property
     @abstractmethod
     def _graphs(self) -> Sequence[Graph]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from regional_explorer.compiler.artifact import Artifact, asked_config
@@ -10,7 +11,9 @@ from regional_explorer.compiler.catalogue import catalogue, inert_reason
 from regional_explorer.compiler.program import Program, frame_inputs, partition_names
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.region import DEFAULT, Partition, Region, State
+from regional_explorer.record.region import DEFAULT, Partition, Plan, Region, State
+from regional_explorer.regions.checks import Evidence, check
+from regional_explorer.regions.preview import Preview, preview
 
 
 def partitions(program: Program) -> tuple[Partition, ...]:
@@ -53,6 +56,31 @@ def _state(region: Region, artifact: Artifact | None, problem: str | None) -> St
     if problem is not None:
         return State.FAILED
     return State.FRESH if artifact is not None else State.STALE
+
+
+def noted(program: Program) -> Evidence:
+    """Return what the capture noted, without anything that depends on how the plan was cut."""
+    capture = program.capture
+    return Evidence(
+        graphs=capture.graphs,
+        plan=program.plan,
+        assignment=program.assignment,
+        breaks=capture.breaks,
+        blocks=capture.blocks,
+        folded=[fold for frame in capture.frames for fold in frame.folded],
+        min_cut=capture.partitioner == "min_cut",
+    )
+
+
+def told(program: Program, parts: Sequence[Partition], device: str) -> list[Diagnostic]:
+    """Return what differs between asked and done: how the graphs were cut, what compiling and later calls showed."""
+    evidence = replace(noted(program), partitions=parts, cyclic=program.cyclic)
+    return [*check(evidence), *inert_configs(program, parts, device), *recompiles(program)]
+
+
+def previewed(program: Program, plan: Plan) -> Preview:
+    """Return what another plan would give."""
+    return preview([(live.id, live.gm) for live in program.capture.live], noted(program), plan)
 
 
 def recompiles(program: Program) -> list[Diagnostic]:

@@ -431,7 +431,7 @@ def test_checks_are_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(evidence)
         return []
 
-    monkeypatch.setattr("regional_explorer.explorer.check", keep)
+    monkeypatch.setattr("regional_explorer.compiler.report.check", keep)
     _ = diagnostics_programs.quickstart(blocks=1).diagnostics
     _ = deep(4).diagnostics
     for evidence in seen:
