@@ -8,7 +8,8 @@ import platform
 import torch
 
 from benchmarks import drawing, measuring
-from benchmarks.engine import ROWS, Row
+from benchmarks.engine import ROWS
+from benchmarks.row import Row
 from regional_explorer.measure.trial import table
 
 

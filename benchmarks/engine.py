@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,26 +23,12 @@ from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
+from benchmarks import first
 from benchmarks.model import Block, Chain, inputs
+from benchmarks.row import Row
 
 UNUSED = iter(range(1000, 100_000))
 """Values of max_fusion_size that no compile has seen: the code is the same, the cache key is not."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: seconds of ours and of the other side, and the ratio that is wanted at most."""
-
-    what: str
-    against: str
-    ours_s: float
-    theirs_s: float
-    goal: float
-
-    @property
-    def ratio(self) -> float:
-        """Ours / theirs."""
-        return self.ours_s / self.theirs_s
 
 
 def timed(act: Callable[[], Any]) -> float:
@@ -223,5 +208,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "capture": capture_rows,
     "call": call_rows,
     "import": import_rows,
+    "first": lambda: first.rows(warm=False),
+    "first-warm": lambda: first.rows(warm=True),
 }
 """The rows by the name that ``make bench ROWS=…`` takes."""

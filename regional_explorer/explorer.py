@@ -12,6 +12,7 @@ import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler import background
 from regional_explorer.compiler.asked import check_plan, source_plan
 from regional_explorer.compiler.editing import PlanEditing
 from regional_explorer.compiler.program import CompileStep, Program
@@ -204,6 +205,7 @@ class Exploration(SessionView, PlanEditing):
         if cancelled():
             return self.timings
         measured = self.plan
+        background.toolchain.wait()
         try:
             benchmark(
                 self._variants,

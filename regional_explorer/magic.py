@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_loca
 from regional_explorer.command.command import Command
 from regional_explorer.command.expression import CallText, read_call, split_cell
 from regional_explorer.command.options import OPTIONS, CommandError, help_text, read_options, split_line
+from regional_explorer.command.preload import Preload
+from regional_explorer.compiler import background
 from regional_explorer.errors import RegionalExplorerError
 
 if TYPE_CHECKING:
@@ -181,11 +184,43 @@ def _setting_words(shell: InteractiveShell, before: str, word: str) -> list[str]
     return [f"{name}=" for name, entry in catalogue().items() if entry.refused is None]
 
 
+# -------------------------------------------------------------------------------------------------------- ahead of time
+
+
+def _import_dynamo() -> None:
+    import torch
+
+    torch.compiler.list_backends()
+
+
+def _import_inductor() -> None:
+    importlib.import_module("regional_explorer.torch_api")
+
+
+def _import_explorer() -> None:
+    importlib.import_module("regional_explorer.explorer")
+    importlib.import_module("regional_explorer.ui.view")
+
+
+def _probe_instruction_set() -> None:
+    from regional_explorer.torch_api import probe_instruction_set
+
+    background.toolchain.wait()
+    probe_instruction_set()
+
+
+preload = Preload((_import_dynamo, _import_inductor, _import_explorer), afterwards=_probe_instruction_set)
+"""The imports of the first exploration, in stages of a second or two."""
+
+
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Register the magic and its completion."""
+    """Register the magic and its completion, and get ready in the background what the first compile needs."""
     shell.register_magics(RegionalMagics)
     for name in (f"%{NAME}", f"%%{NAME}"):
         shell.set_hook("complete_command", lambda _self, event: completions(shell, event), str_key=name)
+    if background.wanted():
+        background.toolchain.start()
+        preload.attach(shell.events)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
@@ -194,3 +229,5 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         shell.magics_manager.magics[kind].pop(NAME, None)
     for name in (f"%{NAME}", f"%%{NAME}"):
         shell.strdispatchers["complete_command"].strs.pop(name, None)
+    preload.detach()
+    background.toolchain.stop()

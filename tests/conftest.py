@@ -22,7 +22,11 @@ OWN_CACHE = pytest.StashKey[Path]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name Inductor's cache directory before anything imports torch; child processes inherit it."""
+    """Name Inductor's cache directory before anything imports torch; child processes inherit it.
+
+    Nothing is built or imported ahead of time, but where a test asks for it.
+    """
+    os.environ.setdefault("REGIONAL_EXPLORER_WARM", "0")
     if kept := os.environ.get(KEPT_CACHE):
         os.environ[INDUCTOR_CACHE] = str(Path(kept).expanduser().resolve())
     elif not os.environ.get(INDUCTOR_CACHE):

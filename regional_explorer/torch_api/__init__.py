@@ -22,6 +22,7 @@ from regional_explorer.torch_api.compile import (
     compile_piece,
     full_compile_is_warm,
     has_cxx_compiler,
+    probe_instruction_set,
 )
 from regional_explorer.torch_api.config import (
     ConfigEntry,
@@ -95,6 +96,7 @@ __all__ = [
     "is_operator",
     "new_symbol",
     "noting_marks",
+    "probe_instruction_set",
     "propose_partitions",
     "read_config",
     "recompile_reason",

@@ -111,6 +111,14 @@ def has_cxx_compiler() -> bool:
     return any(name and shutil.which(str(name)) for name in names)
 
 
+def probe_instruction_set() -> None:
+    """Let Inductor find out which vector instructions work here; it remembers that for the rest of the process."""
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    if has_cxx_compiler():
+        pick_vec_isa()
+
+
 def full_compile_is_warm() -> int:
     """Return how many whole-graph compiles were answered from Inductor's caches so far in this process."""
     return int(counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"])

@@ -1,0 +1,132 @@
+"""Imports ahead of time: between cells, never beside one, and only for who uses torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regional_explorer.command import preload
+from regional_explorer.command.preload import Preload
+
+LOAD = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("%load_ext regional_explorer").raise_error()
+from regional_explorer import magic
+hooked = lambda: magic.preload.before_cell in shell.events.callbacks["pre_execute"]
+print("torch" in sys.modules, hooked(), magic.background.toolchain._child is not None)
+shell.run_cell("import torch")
+print(magic.preload.wait(120), "regional_explorer.explorer" in sys.modules)
+print(shell.run_cell("%unload_ext regional_explorer").success, hooked())
+"""
+
+
+class Events:
+    """A stand-in for IPython's."""
+
+    def __init__(self) -> None:
+        self.callbacks: dict[str, list[Callable[[], None]]] = {"pre_execute": [], "post_execute": []}
+
+    def register(self, name: str, callback: Callable[[], None]) -> None:
+        self.callbacks[name].append(callback)
+
+    def unregister(self, name: str, callback: Callable[[], None]) -> None:
+        self.callbacks[name].remove(callback)
+
+    def cell(self, seconds: float = 0.0) -> None:
+        for callback in self.callbacks["pre_execute"]:
+            callback()
+        time.sleep(seconds)
+        for callback in self.callbacks["post_execute"]:
+            callback()
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> Events:
+    monkeypatch.setattr(preload, "REST_S", 0.02)
+    monkeypatch.setitem(sys.modules, "torch", object())  # a name is all that is asked for
+    return Events()
+
+
+def test_stages_run_in_turn_and_then_what_comes_afterwards(events: Events) -> None:
+    done: list[str] = []
+    ahead = Preload((lambda: done.append("a"), lambda: done.append("b")), lambda: done.append("c"))
+    ahead.attach(events)
+    assert not ahead.wait(0)
+    events.cell()
+    assert ahead.wait(10)
+    assert done == ["a", "b", "c"]
+
+
+def test_a_cell_waits_for_the_stage_under_way_and_no_other_begins(events: Events) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    times: dict[str, float] = {}
+
+    def first() -> None:
+        begun.set()
+        go_on.wait(10)
+        times["first ended"] = time.monotonic()
+
+    ahead = Preload((first, lambda: times.setdefault("second", time.monotonic())), lambda: None)
+    ahead.attach(events)
+    events.cell()
+    assert begun.wait(10)
+    threading.Timer(0.1, go_on.set).start()
+    ahead.before_cell()
+    assert times["first ended"] <= time.monotonic()
+    time.sleep(0.2)
+    assert "second" not in times
+    ahead.after_cell()
+    assert ahead.wait(10)
+    assert "second" in times
+
+
+def test_nothing_is_imported_for_who_does_not_use_torch(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    done: list[int] = []
+    ahead = Preload((lambda: done.append(1),), lambda: None)
+    ahead.attach(events)
+    events.cell()
+    time.sleep(0.1)
+    assert done == []
+
+
+def test_what_fails_ends_it_without_a_word(events: Events, capfd: pytest.CaptureFixture[str]) -> None:
+    done: list[int] = []
+    ahead = Preload((lambda: 1 / 0, lambda: done.append(1)), lambda: done.append(2))
+    ahead.attach(events)
+    events.cell()
+    assert ahead.wait(10)
+    assert done == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_detached_it_begins_no_further_stage(events: Events) -> None:
+    done: list[int] = []
+    ahead = Preload((lambda: done.append(1), lambda: done.append(2)), lambda: done.append(3))
+    ahead.attach(events)
+    events.cell()
+    ahead.detach()
+    assert ahead.wait(10)
+    assert len(done) < 3
+    assert events.callbacks == {"pre_execute": [], "post_execute": []}
+
+
+@pytest.mark.parametrize("off", [True, False])
+def test_loading_the_extension(off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGIONAL_EXPLORER_WARM", "0" if off else "1")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    # No compiler, so no toolchain to build: what is left are the imports.
+    monkeypatch.setenv("CXX", str(tmp_path / "none"))
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.split("\n")[:3] == [f"False {not off} False", f"{not off} {not off}", "True False"]
