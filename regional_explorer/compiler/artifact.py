@@ -64,6 +64,7 @@ class ArtifactStore:
         self.compiles += 1
         mode = fake_mode_with_symbols()
         gm, fakes, symbols = _canonical(piece, inputs, mode)
+        sizes = [(argument, dim) for _, (argument, dim) in symbols if dim >= 0]
         try:
             compiled = compile_piece(gm, fakes, mode, config)
         except Exception as error:
@@ -72,7 +73,7 @@ class ArtifactStore:
         check = guard_check(mode, [size for size, _ in symbols])
         artifact = Artifact(
             key=key,
-            call=compiled.call,
+            call=_with_sizes(compiled.call, sizes) if sizes else compiled.call,
             code=compiled.code,
             config=compiled.config,
             seconds=compiled.seconds,
@@ -187,9 +188,16 @@ def _plain(value: Any, names: _SymbolNames) -> str:
 def _canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
     """Return the piece with names that depend on nothing but its structure, fakes for its inputs, and its symbols.
 
-    Equal pieces then look equal to AOTAutograd's cache as well.
+    Equal pieces then look equal to AOTAutograd's cache as well. Symbols that are known from the size of a tensor alone
+    become inputs of their own, in front, as in Dynamo's graphs: passes of AOTAutograd count on it (torch 2.13, batch
+    norm in tensorify_python_scalars: "KeyError: s40").
     """
+    values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
+    fakes, symbols = _fakes(values, inputs, mode)
+    sizes = [symbol for symbol, (_, dim) in symbols if dim >= 0]
     graph = fx.Graph()
+    for number in range(len(sizes)):
+        graph.placeholder(f"size_{number}")
     new: dict[fx.Node, fx.Node] = {}
     for index, node in enumerate(piece.gm.graph.nodes):
         copy = graph.node_copy(node, new.__getitem__)
@@ -197,12 +205,11 @@ def _canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.Gr
             rename(copy, f"{'in' if node.op == 'placeholder' else 'op'}_{index}")
         copy.meta = {"custom": {FALLBACK: True}} if _is_carved(node) else {}
         new[node] = copy
-    values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
-    fakes, symbols = _fakes(values, inputs, mode)
-    for node, fake in zip(graph.find_nodes(op="placeholder"), fakes, strict=True):
+    given = [*sizes, *fakes]
+    for node, fake in zip(graph.find_nodes(op="placeholder"), given, strict=True):
         node.target = node.name
         node.meta["val"] = fake
-    return fx.GraphModule(piece.gm, graph, class_name="Piece"), fakes, symbols
+    return fx.GraphModule(piece.gm, graph, class_name="Piece"), given, symbols
 
 
 def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[list[Any], Symbols]:
@@ -253,6 +260,13 @@ def _dims(value: Any, layout: Layout) -> list[tuple[int, Any, int]]:
     if isinstance(value, torch.Tensor):
         return [(dim, size, hint) for dim, (size, hint) in enumerate(zip(value.shape, layout.size, strict=True))]
     return []
+
+
+def _with_sizes(call: Callable[..., Any], places: Sequence[tuple[int, int]]) -> Callable[..., Any]:
+    def called(*args: Any) -> Any:
+        return call(*[args[argument].shape[dim] for argument, dim in places], *args)
+
+    return called
 
 
 def _guard(

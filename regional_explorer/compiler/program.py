@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from regional_explorer.capture.trace import Capture, Frame, LiveGraph
 from regional_explorer.compiler.artifact import ArtifactStore, artifact_key, asked_config, surroundings
@@ -106,7 +110,7 @@ class Program:
             warnings.warn(
                 f"The call was traced again ({', '.join(frame_inputs(frame))}); its {len(switches)} new {live.kind} "
                 "partitions run eagerly until the next ex.compile().",
-                stacklevel=2,
+                stacklevel=_stacklevel_of_caller(),
             )
         self.select_regional(on=self._selected)
 
@@ -257,6 +261,12 @@ class Program:
         self._made = []
         self.capture.close()
         self.store = ArtifactStore()
+
+
+def _stacklevel_of_caller() -> int:
+    """Return the stacklevel of the line that made the call; between lie torch, ourselves and the standard library."""
+    inner = tuple(str(Path(file).parent) for file in (torch.__file__, Path(__file__).parent, contextlib.__file__))
+    return next((level for level, frame in enumerate(inspect.stack(0)) if not frame.filename.startswith(inner)), 1)
 
 
 def frame_inputs(frame: Frame) -> list[str]:

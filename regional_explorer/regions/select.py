@@ -209,10 +209,18 @@ def _instance_of(node: Node, rules: Sequence[re.Pattern[str]]) -> Instance:
 
 
 def module_glob(pattern: str) -> re.Pattern[str]:
-    """Return a module glob as a regular expression: ``*`` stays within one level of the path, ``**`` does not."""
-    parts = re.split(r"(\*\*|\*|\?)", pattern)
+    """Return a module glob as a regular expression: ``*`` stays within one level of the path, ``**`` does not.
+
+    ``?`` and ``[0-3]`` or ``[!0-3]`` stand for one character of a level.
+    """
     special = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
-    return re.compile("".join(special.get(part, re.escape(part)) for part in parts))
+
+    def expression(part: str) -> str:
+        if part.startswith("["):
+            return rf"(?!\.){fnmatch.translate(part)[:-2]}"  # without its mark for the end of the text
+        return special.get(part) or re.escape(part)
+
+    return re.compile("".join(map(expression, re.split(r"(\*\*|\*|\?|\[!?[^]]+\])", pattern))))
 
 
 def require_match(

@@ -1,7 +1,10 @@
 """Compiling: each region under its own config, only what is stale, equal pieces once."""
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
@@ -152,13 +155,26 @@ def test_dynamic_shapes_compile_once():
     assert ex._program.store.compiles == 1
 
 
+def test_batch_norm_compiles_under_dynamic_shapes():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    twin = copy.deepcopy(model)
+    ex = rx.explore(model, (torch.randn(8, 3, requires_grad=True),), dynamic=True).mark("norm", modules="1")
+    compiled = ex.compiled
+    assert ex.partitions.state.tolist() == ["fresh", "fresh"]
+    for size in (8, 5):
+        x = torch.randn(size, 3, requires_grad=True)
+        torch.testing.assert_close(compiled(x), twin(x))
+    torch.testing.assert_close(model.state_dict(), twin.state_dict())
+
+
 def test_other_shapes_are_traced_under_the_same_plan_and_say_so():
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     ex.configure("middle", {"max_fusion_size": 3})
     compiled = ex.compiled
     x, y = programs.pair(grad=False, size=5)
-    with pytest.warns(UserWarning, match="traced again"):
+    with pytest.warns(UserWarning, match="traced again") as told:
         torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
+    assert {warning.filename for warning in told} == {__file__}, "at the line of the call"
     assert [d.code for d in ex.diagnostics] == ["recompiled"]
     ex.compile()
     assert ex.partitions.state.tolist() == ["fresh", "fresh"]

@@ -8,6 +8,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError
+from regional_explorer.regions.select import module_glob
 from tests.engine import programs
 
 
@@ -45,6 +46,22 @@ def test_a_star_stays_within_one_level(ex):
         ex.mark("x", modules="*.up")
     ex.mark("x", modules="**.up")
     assert ex.partitions.query("graph == '0/forward'").shape[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("glob", "matched"),
+    [
+        ("layers.[0-1].up", {"layers.0.up", "layers.1.up"}),
+        ("layers.[!0].up", {"layers.1.up", "layers.2.up"}),
+        ("layers?0.up", set()),
+        ("layers[!x]0.up", set()),
+        ("layers.[2-0].up", set()),
+        ("layers.[0", {"layers.[0"}),
+    ],
+)
+def test_globs_stay_within_a_level(glob, matched):
+    paths = {"layers.0.up", "layers.1.up", "layers.2.up", "layers.[0"}
+    assert {path for path in paths if module_glob(glob).fullmatch(path)} == matched
 
 
 def test_each_makes_one_region_per_module(ex):
