@@ -12,26 +12,20 @@ import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
-from regional_explorer.compiler import background
 from regional_explorer.compiler.asked import check_plan, source_plan
 from regional_explorer.compiler.editing import PlanEditing
 from regional_explorer.compiler.program import CompileStep, Program
 from regional_explorer.compiler.report import partitions, previewed, told
-from regional_explorer.compiler.variants import VariantName, Variants
+from regional_explorer.compiler.variants import Variants
 from regional_explorer.compiler.warm import warm_toolchain
-from regional_explorer.errors import (
-    CaptureError,
-    ClosedError,
-    MeasureError,
-    NoCompilerError,
-    did_you_mean,
-)
+from regional_explorer.errors import CaptureError, ClosedError
 from regional_explorer.export import frames
 from regional_explorer.export.source import plan_source
 from regional_explorer.export.view import SessionView
 from regional_explorer.insight.code import RegionCode, partition_code
-from regional_explorer.measure.benchmark import Outcome, benchmark
-from regional_explorer.measure.effort import Effort
+from regional_explorer.measure.benchmark import Tell
+from regional_explorer.measure.findings import region_findings
+from regional_explorer.measure.measuring import Measuring, silent
 from regional_explorer.record.codec import dump_plan, load_plan
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Graph
@@ -44,15 +38,6 @@ from regional_explorer.torch_api import require_supported_torch
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Tell = Callable[[str, float], None]
-"""Told what is being done now, and how far it is: a fraction between 0 and 1."""
-
-ALL_VARIANTS = tuple(VariantName)
-
-
-def _silent(_doing: str, _fraction: float) -> None:
-    """Tell nobody."""
 
 
 def explore(
@@ -96,10 +81,11 @@ def explore(
     return Exploration(Call(fn, args, kwargs, grad=grad), title, dynamic=dynamic, plan=loaded, partitioner=partitioner)
 
 
-class Exploration(SessionView, PlanEditing):
+class Exploration(SessionView, PlanEditing, Measuring):
     """One call, traced once: its graphs, regions, artifacts and measurements. Made by ``explore``."""
 
     def __init__(self, call: Call, title: str, *, dynamic: bool | None, plan: Plan | None, partitioner: str) -> None:
+        super().__init__()
         self.title = title
         self._call: Call | None = call
         self._grad = call.grad
@@ -110,8 +96,6 @@ class Exploration(SessionView, PlanEditing):
         check_plan(plan or found)
         self._program = Program(self._capture, found if plan is None else plan)
         self._variants = Variants(call, self._program, dynamic=dynamic)
-        self._outcome = Outcome()
-        self._measured: Plan | None = None
         self._toolchain: CompileCost | None = None
         self._environment = _environment(self._capture)
 
@@ -144,7 +128,7 @@ class Exploration(SessionView, PlanEditing):
 
     # ------------------------------------------------------------------------------------------------------- compile
 
-    def compile(self, *, cancelled: Callable[[], bool] = lambda: False, tell: Tell = _silent) -> pd.DataFrame:
+    def compile(self, *, cancelled: Callable[[], bool] = lambda: False, tell: Tell = silent) -> pd.DataFrame:
         """Compile the partitions that are stale and nothing else; return what was compiled and what it cost.
 
         A region that does not compile is told in ``diagnostics`` and runs eagerly; the rest go on. An interrupt keeps
@@ -175,62 +159,6 @@ class Exploration(SessionView, PlanEditing):
         self.compile()
         return self._capture.run
 
-    # ------------------------------------------------------------------------------------------------------- measure
-
-    def benchmark(
-        self,
-        variants: Sequence[str] = ALL_VARIANTS,
-        budget_s: float = 5.0,
-        *,
-        cancelled: Callable[[], bool] = lambda: False,
-        tell: Tell = _silent,
-    ) -> pd.DataFrame:
-        """Compile what is stale, check the numerics, then measure; return ``timings``.
-
-        Args:
-            variants: which of eager, aot_eager, regional and full; eager is always among them.
-            budget_s: seconds to measure for, compiling not counted.
-            cancelled: asked between compiles and samples; what is done is kept.
-            tell: told what is being done.
-
-        Raises:
-            MeasureError: the budget or a variant is none, or nothing could be measured.
-        """
-        self._alive()
-        effort = Effort(budget_s=budget_s)
-        names = _variants(variants)
-        outcome = Outcome()
-        if VariantName.REGIONAL in names or VariantName.FULL in names:
-            names = self._compile_or_tell(names, outcome, cancelled, tell)
-        if cancelled():
-            return self.timings
-        measured = self.plan
-        background.toolchain.wait()
-        try:
-            benchmark(
-                self._variants,
-                names,
-                effort,
-                self._environment,
-                outcome,
-                cancelled=cancelled,
-                tell=tell,
-            )
-        finally:
-            if outcome.timings or outcome.numerics or outcome.diagnostics:
-                self._outcome, self._measured = outcome, measured
-        return self.timings
-
-    def _compile_or_tell(
-        self, names: list[VariantName], outcome: Outcome, cancelled: Callable[[], bool], tell: Tell
-    ) -> list[VariantName]:
-        try:
-            self.compile(cancelled=cancelled, tell=tell)
-        except NoCompilerError as error:
-            outcome.diagnostics.append(Diagnostic("no-compiler", str(error), Severity.ERROR))
-            return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
-        return names
-
     # ------------------------------------------------------------------------------------------------------- results
 
     @property
@@ -242,7 +170,8 @@ class Exploration(SessionView, PlanEditing):
         if conditions is not None and self._measured != self.plan:
             conditions = replace(conditions, outdated=True)
         costs = [CompileCost(part.id, part.compile_s, part.cache or "") for part in parts if part.compile_s]
-        return Session(
+        outcome = self._outcome
+        found = Session(
             title=self.title,
             environment=self._environment,
             grad=self._grad,
@@ -251,25 +180,31 @@ class Exploration(SessionView, PlanEditing):
             plan=self.plan,
             members=members(graphs, self._program.assignment),
             partitions=parts,
-            timings=self._outcome.timings,
+            timings=outcome.timings,
             conditions=conditions,
-            numerics=self._outcome.numerics,
-            compile_costs=(*([self._toolchain] if self._toolchain else []), *costs, *self._outcome.costs),
-            diagnostics=tuple(self._diagnose(parts)),
+            numerics=outcome.numerics,
+            compile_costs=(*([self._toolchain] if self._toolchain else []), *costs, *outcome.costs),
+            partition_timings=tuple(outcome.alone.timings),
+            partition_numerics=tuple(outcome.alone.numerics),
+            reconciliation=outcome.reconciliation,
+            memory=tuple(outcome.memory),
         )
+        return replace(found, diagnostics=tuple(self._diagnose(found)))
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
         """What differs between asked and done, and what else a user should know; what matters most comes first."""
-        return self._diagnose(self._partitions())
+        return list(self.session.diagnostics)
 
-    def _diagnose(self, parts: Sequence[Partition]) -> list[Diagnostic]:
+    def _diagnose(self, session: Session) -> list[Diagnostic]:
         if self._call is None:
             return list(self._told)
         found = [
             *self._source_diagnostics,
-            *told(self._program, parts, self._environment.device),
+            *told(self._program, session.partitions, self._environment.device),
             *self._outcome.diagnostics,
+            *self._outcome.alone.diagnostics,
+            *region_findings(session),
         ]
         return sorted(found, key=lambda item: list(Severity)[::-1].index(item.severity))
 
@@ -310,7 +245,7 @@ class Exploration(SessionView, PlanEditing):
         """Free arguments, traces and artifacts. The session stays readable; nothing can be run any longer."""
         if self._call is not None:
             self._last = self._partitions()
-            self._told = self._diagnose(self._last)
+            self._told = self.diagnostics
             self._call.close()
             self._call = None
             self._program.close()
@@ -329,13 +264,3 @@ def _environment(capture: Capture) -> Environment:
 
 def _describe(step: CompileStep) -> str:
     return f"compiling {step.region}: {step.partition} ({step.done + 1} of {step.total})"
-
-
-def _variants(names: Sequence[str]) -> list[VariantName]:
-    known = [str(name) for name in VariantName]
-    for name in names:
-        if name not in known:
-            raise MeasureError(
-                f"No variant is called {name!r}.{did_you_mean(name, known)} Variants: {', '.join(known)}."
-            )
-    return [name for name in VariantName if name in names or name is VariantName.EAGER]

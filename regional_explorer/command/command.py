@@ -13,7 +13,8 @@ from regional_explorer.command.options import CommandError
 from regional_explorer.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from regional_explorer.explorer import Exploration, Tell
+    from regional_explorer.explorer import Exploration
+    from regional_explorer.measure.benchmark import Tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Command:
         """
         if not self.bench:
             return True
-        variants = {"variants": self.variants} if self.variants else {}
+        variants: dict[str, Any] = {"variants": self.variants} if self.variants else {}
         with Interrupts() as interrupts:
 
             def told(doing: str, fraction: float) -> None:

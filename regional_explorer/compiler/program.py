@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from regional_explorer.capture.trace import Capture, Frame, LiveGraph
-from regional_explorer.compiler.artifact import ArtifactStore, artifact_key, asked_config, surroundings
+from regional_explorer.compiler.artifact import Artifact, ArtifactStore, artifact_key, asked_config, surroundings
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.record.graph import Graph, Role
@@ -242,19 +242,24 @@ class Program:
         Raises:
             RegionCompileError: a twin does not compile.
         """
-        here = surroundings()
         try:
             for switch in self.switches:
-                config = asked_config(self.plan[switch.piece.claim.region].config)
-                if switch.artifact is None or switch.inputs is None or not switch.draws:
-                    continue
-                config["fallback_random"] = True
-                key = artifact_key(switch.fingerprint(), config, here)
-                twin = self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, config)
-                switch.use(twin)
+                if switch.artifact is not None and switch.draws:
+                    switch.use(self.twin(switch, {"fallback_random": True}))
             yield
         finally:
             self.settle()
+
+    def twin(self, switch: Switch, config: Mapping[str, Any]) -> Artifact:
+        """Return the artifact of a partition under ``config`` on top of its region's, compiled where it has none yet.
+
+        Raises:
+            RegionCompileError: it does not compile.
+        """
+        assert switch.inputs is not None  # noqa: S101 - whoever has an artifact has had its layouts recorded
+        asked = {**asked_config(self.plan[switch.piece.claim.region].config), **config}
+        key = artifact_key(switch.fingerprint(), asked, surroundings())
+        return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, asked)
 
     def close(self) -> None:
         """Let go of the artifacts and of everything live. The record stays."""

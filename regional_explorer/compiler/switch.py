@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from regional_explorer.compiler.artifact import Artifact, fingerprint
@@ -64,6 +65,20 @@ class Switch:
         self._fingerprint = None
         self.implementation = self.eager
         return results
+
+    @contextlib.contextmanager
+    def watched(self, seen: Callable[[Sequence[Any]], None]) -> Iterator[None]:
+        """A block in which calls run eagerly, and ``seen`` is told first what each is fed."""
+
+        def watching(*args: Any) -> Any:
+            seen(args)
+            return self.eager(*args)
+
+        before, self.implementation = self.implementation, watching
+        try:
+            yield
+        finally:
+            self.implementation = before
 
     def assume(self) -> None:
         """Take the layouts from the trace, for a piece that the recorded run did not come by: a branch not taken."""

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.variants import Variant, VariantName, Variants
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.measure.clock import clock_for
+from regional_explorer.measure.clock import Clock, clock_for
 from regional_explorer.measure.contender import Contender
 from regional_explorer.measure.effort import Effort
 from regional_explorer.measure.float64 import Float64
+from regional_explorer.measure.memory import gauge_for, peak
 from regional_explorer.measure.numerics import FAILED, Values, compare, not_comparable, run_once, same, verdict
-from regional_explorer.measure.result import Progress
+from regional_explorer.measure.partitions import Alone, distinct, measure_partitions
+from regional_explorer.measure.reconcile import AOT_EAGER, CUT
+from regional_explorer.measure.result import Progress, RoundsResult, Stop
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.measure.summary import summarize
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import CompileCost, Conditions, Numerics, Timing
+from regional_explorer.record.timing import CompileCost, Conditions, MemoryPeak, Numerics, Reconciled, Timing
 
 Tell = Callable[[str, float], None]
 """Called with what is being done now, and the fraction of the time budget that is spent."""
@@ -28,13 +32,22 @@ Tell = Callable[[str, float], None]
 
 @dataclass
 class Outcome:
-    """What a benchmark found, filled in as it goes: an interrupt keeps what is there."""
+    """What a benchmark found, filled in as it goes: an interrupt keeps what is there.
+
+    ``alone`` is of partitions alone, ``cut`` the rounds of the cut graph with all regions eager against ``aot_eager``;
+    ``complete`` tells that the variants were measured to the end.
+    """
 
     timings: tuple[Timing, ...] = ()
     conditions: Conditions | None = None
     numerics: tuple[Numerics, ...] = ()
     costs: list[CompileCost] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    memory: list[MemoryPeak] = field(default_factory=list)
+    alone: Alone = field(default_factory=Alone)
+    cut: RoundsResult | None = None
+    reconciliation: tuple[Reconciled, ...] = ()
+    complete: bool = False
 
 
 def benchmark(
@@ -59,16 +72,7 @@ def benchmark(
     said = _check(call, program, chosen, outcome, cancelled, tell)
     if cancelled():
         return
-    contenders = [
-        Contender(
-            name=variant.name,
-            forward=variant.forward,
-            backward=variant.backward,
-            before=call.restore if call.stateful else _nothing,
-            select=variant.select,
-        )
-        for variant in chosen
-    ]
+    contenders = [_contender(call, variant) for variant in chosen]
 
     def on_progress(progress: Progress) -> None:
         tell(progress.doing, progress.fraction)
@@ -89,6 +93,84 @@ def benchmark(
     summary = summarize(result, environment, numerics=said, withheld=withheld)
     outcome.timings, outcome.conditions = summary.timings, summary.conditions
     outcome.diagnostics += summary.diagnostics
+    outcome.complete = result.stopped in (Stop.PRECISE, Stop.BUDGET)
+    if outcome.complete:
+        steady = [variant for variant in chosen if variant.name not in result.dropped]
+        _read_memory(variants, steady, environment, outcome, cancelled, tell)
+
+
+def benchmark_regions(
+    variants: Variants,
+    effort: Effort,
+    environment: Environment,
+    outcome: Outcome,
+    *,
+    cancelled: Callable[[], bool],
+    tell: Tell,
+) -> None:
+    """Measure every distinct partition alone, and what dispatching the cut graph costs, writing into ``outcome``."""
+    program, clock = variants.program, clock_for(environment.device)
+    if not program.switches:
+        return
+    kinds = distinct(program)
+    each = replace(effort, budget_s=effort.budget_s / (len(kinds) + 1))
+    rest = replace(effort, budget_s=effort.budget_s - each.budget_s)
+    try:
+        measure_partitions(program, rest, environment, clock, outcome.alone, cancelled=cancelled, tell=tell)
+        if not cancelled():
+            tell("dispatch of the cut graph", 1.0)
+            outcome.cut = _dispatch(variants, each, clock, cancelled)
+    finally:
+        program.settle()
+        program.select_regional(on=True)
+
+
+def _dispatch(variants: Variants, effort: Effort, clock: Clock[Any], cancelled: Callable[[], bool]) -> RoundsResult:
+    """Measure the cut graph with every region eager against the graph as captured."""
+    call, program = variants.call, variants.program
+    whole, regional = variants.get(VariantName.AOT_EAGER), variants.get(VariantName.REGIONAL)
+    for switch in program.switches:
+        switch.use_eager()
+    with call.kept():
+        seats = [_contender(call, whole), replace(_contender(call, regional), name=CUT)]
+        return run_rounds(seats, effort, baseline=AOT_EAGER, clock=clock, cancelled=cancelled)
+
+
+def _contender(call: Call, variant: Variant) -> Contender:
+    return Contender(
+        name=variant.name,
+        forward=variant.forward,
+        backward=variant.backward,
+        before=call.restore if call.stateful else _nothing,
+        select=variant.select,
+    )
+
+
+def _read_memory(
+    variants: Variants,
+    chosen: Sequence[Variant],
+    environment: Environment,
+    outcome: Outcome,
+    cancelled: Callable[[], bool],
+    tell: Tell,
+) -> None:
+    call, gauge = variants.call, gauge_for(environment.device)
+    for variant in chosen:
+        if gauge is None or cancelled():
+            return
+        tell(f"reading the memory of {variant.name}", 1.0)
+
+        def work(variant: Variant = variant) -> None:
+            outputs = variant.forward()
+            if variant.backward is not None:
+                variant.backward(outputs)
+
+        variant.select()
+        try:
+            with call.kept():
+                outcome.memory.append(peak(variant.name, work, gauge))
+        finally:
+            variants.program.select_regional(on=True)
 
 
 def _nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -87,6 +88,13 @@ class Numerics:
     verdict: str
     note: str = ""
     partition: str = ""
+
+    @property
+    def share(self) -> float:
+        """How much of what is allowed the tensor uses up; infinite where its error is no number."""
+        error = self.error if self.variant_error is None else self.variant_error
+        share = error / self.tolerance if self.tolerance else error
+        return math.inf if math.isnan(share) else share
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, isnan
 
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics, Phase, Timing
@@ -60,7 +59,7 @@ def numerics_table(session: Session) -> Table:
     shown = [
         found
         for tensors in by_variant.values()
-        for found in ([t for t in tensors if failed(t.verdict)][:MOST_FAILED] or [max(tensors, key=_share)])
+        for found in ([t for t in tensors if failed(t.verdict)][:MOST_FAILED] or [max(tensors, key=lambda t: t.share)])
     ]
     note = ""
     if len(shown) < len(session.numerics):
@@ -140,10 +139,3 @@ def _numerics_row(found: Numerics) -> tuple[Cell, ...]:
         Cell(clean(found.verdict), tone),
         Cell(clean(found.note), "quiet"),
     )
-
-
-def _share(found: Numerics) -> float:
-    """Return how much of what is allowed a tensor uses up; what is no number comes first."""
-    error = found.error if found.variant_error is None else found.variant_error
-    share = error / found.tolerance if found.tolerance else error
-    return inf if isnan(share) else share

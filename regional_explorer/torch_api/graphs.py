@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -91,3 +92,9 @@ def propose_partitions(gm: fx.GraphModule, wanted: Sequence[fx.Node]) -> list[li
     partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
     position = {node: index for index, node in enumerate(gm.graph.nodes)}
     return [sorted(part.nodes, key=position.__getitem__) for part in partitioner.propose_partitions()]
+
+
+def outside_autocast() -> AbstractContextManager[Any]:
+    """Return a block without autocast, as AOTAutograd runs its graphs: they hold their casts already."""
+    block: AbstractContextManager[Any] = torch._C._DisableAutocast()
+    return block

@@ -1,0 +1,74 @@
+"""What really flows into partitions, recorded from the call: one group of equal ones at a time, for nothing is kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.switch import Switch
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The inputs of one partition, and how often one call runs each of those that were watched, by ``id(switch)``.
+
+    ``switch`` is the first that the call came by, and ``args`` what it was fed there; both are None where the call came
+    by none: a branch not taken.
+    """
+
+    switch: Switch | None
+    args: tuple[Any, ...] | None
+    runs: Mapping[int, int]
+
+
+def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
+    """Run the call once, the ``switches`` eagerly, and return what the first of them is fed.
+
+    The tensors are those of the call, not copies, with their strides and aliasing; where Python code between two graphs
+    may write to them later they are copied storage by storage, so that views of one storage still share one.
+    """
+    call, capture = program.capture.call, program.capture
+    several_graphs = len(capture.frames) > 1
+    runs = {id(switch): 0 for switch in switches}
+    found: list[tuple[Switch, tuple[Any, ...]]] = []
+
+    def watcher(switch: Switch) -> Callable[[Sequence[Any]], None]:
+        def seen(args: Sequence[Any]) -> None:
+            runs[id(switch)] += 1
+            if not found:
+                found.append((switch, copied(args) if several_graphs else tuple(args)))
+
+        return seen
+
+    program.select_regional(on=True)
+    with contextlib.ExitStack() as stack:
+        for switch in switches:
+            stack.enter_context(switch.watched(watcher(switch)))
+        stack.enter_context(call.kept())
+        outputs = call.forward(capture.run)
+        if call.grad:
+            call.backward(outputs)
+    return Recorded(found[0][0], found[0][1], runs) if found else Recorded(None, None, runs)
+
+
+def copied(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return copies of the tensors among ``values``: those that shared a storage still do, at the same places in it."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    return tuple(_copied(value, storages) for value in values)
+
+
+def _copied(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.layout is not torch.strided or value.is_conj() or value.is_neg():
+        return value.detach().clone()
+    storage = value.untyped_storage()
+    if storage._cdata not in storages:
+        storages[storage._cdata] = storage.clone()
+    empty = torch.empty(0, dtype=value.dtype, device=value.device)
+    return empty.set_(storages[storage._cdata], value.storage_offset(), value.size(), value.stride())

@@ -1,0 +1,130 @@
+"""The measuring of an exploration: what ``ex.benchmark`` does, from compiling what is stale to the last table."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from regional_explorer.compiler import background
+from regional_explorer.compiler.variants import VariantName, Variants
+from regional_explorer.errors import MeasureError, NoCompilerError, did_you_mean
+from regional_explorer.measure.benchmark import Outcome, Tell, benchmark, benchmark_regions
+from regional_explorer.measure.effort import Effort
+from regional_explorer.measure.reconcile import reconcile
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.region import Plan
+from regional_explorer.record.region_timing import region_timings
+from regional_explorer.record.session import Environment, Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL_VARIANTS = tuple(VariantName)
+REGION_SHARE = 0.5
+"""Of the budget, so much again goes to the regions alone."""
+
+
+def silent(_doing: str, _fraction: float) -> None:
+    """Tell nobody."""
+
+
+class Measuring(ABC):
+    """What an exploration measures, and what it keeps of it."""
+
+    plan: Plan
+    _variants: Variants
+    _environment: Environment
+
+    def __init__(self) -> None:
+        self._outcome = Outcome()
+        self._measured: Plan | None = None
+
+    @property
+    @abstractmethod
+    def session(self) -> Session:
+        """The frozen record."""
+
+    @property
+    @abstractmethod
+    def timings(self) -> pd.DataFrame:
+        """The table that ``benchmark`` returns."""
+
+    @abstractmethod
+    def compile(self, *, cancelled: Callable[[], bool] = ..., tell: Tell = ...) -> pd.DataFrame:
+        """Compile what is stale."""
+
+    @abstractmethod
+    def _alive(self) -> None:
+        """Raise if the exploration was closed."""
+
+    def benchmark(
+        self,
+        variants: Sequence[str] = ALL_VARIANTS,
+        budget_s: float = 5.0,
+        *,
+        regions: bool = True,
+        cancelled: Callable[[], bool] = lambda: False,
+        tell: Tell = silent,
+    ) -> pd.DataFrame:
+        """Compile what is stale, check the numerics, then measure; return ``timings``.
+
+        With ``regions`` each distinct partition is then measured alone, its artifact against its eager piece, on
+        inputs recorded from the call: ``region_timings``, ``partition_timings``, ``region_numerics``, and in
+        ``reconciliation`` how the regions add up to the whole. That takes half the budget once more, divided among
+        the distinct partitions and one run for what dispatching the cut graph costs. ``memory`` has the peak of each
+        variant.
+
+        Args:
+            variants: which of eager, aot_eager, regional and full; eager is always among them.
+            budget_s: seconds to measure the variants for, compiling not counted.
+            regions: whether to measure regions alone too; only where ``regional`` is among the variants.
+            cancelled: asked between compiles and samples; what is done is kept.
+            tell: told what is being done.
+
+        Raises:
+            MeasureError: the budget or a variant is none, or nothing could be measured.
+        """
+        self._alive()
+        effort = Effort(budget_s=budget_s)
+        names = _variants(variants)
+        outcome = Outcome()
+        if VariantName.REGIONAL in names or VariantName.FULL in names:
+            names = self._compile_or_tell(names, outcome, cancelled, tell)
+        if cancelled():
+            return self.timings
+        measured = self.plan
+        background.toolchain.wait()
+        surroundings = (self._variants, names, effort, self._environment, outcome)
+        try:
+            benchmark(*surroundings, cancelled=cancelled, tell=tell)
+            if regions and VariantName.REGIONAL in names and outcome.complete:
+                share = Effort(budget_s=budget_s * REGION_SHARE)
+                benchmark_regions(self._variants, share, self._environment, outcome, cancelled=cancelled, tell=tell)
+        finally:
+            if outcome.timings or outcome.numerics or outcome.diagnostics:
+                self._outcome, self._measured = outcome, measured
+                if outcome.alone.timings:
+                    rows = region_timings(self.session)
+                    outcome.reconciliation = reconcile(outcome.timings, rows, outcome.cut, effort.confidence)
+        return self.timings
+
+    def _compile_or_tell(
+        self, names: list[VariantName], outcome: Outcome, cancelled: Callable[[], bool], tell: Tell
+    ) -> list[VariantName]:
+        try:
+            self.compile(cancelled=cancelled, tell=tell)
+        except NoCompilerError as error:
+            outcome.diagnostics.append(Diagnostic("no-compiler", str(error), Severity.ERROR))
+            return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
+        return names
+
+
+def _variants(names: Sequence[str]) -> list[VariantName]:
+    known = [str(name) for name in VariantName]
+    for name in names:
+        if name not in known:
+            raise MeasureError(
+                f"No variant is called {name!r}.{did_you_mean(name, known)} Variants: {', '.join(known)}."
+            )
+    return [name for name in VariantName if name in names or name is VariantName.EAGER]

@@ -1,0 +1,133 @@
+"""The peak of memory that one call of a variant needs."""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from regional_explorer.record.timing import MemoryPeak
+
+CALLS = 3
+LEAST_RESIDENT = 1 << 20
+"""The system counts pages in batches, one per processor: smaller peaks of a resident set cannot be told from none."""
+
+_SAMPLE_S = 2e-4
+_PROC = Path("/proc/self")
+
+
+class Gauge(Protocol):
+    """Reads the peak of memory during a block, in bytes above what was held before it."""
+
+    how: str
+    least_bytes: int
+
+    def peak_of(self, work: Callable[[], object]) -> int:
+        """Run ``work`` and return its peak."""
+
+
+class AllocatorGauge:
+    """The statistics of the CUDA caching allocator: exact, of this process alone."""
+
+    how = "allocator"
+    least_bytes = 0
+
+    def __init__(self, device: str) -> None:
+        """Read ``device``, such as ``cuda:0``."""
+        import torch
+
+        self._cuda = torch.cuda
+        self._device = torch.device(device)
+
+    def peak_of(self, work: Callable[[], object]) -> int:
+        """Run ``work`` and return the peak of what was allocated."""
+        self._cuda.synchronize(self._device)
+        self._cuda.reset_peak_memory_stats(self._device)
+        before = self._cuda.memory_allocated(self._device)
+        work()
+        self._cuda.synchronize(self._device)
+        return max(0, self._cuda.max_memory_allocated(self._device) - before)
+
+
+class ResidentGauge:
+    """The high-water mark of the resident set, which Linux resets on request; without that, samples of it."""
+
+    least_bytes = LEAST_RESIDENT
+
+    def __init__(self) -> None:
+        """Find out whether the high-water mark can be reset here."""
+        self._resets = _reset_high_water()
+        self.how = "resident set" if self._resets else "resident set, sampled"
+
+    def peak_of(self, work: Callable[[], object]) -> int:
+        """Run ``work`` and return the peak of what was resident."""
+        _give_back()
+        before = _status("VmRSS")
+        if self._resets and _reset_high_water():
+            work()
+            return max(0, _status("VmHWM") - before)
+        with _sampling() as seen:
+            work()
+        return max(0, max(seen, default=before) - before)
+
+
+def gauge_for(device: str) -> Gauge | None:
+    """Return what reads memory on ``device``, or None where nothing does: a CPU outside of Linux."""
+    if device.startswith("cuda"):
+        return AllocatorGauge(device.partition(" ")[0])
+    return ResidentGauge() if (_PROC / "statm").exists() else None
+
+
+def peak(variant: str, work: Callable[[], object], gauge: Gauge) -> MemoryPeak:
+    """Return the median peak of a few calls; what they differ by cannot be told either."""
+    seen: Sequence[int] = [gauge.peak_of(work) for _ in range(CALLS)]
+    least = max(gauge.least_bytes, max(seen) - min(seen))
+    return MemoryPeak(variant, int(statistics.median(seen)), gauge.how, least)
+
+
+def _give_back() -> None:
+    """Let the C library return free memory to the system: what stays resident from an earlier call hides this one."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _reset_high_water() -> bool:
+    try:
+        (_PROC / "clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _status(key: str) -> int:
+    for line in (_PROC / "status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == key:
+            return int(value.split()[0]) * 1024
+    return 0
+
+
+@contextmanager
+def _sampling() -> Iterator[list[int]]:
+    """A block in which the resident set is read again and again, from a thread beside it."""
+    seen: list[int] = []
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.is_set():
+            seen.append(_status("VmRSS"))
+            time.sleep(_SAMPLE_S)
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        thread.join()

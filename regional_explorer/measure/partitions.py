@@ -1,0 +1,246 @@
+"""Each distinct partition alone: its artifact against its eager piece, on inputs recorded from the real call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from regional_explorer.capture.keep import RandomState, UndoLog
+from regional_explorer.compiler.program import Program, partition_names
+from regional_explorer.compiler.recording import Recorded, record_inputs
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.errors import MeasureError
+from regional_explorer.measure.clock import Clock
+from regional_explorer.measure.contender import Contender
+from regional_explorer.measure.effort import Effort
+from regional_explorer.measure.numerics import FAILED
+from regional_explorer.measure.partition_check import VARIANT, Check, check_partition
+from regional_explorer.measure.result import Progress, Stop
+from regional_explorer.measure.rounds import run_rounds
+from regional_explorer.measure.summary import summarize
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.session import Environment
+from regional_explorer.record.timing import Numerics, PartitionTiming, Phase, Timing
+from regional_explorer.torch_api import outside_autocast
+
+EAGER = "eager"
+
+
+@dataclass
+class Alone:
+    """What measuring partitions alone found, filled in as it goes."""
+
+    timings: list[PartitionTiming] = field(default_factory=list)
+    numerics: list[Numerics] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+def measure_partitions(
+    program: Program,
+    effort: Effort,
+    environment: Environment,
+    clock: Clock[Any],
+    alone: Alone,
+    *,
+    cancelled: Callable[[], bool],
+    tell: Callable[[str, float], None],
+) -> None:
+    """Measure one partition of each kind, writing into ``alone``; others of its kind take over its figures.
+
+    Of one kind are those that share an artifact and whose inputs have equal layouts. What one kind leaves of its share
+    of the budget goes to the next.
+    """
+    kinds = distinct(program)
+    names = zip(program.switches, partition_names(program.switches), strict=True)
+    ids = {id(switch): name for switch, (name, _) in names}
+    left_s = effort.budget_s
+    for done, switches in enumerate(kinds):
+        name = ids[id(switches[0])]
+        if cancelled():
+            return
+        tell(f"{name} alone ({done + 1} of {len(kinds)})", done / len(kinds))
+
+        def on_progress(progress: Progress, name: str = name, done: int = done) -> None:
+            tell(f"{name} alone: {progress.doing}", (done + progress.fraction) / len(kinds))
+
+        share = replace(effort, budget_s=max(left_s, effort.budget_s / 100) / (len(kinds) - done))
+        with _nothing_changed():
+            measured = _Measured(program, switches, ids, share, environment, clock, alone)
+            spent_s, stopped = measured.go(cancelled, on_progress)
+        left_s -= spent_s
+        if stopped in (Stop.CANCELLED, Stop.INTERRUPTED):
+            return
+
+
+def distinct(program: Program) -> list[list[Switch]]:
+    """Return the partitions by kind: those that share an artifact and whose inputs have equal layouts are of one."""
+    program.record_layouts()
+    program.settle()
+    kinds: dict[tuple[Any, ...], list[Switch]] = {}
+    for switch in program.switches:
+        key = switch.artifact.key if switch.artifact is not None else None
+        kinds.setdefault((key, switch.fingerprint(), switch.inputs), []).append(switch)
+    return list(kinds.values())
+
+
+@contextmanager
+def _nothing_changed() -> Iterator[None]:
+    """Run pieces as autograd runs them, and leave the random generators as they were."""
+    with RandomState(), torch.no_grad(), outside_autocast():
+        yield
+
+
+@dataclass
+class _Measured:
+    """One kind of partition being measured."""
+
+    program: Program
+    switches: Sequence[Switch]
+    ids: dict[int, str]
+    effort: Effort
+    environment: Environment
+    clock: Clock[Any]
+    alone: Alone
+
+    def go(self, cancelled: Callable[[], bool], on_progress: Callable[[Progress], None]) -> tuple[float, Stop]:
+        """Measure; return the seconds spent and why it ended."""
+        recorded = record_inputs(self.program, self.switches)
+        if recorded.switch is None or recorded.args is None:
+            self.alone.timings += [self._passed_by(switch) for switch in self.switches]
+            return 0.0, Stop.PRECISE
+        switch, name = recorded.switch, self.ids[id(recorded.switch)]
+        check = check_partition(self.program, switch, recorded.args, name) if switch.artifact is not None else None
+        if check is not None and switch.artifact is not None:
+            self.alone.numerics += check.rows
+            self._suggest(switch, check)
+        try:
+            result = run_rounds(
+                contenders(switch, recorded.args),
+                self.effort,
+                baseline=EAGER,
+                clock=self.clock,
+                cancelled=cancelled,
+                on_progress=on_progress,
+            )
+        except MeasureError as error:
+            text = f"Partition {name} alone: {error}"
+            self._tell(Diagnostic("variant-failed", text, Severity.ERROR), switch)
+            return 0.0, Stop.FAILED
+        said = check.verdict if check is not None else "not checked"
+        withheld = [VARIANT] if said == FAILED else []
+        summary = summarize(result, self.environment, numerics={VARIANT: said}, withheld=withheld)
+        found = {timing.variant: timing for timing in summary.timings}
+        if EAGER in found:
+            self._note(recorded, found[EAGER], found.get(VARIANT), check)
+        return result.spent_s, result.stopped
+
+    def _note(self, recorded: Recorded, eager: Timing, compiled: Timing | None, check: Check | None) -> None:
+        assert recorded.switch is not None  # noqa: S101 - something was recorded, or nothing could have been measured
+        name = self.ids[id(recorded.switch)]
+        artifact = recorded.switch.artifact
+        key = self._artifact(recorded.switch)
+        worst = check.worst if check is not None else None
+        timing = PartitionTiming(
+            partition=name,
+            region="",
+            phase=eager.phase,
+            eager_s=eager.median_s,
+            eager_iqr_s=eager.iqr_s,
+            samples=len(eager.samples_s),
+            artifact=key,
+            warnings=(*eager.warnings, *(compiled.warnings if compiled is not None else ())),
+        )
+        if compiled is not None and artifact is not None:
+            timing = replace(
+                timing,
+                compiled_s=compiled.median_s,
+                compiled_iqr_s=compiled.iqr_s,
+                speedup=compiled.speedup,
+                speedup_low=compiled.speedup_low,
+                speedup_high=compiled.speedup_high,
+                verdict=compiled.verdict,
+                numerics=compiled.numerics,
+                bitwise=check.bitwise if check is not None else None,
+                worst_tensor=worst.tensor if worst is not None and not worst.bitwise else "",
+            )
+        for switch in self.switches:
+            mine = replace(timing, runs=recorded.runs[id(switch)], **self._who(switch))
+            self.alone.timings.append(mine if switch is recorded.switch else replace(mine, measured_as=name))
+
+    def _passed_by(self, switch: Switch) -> PartitionTiming:
+        key = self._artifact(switch)
+        why = ("the call does not come by here: a branch not taken",)
+        return PartitionTiming(**self._who(switch), eager_s=0.0, eager_iqr_s=0.0, runs=0, artifact=key, warnings=why)
+
+    def _artifact(self, switch: Switch) -> str | None:
+        """Return the key of the artifact that the record says a partition has; it may have refused its inputs."""
+        key = self.program.keys().get(id(switch), "")
+        return key if key in self.program.store.artifacts else None
+
+    def _who(self, switch: Switch) -> dict[str, Any]:
+        backward = switch.piece.graph_id.split("/")[1] == GraphKind.BACKWARD
+        return {
+            "partition": self.ids[id(switch)],
+            "region": switch.piece.claim.region,
+            "phase": Phase.BACKWARD if backward else Phase.FORWARD,
+        }
+
+    def _suggest(self, switch: Switch, check: Check) -> None:
+        if check.verdict != FAILED or check.worst is None:
+            return
+        region, worst = switch.piece.claim.region, check.worst
+        cure = f"ex.configure({region!r}, {dict(check.cure)!r})" if check.cure is not None else ""
+        against = (
+            f"{worst.variant_error:.2g} from float64, where eager is {worst.eager_error:.2g}"
+            if worst.variant_error is not None and worst.eager_error is not None
+            else f"{worst.error:.2g} from eager"
+        )
+        found = Diagnostic(
+            "region-numerics",
+            f"Region {region!r}: {worst.tensor}, an output of {worst.partition}, is {against} "
+            f"({worst.tolerance:.2g} is allowed), so no speedup is shown.",
+            upstream="runs it all the same.",
+            remedy=f"{cure} passes the check."
+            if cure
+            else f"No config was found that cures it: ex.disable({region!r}).",
+        )
+        self._tell(found, switch)
+
+    def _tell(self, found: Diagnostic, switch: Switch) -> None:
+        place = replace(found, region=switch.piece.claim.region, graph=switch.piece.graph_id)
+        self.alone.diagnostics.append(place)
+
+
+def contenders(switch: Switch, args: Sequence[Any]) -> list[Contender]:
+    """Return the eager piece, and the compiled one where there is one, as the live call runs it, on ``args``."""
+    random = RandomState() if switch.draws else None
+    undo = _writes(switch, args)
+
+    def put_back() -> None:
+        undo.restore()
+        if random is not None:
+            random.restore()
+
+    compiled = switch.as_function()
+    found = [Contender(EAGER, lambda: switch.eager(*args), before=put_back)]
+    if switch.artifact is not None:
+        found.append(Contender(VARIANT, lambda: compiled(*args), before=put_back))
+    return found
+
+
+def _writes(switch: Switch, args: Sequence[Any]) -> UndoLog:
+    """Return what undoes the writes of a piece to its inputs."""
+    undo = UndoLog()
+    try:
+        with undo:
+            switch.eager(*args)
+    except Exception:  # noqa: BLE001 - a higher-order op may refuse to be watched; cutting leaves ops that write outside
+        return UndoLog()
+    finally:
+        undo.restore()
+    return undo

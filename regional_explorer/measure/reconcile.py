@@ -1,0 +1,113 @@
+"""How the parts add up to the whole: from eager over aot_eager and the regions to regional and full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from regional_explorer.measure.result import RoundsResult
+from regional_explorer.measure.statistics import Floats, bootstrap_interval
+from regional_explorer.record.region_timing import RegionTiming
+from regional_explorer.record.timing import Phase, Reconciled, Timing
+
+EAGER, AOT_EAGER, REGIONAL, FULL, CUT = "eager", "aot_eager", "regional", "full", "cut"
+
+WRAPPER = "AOT wrapper"
+DISPATCH = "dispatch of the cut graph"
+REST = "rest"
+BORDERS = "borders"
+
+_NOTES = {
+    WRAPPER: "aot_eager − eager: guards, autograd and the traced ops instead of the program's own",
+    DISPATCH: "the cut graph with all regions eager − aot_eager",
+    REST: "what is left of regional − aot_eager: what regions do to each other's caches, and the spread of all rows",
+    BORDERS: "full − regional: fusion across the regions' borders, ops outside of regions, and what calls them",
+}
+
+
+def reconcile(
+    timings: Sequence[Timing],
+    regions: Sequence[RegionTiming],
+    cut: RoundsResult | None,
+    confidence: float,
+) -> tuple[Reconciled, ...]:
+    """Return the rows that lead from eager to regional and full, phase by phase.
+
+    Args:
+        timings: of the variants.
+        regions: the regions alone.
+        cut: rounds of ``aot_eager`` against ``cut``, the cut graph with all regions eager; None where not measured.
+        confidence: that of the intervals.
+    """
+    phases = [phase for phase in Phase if any(timing.phase is phase for timing in timings)]
+    rows: list[Reconciled] = []
+    for phase in phases:
+        variants = {timing.variant: timing for timing in timings if timing.phase is phase}
+        mine = [timing for timing in regions if timing.phase is phase and timing.eager_s > 0.0]
+        rows += _phase(phase, variants, mine, cut, confidence)
+    return tuple(rows)
+
+
+def _phase(
+    phase: Phase,
+    variants: Mapping[str, Timing],
+    regions: Sequence[RegionTiming],
+    cut: RoundsResult | None,
+    confidence: float,
+) -> list[Reconciled]:
+    def total(name: str) -> list[Reconciled]:
+        found = variants.get(name)
+        return [] if found is None else [Reconciled(phase, name, found.median_s, total=True)]
+
+    def between(part: str, later: str, earlier: str) -> list[Reconciled]:
+        if later not in variants or earlier not in variants:
+            return []
+        gap = _gap(variants[later].samples_s, variants[earlier].samples_s)
+        return [_measured(phase, part, gap, confidence)]
+
+    rows = [*total(EAGER), *between(WRAPPER, AOT_EAGER, EAGER), *total(AOT_EAGER)]
+    if AOT_EAGER in variants and REGIONAL in variants:
+        dispatch = _dispatch(phase, cut, confidence)
+        gains = [_gain(phase, region) for region in regions]
+        known = [*dispatch, *[row for row in gains if row is not None]]
+        whole = float(np.median(_gap(variants[REGIONAL].samples_s, variants[AOT_EAGER].samples_s)))
+        missing = [region.region for region, row in zip(regions, gains, strict=True) if row is None]
+        note = _NOTES[REST] + (f"; and {', '.join(missing)}, of which no gain is known" if missing else "")
+        rest = whole - sum(row.seconds for row in known)
+        rows += [*known, Reconciled(phase, REST, rest, note=note)]
+    return [*rows, *total(REGIONAL), *between(BORDERS, FULL, REGIONAL), *total(FULL)]
+
+
+def _gap(later: Sequence[float], earlier: Sequence[float]) -> Floats:
+    """Return what the later variant takes longer, by round."""
+    rounds = min(len(later), len(earlier))
+    return np.asarray(later[:rounds], dtype=np.float64) - np.asarray(earlier[:rounds], dtype=np.float64)
+
+
+def _measured(phase: Phase, part: str, gap: Floats, confidence: float) -> Reconciled:
+    low, high = bootstrap_interval(gap, confidence, 0) or (None, None)
+    return Reconciled(phase, part, float(np.median(gap)), low, high, note=_NOTES[part])
+
+
+def _dispatch(phase: Phase, cut: RoundsResult | None, confidence: float) -> list[Reconciled]:
+    if cut is None:
+        return []
+    samples = [cut.samples.get(name, {}).get(phase) for name in (CUT, AOT_EAGER)]
+    if samples[0] is None or samples[1] is None:
+        return []
+    return [_measured(phase, DISPATCH, _gap(samples[0], samples[1]), confidence)]
+
+
+def _gain(phase: Phase, region: RegionTiming) -> Reconciled | None:
+    """Return what a region takes longer compiled than eager: less than nothing where it gains."""
+    if region.compiled_s is None:
+        return Reconciled(phase, region.region, 0.0, region=region.region, note="runs eagerly")
+    if region.gain_s is None:
+        return None
+    low, high = (
+        None if ratio is None else region.eager_s / ratio - region.eager_s
+        for ratio in (region.speedup_high, region.speedup_low)
+    )
+    note = f"{region.partitions} alone, {region.measured} of them measured"
+    return Reconciled(phase, region.region, -region.gain_s, low, high, region=region.region, note=note)

@@ -1,0 +1,234 @@
+"""Partitions measured alone: recorded inputs, equal ones once, what adds up, and what is withheld."""
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import regional_explorer as rx
+from regional_explorer.compiler.recording import copied, record_inputs
+from regional_explorer.measure.partition_check import check_partition
+from regional_explorer.measure.partitions import contenders
+from regional_explorer.record.timing import Phase
+from tests.engine import programs
+
+pytestmark = pytest.mark.compiles
+
+SLEEP_S = 0.005
+
+
+def delayed(function):
+    def slow(*args):
+        time.sleep(SLEEP_S)
+        return function(*args)
+
+    return slow
+
+
+def test_each_kind_is_measured_once_and_the_parts_add_up():
+    model = programs.Stack()
+    ex = rx.explore(model, (torch.randn(4, 16),)).mark("layers", modules="layers.*")
+    before = torch.get_rng_state()
+    ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.6)
+    assert torch.equal(torch.get_rng_state(), before)
+
+    alone = ex.partition_timings
+    assert set(alone.partition) == set(ex.partitions.partition)
+    assert (alone.eager_us > 0).all()
+    assert (alone.compiled_us > 0).all()
+    assert set(alone.numerics) == {"ok"}
+    distinct = len({part.artifact for part in ex.session.partitions})
+    assert distinct <= alone.measured_as.isna().sum() < len(alone)
+    shared = alone[alone.measured_as.notna()].iloc[0]
+    assert shared.eager_us == alone.set_index("partition").loc[shared.measured_as].eager_us
+
+    regions = ex.region_timings.set_index("phase")
+    assert list(regions.index) == ["forward", "backward", "step"]
+    assert regions.eager_us["step"] == pytest.approx(regions.eager_us["forward"] + regions.eager_us["backward"])
+    assert regions.compile_s["step"] == pytest.approx(ex.partitions.compile_s.sum())
+    assert ex.regions.eager_us[0] == regions.eager_us["step"]
+    assert set(ex.region_numerics.partition) == set(alone[alone.measured_as.isna()].partition)
+
+    for phase, rows in ex.reconciliation.groupby("phase"):
+        total = rows[rows.total].set_index("part").time_us
+        between = rows.set_index("part").time_us
+        medians = ex.timings[ex.timings.phase == phase].set_index("variant").median_us
+        assert total.to_dict() == medians[list(total.index)].to_dict()
+        assert {"AOT wrapper", "dispatch of the cut graph", "layers", "rest"} <= set(between.index)
+    assert list(ex.memory.variant) == ["eager", "aot_eager", "regional"]
+
+    ex.configure("layers", {"max_fusion_size": 3}).compile()
+    assert ex.region_timings.empty, "figures of artifacts that no longer run"
+
+
+def test_a_slow_eager_piece_shows_up_as_a_gain(monkeypatch):
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
+    ex.compile()
+    second = next(switch for switch in ex._program.switches if switch.piece.claim.region == "second")
+    monkeypatch.setattr(second, "eager", delayed(second.eager))
+    ex.benchmark(variants=("regional",), budget_s=2.0)
+    eager_us = ex.regions.set_index("region").eager_us
+    assert eager_us["second"] > SLEEP_S * 1e6 > eager_us["first"]
+    (worth,) = [item for item in ex.diagnostics if item.code == "region-worth"]
+    assert "'second' saves" in worth.message
+    assert "cold compile" in worth.message or "warm compile" in worth.message
+
+
+def test_what_is_disabled_is_measured_eagerly():
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False)).disable("first")
+    ex.benchmark(variants=("regional",), budget_s=0.3)
+    row = ex.region_timings.set_index("region").loc["first"]
+    assert row.eager_us > 0
+    assert row[["compiled_us", "speedup", "pays_off_after_calls"]].isna().all()
+
+
+def test_wrong_code_gets_no_speedup_and_no_cure():
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
+    ex.compile()
+    switch = ex._program.switches[0]
+    right = switch.artifact
+    ex._program.store.artifacts[right.key] = replace(
+        right, call=lambda *args: tuple(value * 1.01 for value in right.call(*args))
+    )
+    twins = []
+    ex._program.twin = lambda _switch, config: twins.append(dict(config)) or ex._program.store.artifacts[right.key]
+    ex._program.settle()
+    ex.benchmark(variants=("regional",), budget_s=0.3)
+    rows = ex.region_timings.set_index("region")
+    assert rows.numerics["first"] == "failed"
+    assert rows.worst_tensor["first"] in switch.piece.outputs
+    assert rows.speedup.isna()["first"]
+    assert rows.speedup.notna()["second"]
+    (found,) = [item for item in ex.diagnostics if item.code == "region-numerics"]
+    assert "ex.disable('first')" in found.remedy
+    assert {"emulate_precision_casts": True} in twins
+
+
+def test_a_config_that_cures_is_found():
+    def f(x, y):
+        with rx.region("r"):
+            return F.gelu(x * y) * x + y
+
+    ex = rx.explore(f, programs.pair(grad=False))
+    ex.compile()
+    (switch,) = ex._program.switches
+    right, program = switch.artifact, ex._program
+    wrong = replace(right, key="wrong", call=lambda *args: tuple(value * 1.01 for value in right.call(*args)))
+    program.twin = lambda _switch, config: right if "emulate_precision_casts" in config else wrong
+    switch.use(wrong)
+    recorded = record_inputs(program, [switch])
+    switch.use(wrong)
+    check = check_partition(program, switch, recorded.args, "r.0")
+    assert check.verdict == "failed"
+    assert check.cure == {"emulate_precision_casts": True}
+    assert switch.artifact is wrong
+
+
+def test_a_piece_that_draws_is_checked_on_a_twin_and_draws_the_same_in_each_call():
+    ex = rx.explore(programs.with_dropout, programs.pair())
+    ex.compile()
+    before = torch.get_rng_state()
+    drawing = next(switch for switch in ex._program.switches if switch.draws)
+    recorded = record_inputs(ex._program, [drawing])
+    eager, _compiled = contenders(drawing, recorded.args)
+    seen = []
+    for _ in range(2):
+        eager.before()
+        seen.append(eager.forward()[0])
+    assert torch.equal(*seen)
+    torch.set_rng_state(before)
+    check = check_partition(ex._program, drawing, recorded.args, "drops")
+    assert check.verdict == "ok"
+    assert all("fallback_random" in row.note for row in check.rows)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_inputs_are_those_of_the_call_not_copies():
+    x, y = programs.pair(grad=False)
+    strided = x.T
+
+    def f(a, b):
+        with rx.region("r"):
+            return a * b + 1
+
+    ex = rx.explore(f, (strided, y))
+    (switch,) = ex._program.switches
+    recorded = record_inputs(ex._program, [switch])
+    assert {arg.data_ptr() for arg in recorded.args} == {x.data_ptr(), y.data_ptr()}
+    assert strided.stride() in {arg.stride() for arg in recorded.args}
+    assert recorded.runs == {id(switch): 1}
+
+
+def test_views_of_one_storage_stay_so_when_copied():
+    base = torch.arange(12.0)
+    whole, part, number = copied((base.view(3, 4).T, base[4:8], 3))
+    assert torch.equal(whole, base.view(3, 4).T)
+    assert (whole.stride(), part.storage_offset(), number) == ((1, 4), 4, 3)
+    assert whole.untyped_storage().data_ptr() == part.untyped_storage().data_ptr() != base.data_ptr()
+
+
+def test_python_between_graphs_may_write_to_what_was_recorded():
+    def f(x):
+        with rx.region("r"):
+            a = x.sin()
+            b = a.cos()
+        print("a graph break")
+        a.zero_()
+        with rx.region("s"):
+            return b + a.exp()
+
+    ex = rx.explore(f, (torch.ones(4),))
+    last = next(switch for switch in ex._program.switches if switch.piece.claim.region == "s")
+    recorded = record_inputs(ex._program, [last])
+    assert any(torch.equal(arg, torch.zeros(4)) for arg in recorded.args)
+    x = torch.ones(4)
+    ex.benchmark(variants=("regional",), budget_s=0.2)
+    assert torch.equal(x, torch.ones(4))
+    assert set(ex.region_timings.region) == {"r", "s"}
+
+
+def test_buffers_and_version_counters_stay():
+    norm = torch.nn.BatchNorm1d(4)
+    mean = norm.running_mean.clone()
+    ex = rx.explore(norm, (torch.randn(8, 4),)).mark("norm", ops="aten.*norm*")
+    version = norm.running_mean._version
+    ex.benchmark(variants=("regional",), budget_s=0.2)
+    assert torch.equal(norm.running_mean, mean)
+    assert norm.running_mean._version == version
+    assert {timing.phase for timing in ex.session.partition_timings} == {Phase.FORWARD, Phase.BACKWARD}
+
+
+def test_a_branch_not_taken_is_told_not_timed():
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda a: a.sin() * 2 + 1, lambda a: a.cos() - 1, (x,))
+
+    ex = rx.explore(f, (torch.ones(4),), grad=False).mark("r", ops=["aten.sin*", "aten.mul*", "aten.cos*"])
+    ex.benchmark(variants=("regional",), budget_s=0.2)
+    runs = ex.partition_timings.set_index("partition").runs
+    assert sorted(runs) == [0, 1]
+
+
+def test_cancelling_keeps_what_was_measured():
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
+    ex.compile()
+    seen = []
+
+    def tell(doing, _fraction):
+        seen.append(doing)
+
+    def cancelled():
+        return any("alone (2 of" in doing for doing in seen)
+
+    ex.benchmark(variants=("regional",), budget_s=0.4, cancelled=cancelled, tell=tell)
+    assert len(ex.timings) == 2
+    assert len(ex.partition_timings) == 1
+    assert ex.compiled(*programs.pair(grad=False)) is not None
+
+
+def test_regions_may_be_left_out():
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
+    ex.benchmark(variants=("regional",), budget_s=0.2, regions=False)
+    assert ex.partition_timings.empty
+    assert ex.reconciliation.empty
