@@ -4,7 +4,8 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
@@ -53,7 +54,6 @@ def test_neighbours_are_compiled_each_under_its_own_config():
 
 def test_upstream_compiles_the_second_neighbour_under_the_first_ones_config(monkeypatch):
     """Upstream's own failure, kept to learn when it is mended (torch 2.13 and 2.15)."""
-    from torch._dynamo.backends.common import aot_autograd
     from torch._inductor import config
 
     seen = []
@@ -165,6 +165,20 @@ def test_batch_norm_compiles_under_dynamic_shapes():
         x = torch.randn(size, 3, requires_grad=True)
         torch.testing.assert_close(compiled(x), twin(x))
     torch.testing.assert_close(model.state_dict(), twin.state_dict())
+
+
+def test_upstream_does_not_compile_batch_norm_under_dynamic_shapes():
+    """The smallest program that shows it; once this fails, artifacts need no inputs for sizes on that torch."""
+    norm = nn.BatchNorm1d(4)
+
+    def normed(x):
+        y = x * 2
+        with rx.region("norm"):
+            return norm(y)
+
+    backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
+    with pytest.raises(Exception, match="KeyError: s"), fx.traceback.preserve_node_meta():
+        torch.compile(normed, backend=backend, dynamic=True)(torch.randn(8, 4))
 
 
 def test_other_shapes_are_traced_under_the_same_plan_and_say_so():
