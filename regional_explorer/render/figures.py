@@ -24,6 +24,21 @@ def duration(seconds: float | None) -> str:
     return NONE
 
 
+def signed(seconds: float | None) -> str:
+    """Return ``seconds`` as a difference: ``+12.3 µs`` or ``−12.3 µs``."""
+    if seconds is None:
+        return NONE
+    return f"{'−' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
+def size(number: int) -> str:
+    """Return a number of bytes with three significant digits in KiB, MiB or GiB."""
+    for shift, unit in ((30, "GiB"), (20, "MiB")):
+        if number >= 1 << shift:
+            return f"{significant(number / (1 << shift))} {unit}"
+    return f"{significant(number / 1024)} KiB"
+
+
 def significant(value: float, digits: int = 3) -> str:
     """Return ``value`` with ``digits`` significant digits and no exponent where it is readable without one."""
     if value == 0 or not isfinite(value):

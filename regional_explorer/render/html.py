@@ -8,6 +8,7 @@ from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.session import Session
 from regional_explorer.render.chart import Scale, whisker
 from regional_explorer.render.palette import paint
+from regional_explorer.render.region_results import memory_table, reconciliation_table, region_times_table
 from regional_explorer.render.results import compile_table, numerics_table, timings_table
 from regional_explorer.render.style import PAGE, page_css
 from regional_explorer.render.svg import session_svg
@@ -34,10 +35,13 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
         diagnostics_html(session.diagnostics),
         picture_html(picture) if picture else "",
         table_html(timings_table(session), regions=session),
+        table_html(region_times_table(session), regions=session) if session.partition_timings else "",
+        _folded(reconciliation_table(session), session) if session.reconciliation else "",
         table_html(regions_table(session), regions=session),
         _folded(partitions_table(session), session),
         _folded(numerics_table(session), session),
         _folded(compile_table(session), session) if session.compile_costs else "",
+        _folded(memory_table(session), session) if session.memory else "",
         table_html(breaks_table(session)) if session.breaks else "",
     ]
     return _scoped("".join(parts), session)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics, Phase, Timing
-from regional_explorer.render.figures import NONE, count, duration, failed, interval, significant, speedup, wrong
+from regional_explorer.render.figures import (
+    NONE,
+    count,
+    duration,
+    failed,
+    interval,
+    listing,
+    significant,
+    speedup,
+    wrong,
+)
 from regional_explorer.render.table import TONES, Cell, Table
 from regional_explorer.render.untrusted import SHORT, clean
 
 MOST_FAILED = 8
 """So many failed tensors of one variant are shown."""
+
+MOST_NAMES = 4
 
 
 def timings_table(session: Session) -> Table:
@@ -21,7 +33,7 @@ def timings_table(session: Session) -> Table:
     notes = [conditions(session)]
     if any(wrong(timing) for timing in timings):
         notes.append("A variant whose numerics failed gets no speedup.")
-    notes += _warnings(timings)
+    notes += warning_lines([(timing.variant, timing.warnings) for timing in timings])
     return Table(
         "Run time",
         ("phase", "variant", "median", "IQR", "speedup", "CI", "against eager", "verdict", "numerics", "samples"),
@@ -32,14 +44,14 @@ def timings_table(session: Session) -> Table:
     )
 
 
-def _warnings(timings: Sequence[Timing]) -> list[str]:
-    """Return each kind of warning once, in the words of its first figure, with the variants it is about."""
+def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return each kind of warning once, in the words of its first figure, with the names of all it is about."""
     kinds: dict[str, tuple[str, dict[str, None]]] = {}
-    for timing in timings:
-        for warning in timing.warnings:
-            _, variants = kinds.setdefault(warning.partition(":")[0], (warning, {}))
-            variants[clean(timing.variant, SHORT)] = None
-    return [f"{', '.join(variants)}: {clean(text)}" for text, variants in kinds.values()]
+    for name, warnings in warned:
+        for warning in warnings:
+            _, names = kinds.setdefault(warning.partition(":")[0], (warning, {}))
+            names[clean(name, SHORT)] = None
+    return [f"{listing(list(names), MOST_NAMES)}: {clean(text)}" for text, names in kinds.values()]
 
 
 def compile_table(session: Session) -> Table:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.session import Session
+from regional_explorer.render.region_results import memory_table, reconciliation_table, region_times_table
 from regional_explorer.render.results import compile_table, conditions, numerics_table, timings_table
 from regional_explorer.render.table import Table
 from regional_explorer.render.tables import breaks_table, partitions_table, regions_table, summary
@@ -20,16 +21,23 @@ TABLES: tuple[Callable[[Session], Table], ...] = (
     regions_table,
     partitions_table,
     timings_table,
+    region_times_table,
+    reconciliation_table,
     numerics_table,
     compile_table,
+    memory_table,
     breaks_table,
 )
 """The tables of a session, in the order of reading."""
 
+LEFT_OUT = (region_times_table, reconciliation_table, memory_table)
+"""Those of them that are not there where nothing was measured."""
+
 
 def session_text(session: Session, *, width: int = WIDTH) -> str:
     """Return all that ``session`` knows, as text of about ``width`` columns."""
-    parts = [summary_text(session), *(table_text(table(session), width=width) for table in TABLES)]
+    tables = [table(session) for table in TABLES if table not in LEFT_OUT or table(session).rows]
+    parts = [summary_text(session), *(table_text(table, width=width) for table in tables)]
     return "\n\n".join([*parts, diagnostics_text(session.diagnostics, width=width)]) + "\n"
 
 

@@ -10,7 +10,17 @@ from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from regional_explorer.record.region import Partition, Plan, Region, Selector, SelectorKind, State
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.timing import CompileCost, Conditions, Numerics, Phase, Timing, Verdict
+from regional_explorer.record.timing import (
+    CompileCost,
+    Conditions,
+    MemoryPeak,
+    Numerics,
+    PartitionTiming,
+    Phase,
+    Reconciled,
+    Timing,
+    Verdict,
+)
 
 ENVIRONMENT = Environment(torch="2.13.0", python="3.11.9", device="cpu", threads=2)
 SPEC = TensorSpec("float32", (2, 128, 256), (32768, 256, 1), "cpu")
@@ -225,7 +235,18 @@ def hostile(text: str) -> Session:
         diagnostics=(Diagnostic(text, text, Severity.ERROR, text, text, (text,), (line,), text, text),),
     )
     found = Numerics(text, text, text, False, 1.0, 1.0, None, None, 0.5, text, text)
-    return replace(base, numerics=(found,))
+    alone = PartitionTiming(
+        text, text, Phase.FORWARD, 1.0, 0.1, 0.5, 0.1, 2.0, 1.9, 2.1, Verdict.FASTER, artifact=text,
+        numerics=text, worst_tensor=text, warnings=(text,),
+    )  # fmt: skip
+    return replace(
+        base,
+        numerics=(found,),
+        partition_timings=(alone,),
+        partition_numerics=(replace(found, partition=text),),
+        reconciliation=(Reconciled(Phase.STEP, text, 1.0, 0.9, 1.1, region=text, note=text),),
+        memory=(MemoryPeak(text, 1 << 21, text),),
+    )
 
 
 def huge(count: int) -> Session:

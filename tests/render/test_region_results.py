@@ -1,0 +1,88 @@
+"""Tables of regions alone: what a person decides from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from regional_explorer.record.timing import MemoryPeak, Phase, Reconciled, Verdict
+from regional_explorer.render.figures import signed, size
+from regional_explorer.render.html import session_html
+from regional_explorer.render.region_results import memory_table, reconciliation_table, region_times_table
+from regional_explorer.render.table import Table
+from regional_explorer.render.text import session_text
+from tests.measure.test_region_timing import measured
+from tests.render import sessions
+
+
+def texts(table: Table) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def test_one_row_tells_gain_price_and_verdict() -> None:
+    table = region_times_table(measured())
+    assert texts(table) == [
+        [
+            *("mlp", "600 µs", "300 µs", "+300 µs", "2.00×", "1.80–2.20×", "faster", "ok", ""),
+            *("3.00 s cold", "10,000 calls"),
+        ]
+    ]
+    assert "Forward + backward" in table.note
+    assert "Equal partitions were measured once." in table.note
+
+
+def test_a_failed_check_shows_no_speedup_anywhere() -> None:
+    session = measured(numerics="failed", speedup=None, worst_tensor="mm1")
+    (row,) = texts(region_times_table(session))
+    assert row[3:9] == ["–", "–", "–", "numerics failed", "failed", "mm1"]
+    assert row[-1] == "–"
+
+
+def test_what_gains_nothing_is_never_paid_for() -> None:
+    (row,) = texts(region_times_table(measured(verdict=Verdict.SLOWER, speedup=0.5)))
+    assert row[3] == "−600 µs"
+    assert row[-1] == "never"
+
+
+def test_warnings_are_told_once() -> None:
+    note = region_times_table(measured(warnings=("busy machine: very",))).note
+    assert note.count("busy machine") == 1
+
+
+def test_the_sum_is_that_of_the_whole_call_and_totals_look_different() -> None:
+    rows = (
+        Reconciled(Phase.STEP, "eager", 1e-3, total=True),
+        Reconciled(Phase.STEP, "mlp", -3e-4, -4e-4, -2e-4, region="mlp", note="alone"),
+        Reconciled(Phase.FORWARD, "eager", 1e-4, total=True),
+    )
+    assert texts(reconciliation_table(replace(measured(), reconciliation=rows))) == [
+        ["= eager", "1.00 ms", "–", ""],
+        ["mlp", "−300 µs", "−400 µs to −200 µs", "alone"],
+    ]
+
+
+def test_peaks_that_cannot_be_told_from_none_say_so() -> None:
+    peaks = (MemoryPeak("eager", 25_200_000, "resident set", 1 << 20), MemoryPeak("full", 100, "resident set", 1 << 20))
+    assert texts(memory_table(replace(measured(), memory=peaks))) == [
+        ["eager", "24.0 MiB", "resident set"],
+        ["full", "below 1.00 MiB", "resident set"],
+    ]
+
+
+def test_tables_without_figures_are_left_out_of_text_and_page() -> None:
+    for said in (session_text(sessions.trained()), session_html(sessions.trained())):
+        assert "Regions alone" not in said
+        assert "How it adds up" not in said
+    for said in (session_text(measured()), session_html(measured())):
+        assert "Regions alone" in said
+        assert "10,000 calls" in said
+
+
+@pytest.mark.parametrize(("number", "shown"), [(512, "0.500 KiB"), (3 << 20, "3.00 MiB"), (5 << 30, "5.00 GiB")])
+def test_bytes_have_the_largest_unit_that_fits(number: int, shown: str) -> None:
+    assert size(number) == shown
+
+
+def test_differences_have_a_sign() -> None:
+    assert (signed(2e-6), signed(-2e-6), signed(None)) == ("+2.00 µs", "−2.00 µs", "–")
