@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+
+import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.variants import Variant, VariantName, Variants
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.measure.clock import Clock, clock_for
+from regional_explorer.measure.clock import clock_for
 from regional_explorer.measure.contender import Contender
 from regional_explorer.measure.effort import Effort
 from regional_explorer.measure.float64 import Float64
+from regional_explorer.measure.machine import describe, device_state, launch_share, launch_warning, throttled
 from regional_explorer.measure.memory import gauge_for, peak
 from regional_explorer.measure.numerics import FAILED, Values, compare, not_comparable, run_once, same, verdict
-from regional_explorer.measure.partitions import Alone, distinct, measure_partitions
-from regional_explorer.measure.reconcile import AOT_EAGER, CUT
+from regional_explorer.measure.partitions import Alone
 from regional_explorer.measure.result import Progress, RoundsResult, Stop
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.measure.summary import summarize
@@ -72,26 +73,38 @@ def benchmark(
     said = _check(call, program, chosen, outcome, cancelled, tell)
     if cancelled():
         return
-    contenders = [_contender(call, variant) for variant in chosen]
+    contenders = [contender(call, variant) for variant in chosen]
 
     def on_progress(progress: Progress) -> None:
         tell(progress.doing, progress.fraction)
 
+    clock, before = clock_for(environment.device), device_state(environment.device)
     try:
         with call.kept():
             result = run_rounds(
                 contenders,
                 effort,
                 baseline=VariantName.EAGER,
-                clock=clock_for(environment.device),
+                clock=clock,
                 cancelled=cancelled,
                 on_progress=on_progress,
             )
+            launched = {
+                seat.name: launch_warning(launch_share(seat, clock))
+                for seat in contenders
+                if before is not None and seat.name not in result.dropped and not cancelled()
+            }
     finally:
         program.select_regional(on=True)
+    after = device_state(environment.device)
     withheld = [name for name, word in said.items() if word == FAILED]
     summary = summarize(result, environment, numerics=said, withheld=withheld)
-    outcome.timings, outcome.conditions = summary.timings, summary.conditions
+    fell = throttled(before, after)
+    outcome.timings = tuple(
+        replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ()), *fell))
+        for timing in summary.timings
+    )
+    outcome.conditions = replace(summary.conditions, gpu=describe(before, after))
     outcome.diagnostics += summary.diagnostics
     outcome.complete = result.stopped in (Stop.PRECISE, Stop.BUDGET)
     if outcome.complete:
@@ -99,50 +112,22 @@ def benchmark(
         _read_memory(variants, steady, environment, outcome, cancelled, tell)
 
 
-def benchmark_regions(
-    variants: Variants,
-    effort: Effort,
-    environment: Environment,
-    outcome: Outcome,
-    *,
-    cancelled: Callable[[], bool],
-    tell: Tell,
-) -> None:
-    """Measure every distinct partition alone, and what dispatching the cut graph costs, writing into ``outcome``."""
-    program, clock = variants.program, clock_for(environment.device)
-    if not program.switches:
-        return
-    kinds = distinct(program)
-    each = replace(effort, budget_s=effort.budget_s / (len(kinds) + 1))
-    rest = replace(effort, budget_s=effort.budget_s - each.budget_s)
-    try:
-        measure_partitions(program, rest, environment, clock, outcome.alone, cancelled=cancelled, tell=tell)
-        if not cancelled():
-            tell("dispatch of the cut graph", 1.0)
-            outcome.cut = _dispatch(variants, each, clock, cancelled)
-    finally:
-        program.settle()
-        program.select_regional(on=True)
+def contender(call: Call, variant: Variant) -> Contender:
+    """Return a variant as the thing to time."""
+    threads = torch.get_num_threads()
 
+    def select() -> None:
+        variant.select()
+        # The user's code may have set another number for itself: all variants run with the same.
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
 
-def _dispatch(variants: Variants, effort: Effort, clock: Clock[Any], cancelled: Callable[[], bool]) -> RoundsResult:
-    """Measure the cut graph with every region eager against the graph as captured."""
-    call, program = variants.call, variants.program
-    whole, regional = variants.get(VariantName.AOT_EAGER), variants.get(VariantName.REGIONAL)
-    for switch in program.switches:
-        switch.use_eager()
-    with call.kept():
-        seats = [_contender(call, whole), replace(_contender(call, regional), name=CUT)]
-        return run_rounds(seats, effort, baseline=AOT_EAGER, clock=clock, cancelled=cancelled)
-
-
-def _contender(call: Call, variant: Variant) -> Contender:
     return Contender(
         name=variant.name,
         forward=variant.forward,
         backward=variant.backward,
         before=call.restore if call.stateful else _nothing,
-        select=variant.select,
+        select=select,
     )
 
 

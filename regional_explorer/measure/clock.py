@@ -96,5 +96,5 @@ class CudaClock:
 
 
 def clock_for(device: str) -> Clock[Any]:
-    """Return the clock that fits work on ``device``: ``cpu``, ``cuda``, ``cuda:1``."""
-    return CudaClock(device) if device.startswith("cuda") else CpuClock()
+    """Return the clock that fits work on ``device``: ``cpu``, ``cuda``, ``cuda:1``, its name behind it or not."""
+    return CudaClock(device.partition(" ")[0]) if device.startswith("cuda") else CpuClock()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import torch
 
 from regional_explorer.compiler import background
 from regional_explorer.compiler.variants import VariantName, Variants
 from regional_explorer.errors import MeasureError, NoCompilerError, did_you_mean
-from regional_explorer.measure.benchmark import Outcome, Tell, benchmark, benchmark_regions
+from regional_explorer.measure.benchmark import Outcome, Tell, benchmark
 from regional_explorer.measure.effort import Effort
 from regional_explorer.measure.reconcile import reconcile
+from regional_explorer.measure.regional import benchmark_regions
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.region import Plan
 from regional_explorer.record.region_timing import region_timings
@@ -95,12 +99,13 @@ class Measuring(ABC):
             return self.timings
         measured = self.plan
         background.toolchain.wait()
-        surroundings = (self._variants, names, effort, self._environment, outcome)
+        # As it is now: artifacts are compiled for this number, and all variants run with it.
+        environment = replace(self._environment, threads=torch.get_num_threads())
         try:
-            benchmark(*surroundings, cancelled=cancelled, tell=tell)
+            benchmark(self._variants, names, effort, environment, outcome, cancelled=cancelled, tell=tell)
             if regions and VariantName.REGIONAL in names and outcome.complete:
                 share = Effort(budget_s=budget_s * REGION_SHARE)
-                benchmark_regions(self._variants, share, self._environment, outcome, cancelled=cancelled, tell=tell)
+                benchmark_regions(self._variants, share, environment, outcome, cancelled=cancelled, tell=tell)
         finally:
             if outcome.timings or outcome.numerics or outcome.diagnostics:
                 self._outcome, self._measured = outcome, measured

@@ -17,6 +17,7 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock
 from regional_explorer.measure.contender import Contender
 from regional_explorer.measure.effort import Effort
+from regional_explorer.measure.machine import launch_share, launch_warning
 from regional_explorer.measure.numerics import FAILED
 from regional_explorer.measure.partition_check import VARIANT, Check, check_partition
 from regional_explorer.measure.result import Progress, Stop
@@ -118,9 +119,10 @@ class _Measured:
         if check is not None and switch.artifact is not None:
             self.alone.numerics += check.rows
             self._suggest(switch, check)
+        seats = contenders(switch, recorded.args)
         try:
             result = run_rounds(
-                contenders(switch, recorded.args),
+                seats,
                 self.effort,
                 baseline=EAGER,
                 clock=self.clock,
@@ -131,13 +133,21 @@ class _Measured:
             text = f"Partition {name} alone: {error}"
             self._tell(Diagnostic("variant-failed", text, Severity.ERROR), switch)
             return 0.0, Stop.FAILED
+        seats = [seat for seat in seats if seat.name not in result.dropped]
+        launched = {seat.name: launch_warning(launch_share(seat, self.clock)) for seat in seats if self._on_device()}
         said = check.verdict if check is not None else "not checked"
         withheld = [VARIANT] if said == FAILED else []
         summary = summarize(result, self.environment, numerics={VARIANT: said}, withheld=withheld)
-        found = {timing.variant: timing for timing in summary.timings}
+        found = {
+            timing.variant: replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ())))
+            for timing in summary.timings
+        }
         if EAGER in found:
             self._note(recorded, found[EAGER], found.get(VARIANT), check)
         return result.spent_s, result.stopped
+
+    def _on_device(self) -> bool:
+        return self.environment.device.startswith("cuda")
 
     def _note(self, recorded: Recorded, eager: Timing, compiled: Timing | None, check: Check | None) -> None:
         assert recorded.switch is not None  # noqa: S101 - something was recorded, or nothing could have been measured

@@ -36,6 +36,8 @@ class RoundsResult:
 
     ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
     baseline's second seat, empty without a control. ``dropped`` tells by variant what was raised, and when.
+    ``waited_s`` is for how long of ``spent_s`` this thread was ready to run and got no core; None where the system does
+    not tell.
     """
 
     baseline: str
@@ -47,6 +49,7 @@ class RoundsResult:
     calls_per_sample: int
     spent_s: float
     stopped: Stop
+    waited_s: float | None = None
 
     def ratios(self, variant: str, phase: Phase) -> Floats | None:
         """Return baseline / variant by round, or None where one of them was not measured."""

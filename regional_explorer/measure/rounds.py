@@ -14,6 +14,7 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, CpuClock
 from regional_explorer.measure.contender import Contender
 from regional_explorer.measure.effort import LOOKS, Effort
+from regional_explorer.measure.machine import waited_s
 from regional_explorer.measure.result import Progress, RoundsResult, Stop, ratios_of
 from regional_explorer.measure.statistics import Floats, bootstrap_interval, rank_interval
 from regional_explorer.record.timing import Phase
@@ -85,6 +86,7 @@ class _Run:
     history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)
     calls: int = 1
     began_s: float | None = None
+    waited_before_s: float | None = None
     told_s: float = -math.inf
 
     def go(self) -> Stop:
@@ -92,7 +94,7 @@ class _Run:
         self.seats = {contender.name: contender for contender in self.contenders}
         try:
             self._call_first()
-            self.began_s = self.clock.now()
+            self.began_s, self.waited_before_s = self.clock.now(), waited_s()
             self._settle_calls(self._warm_up())
             return self._measure()
         except _Cancelled:
@@ -116,6 +118,7 @@ class _Run:
             calls_per_sample=self.calls,
             spent_s=self._spent_s(),
             stopped=stopped,
+            waited_s=self._waited_s(),
         )
 
     def _call_first(self) -> None:
@@ -242,6 +245,10 @@ class _Run:
 
     def _spent_s(self) -> float:
         return 0.0 if self.began_s is None else self.clock.now() - self.began_s
+
+    def _waited_s(self) -> float | None:
+        now_s = waited_s()
+        return None if now_s is None or self.waited_before_s is None else now_s - self.waited_before_s
 
     def _tell(self, doing: str) -> None:
         self.told_s = self.clock.now()

@@ -15,7 +15,12 @@ from regional_explorer.measure.statistics import (
     smallest_difference,
     verdict_of,
 )
-from regional_explorer.measure.warnings import warnings_on_baseline, warnings_on_control, warnings_on_variant
+from regional_explorer.measure.warnings import (
+    warnings_on_baseline,
+    warnings_on_control,
+    warnings_on_variant,
+    warnings_on_waiting,
+)
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import Conditions, Phase, Timing, Verdict
@@ -69,7 +74,11 @@ def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: str, *, 
     ratios = result.ratios(variant, phase) if show else None
     speedup, low, high, verdict = _comparison(result, variant, phase, ratios)
     if variant == result.baseline:
-        warnings = warnings_on_baseline(samples) + warnings_on_control(_control_interval(result, phase))
+        warnings = (
+            *warnings_on_baseline(samples),
+            *warnings_on_waiting(result.waited_s, result.spent_s),
+            *warnings_on_control(_control_interval(result, phase)),
+        )
     else:
         warnings = warnings_on_variant(samples, ratios, result.effort)
     if variant in result.dropped:

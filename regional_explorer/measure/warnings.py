@@ -18,6 +18,7 @@ _SHIFT = 0.05
 _DRIFT = 0.02
 _OUTLYING = 0.05
 _SHORT_S = 1e-6
+_WAITING = 0.05
 
 
 def warnings_on_baseline(samples_s: Sequence[float]) -> tuple[str, ...]:
@@ -40,6 +41,12 @@ def warnings_on_control(interval: tuple[float, float] | None) -> tuple[str, ...]
         return ()
     low, high = interval
     return (f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here",)
+
+
+def warnings_on_waiting(waited_s: float | None, spent_s: float) -> tuple[str, ...]:
+    """Return a warning when this thread was often ready to run and got no core."""
+    share = 0.0 if waited_s is None or spent_s <= 0.0 else waited_s / spent_s
+    return (f"busy machine: for {share:.0%} of the time there was no core to run on",) if share > _WAITING else ()
 
 
 def warnings_on_variant(samples_s: Sequence[float], ratios: Floats | None, effort: Effort) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class Conditions:
     """Under which conditions a benchmark ran: no figure is shown without them.
 
     ``outdated`` tells that the plan has changed since; ``smallest_difference`` is the smallest relative difference
-    from eager that this run could have told.
+    from eager that this run could have told. ``gpu`` is the memory in use, the clocks and the temperature of a GPU.
     """
 
     device: str
@@ -65,6 +65,7 @@ class Conditions:
     budget_s: float
     smallest_difference: float | None = None
     outdated: bool = False
+    gpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)

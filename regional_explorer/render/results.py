@@ -106,6 +106,7 @@ def conditions(session: Session) -> str:
         return ""
     facts = [
         clean(under.device),
+        clean(under.gpu),
         count(under.threads, "thread"),
         f"torch {clean(under.torch, SHORT)}",
         count(under.rounds, "round"),

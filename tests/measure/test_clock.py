@@ -61,7 +61,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 def test_the_device_chooses_the_clock(device: Device) -> None:
     assert isinstance(clock_for("cpu"), CpuClock)
-    assert isinstance(clock_for("cuda:1"), CudaClock)
+    assert isinstance(clock_for("cuda:1 (NVIDIA of some kind)"), CudaClock)
     assert device.log == ["scratch of 2000 bytes on cuda:1"]
 
 

@@ -1,0 +1,88 @@
+"""What only a GPU can show: events, launches, the allocator. Skipped where there is none."""
+
+import pytest
+import torch
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.measure import Contender, CudaClock, Effort, clock_for, run_rounds
+from regional_explorer.measure.machine import LAUNCH_BOUND, device_state, launch_share
+from regional_explorer.measure.memory import AllocatorGauge, gauge_for, peak
+from regional_explorer.record.timing import Phase, Verdict
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.compiles,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def clock() -> CudaClock:
+    return clock_for("cuda:0 (whatever it is called)")
+
+
+def products(count, size):
+    x = torch.randn(size, size, device="cuda")
+
+    def call():
+        y = x
+        for _ in range(count):
+            y = y @ x
+        return y
+
+    return call
+
+
+def test_events_see_the_work_of_the_device_not_of_the_host(clock):
+    result = run_rounds(
+        [Contender("eager", products(4, 2048)), Contender("double", products(8, 2048))], Effort(2.0), clock=clock
+    )
+    ratios = result.ratios("double", Phase.FORWARD)
+    assert 0.4 < sorted(ratios)[len(ratios) // 2] < 0.65
+
+
+def test_small_ops_are_launch_bound_and_large_ones_are_not(clock):
+    small = torch.randn(8, device="cuda")
+
+    def many():
+        y = small
+        for _ in range(200):
+            y = y + 1
+        return y
+
+    assert launch_share(Contender("small", many), clock) > LAUNCH_BOUND
+    assert launch_share(Contender("large", products(4, 8192)), clock) < LAUNCH_BOUND
+
+
+def test_the_allocator_tells_the_peak_exactly():
+    gauge = gauge_for("cuda:0 (whatever it is called)")
+    assert isinstance(gauge, AllocatorGauge)
+    found = peak("eager", lambda: torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"), gauge)
+    assert (found.peak_bytes, found.how, found.least_bytes) == (64 * MIB, "allocator", 0)
+
+
+def test_the_state_of_the_device_is_read():
+    state = device_state("cuda:0 (whatever it is called)")
+    assert 0 < state.used_bytes <= state.total_bytes
+
+
+def test_a_model_is_explored_compiled_and_measured():
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512)) for _ in range(3)))
+    model = model.cuda()
+    x = torch.randn(256, 512, device="cuda")
+    ex = rx.explore(model, (x,)).mark("blocks", modules="*")
+    before = torch.cuda.get_rng_state()
+    ex.benchmark(budget_s=3.0)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    assert set(ex.numerics.verdict) == {"ok"}
+    assert (ex.timings.median_us > 0).all()
+    assert ex.session.conditions.gpu
+    assert set(ex.memory.how) == {"allocator"}
+    step = ex.region_timings.set_index("phase").loc["step"]
+    assert step.eager_us > 0
+    assert step.numerics == "ok"
+    assert step.verdict in set(Verdict)
+    assert {"eager", "regional", "rest"} <= set(ex.reconciliation.part)
