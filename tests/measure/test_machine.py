@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from regional_explorer.measure import Contender, machine
@@ -51,8 +53,8 @@ def test_waiting_for_a_core_is_a_busy_machine() -> None:
     assert warnings_on_waiting(0.01, 2.0) == warnings_on_waiting(None, 2.0) == ()
 
 
-def test_a_system_that_does_not_tell_gives_none(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(machine, "_SCHEDSTAT", machine.Path(str(tmp_path)) / "nothing")
+def test_a_system_that_does_not_tell_gives_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "_SCHEDSTAT", tmp_path / "nothing")
     assert machine.waited_s() is None
 
 
