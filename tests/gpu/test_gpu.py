@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.measure import Contender, CudaClock, Effort, clock_for, run_rounds
+from regional_explorer.measure import Contender, Effort, clock_for, run_rounds
 from regional_explorer.measure.machine import LAUNCH_BOUND, device_state, launch_share
 from regional_explorer.measure.memory import AllocatorGauge, gauge_for, peak
 from regional_explorer.record.timing import Phase, Verdict
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def clock() -> CudaClock:
+def clock():
     return clock_for("cuda:0 (whatever it is called)")
 
 
