@@ -24,7 +24,7 @@ from regional_explorer.export.source import plan_source
 from regional_explorer.export.view import SessionView
 from regional_explorer.insight.code import RegionCode, partition_code
 from regional_explorer.measure.benchmark import Tell
-from regional_explorer.measure.findings import region_findings
+from regional_explorer.measure.findings import region_findings, still_true
 from regional_explorer.measure.measuring import Measuring, silent
 from regional_explorer.record.codec import dump_plan, load_plan
 from regional_explorer.record.diagnostic import Diagnostic, Severity
@@ -203,7 +203,7 @@ class Exploration(SessionView, PlanEditing, Measuring):
             *self._source_diagnostics,
             *told(self._program, session.partitions, self._environment.device),
             *self._outcome.diagnostics,
-            *self._outcome.alone.diagnostics,
+            *still_true(session, self._outcome.alone.diagnostics),
             *region_findings(session),
         ]
         return sorted(found, key=lambda item: list(Severity)[::-1].index(item.severity))

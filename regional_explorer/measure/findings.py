@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
+from regional_explorer.record.region_timing import FAILED, RegionTiming, standing, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Verdict
 from regional_explorer.render.figures import duration, listing
 
 MOST = 6
+NUMERICS = "region-numerics"
+
+
+def still_true(session: Session, found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Return what was found of partitions alone, without checks whose code no longer runs."""
+    failed = {timing.region for timing in standing(session) if timing.numerics == FAILED}
+    return [item for item in found if item.code != NUMERICS or item.region in failed]
 
 
 def region_findings(session: Session) -> list[Diagnostic]:

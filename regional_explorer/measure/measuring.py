@@ -101,11 +101,20 @@ class Measuring(ABC):
         background.toolchain.wait()
         # As it is now: artifacts are compiled for this number, and all variants run with it.
         environment = replace(self._environment, threads=torch.get_num_threads())
+        regions = regions and VariantName.REGIONAL in names
+        part = 1.0 / (1.0 + REGION_SHARE) if regions else 1.0
+
+        def tell_variants(doing: str, fraction: float) -> None:
+            tell(doing, part * fraction)
+
+        def tell_regions(doing: str, fraction: float) -> None:
+            tell(doing, part + (1.0 - part) * fraction)
+
         try:
-            benchmark(self._variants, names, effort, environment, outcome, cancelled=cancelled, tell=tell)
-            if regions and VariantName.REGIONAL in names and outcome.complete:
+            benchmark(self._variants, names, effort, environment, outcome, cancelled=cancelled, tell=tell_variants)
+            if regions and outcome.complete:
                 share = Effort(budget_s=budget_s * REGION_SHARE)
-                benchmark_regions(self._variants, share, environment, outcome, cancelled=cancelled, tell=tell)
+                benchmark_regions(self._variants, share, environment, outcome, cancelled=cancelled, tell=tell_regions)
         finally:
             if outcome.timings or outcome.numerics or outcome.diagnostics:
                 self._outcome, self._measured = outcome, measured

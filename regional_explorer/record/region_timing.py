@@ -76,7 +76,7 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
     A figure whose partition has been compiled anew since is left out; so is the whole row where one is missing.
     """
     now = {part.id: part for part in session.partitions}
-    valid = [timing for timing in session.partition_timings if _stands(timing, now)]
+    valid = standing(session)
     backward = {graph.id for graph in session.graphs if graph.kind is GraphKind.BACKWARD}
     rows = []
     for region in session.plan.regions:
@@ -94,6 +94,12 @@ def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
     """Return the row of the whole call of each region: its step, or its forward where no gradient is taken."""
     whole = Phase.STEP if session.grad else Phase.FORWARD
     return {timing.region: timing for timing in region_timings(session) if timing.phase is whole}
+
+
+def standing(session: Session) -> tuple[PartitionTiming, ...]:
+    """Return the figures of partitions that still have the artifact they were taken of."""
+    now = {part.id: part for part in session.partitions}
+    return tuple(timing for timing in session.partition_timings if _stands(timing, now))
 
 
 def _phase(part: Partition, backward: Collection[str]) -> Phase:

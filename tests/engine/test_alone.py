@@ -104,6 +104,8 @@ def test_wrong_code_gets_no_speedup_and_no_cure():
     (found,) = [item for item in ex.diagnostics if item.code == "region-numerics"]
     assert "ex.disable('first')" in found.remedy
     assert {"emulate_precision_casts": True} in twins
+    ex.disable("first")
+    assert "region-numerics" not in {item.code for item in ex.diagnostics}, "that code no longer runs"
 
 
 def test_a_config_that_cures_is_found():
@@ -215,8 +217,11 @@ def test_cancelling_keeps_what_was_measured():
     ex.compile()
     seen = []
 
-    def tell(doing, _fraction):
+    fractions = []
+
+    def tell(doing, fraction):
         seen.append(doing)
+        fractions.append(fraction)
 
     def cancelled():
         return any("alone (2 of" in doing for doing in seen)
@@ -224,6 +229,7 @@ def test_cancelling_keeps_what_was_measured():
     ex.benchmark(variants=("regional",), budget_s=0.4, cancelled=cancelled, tell=tell)
     assert len(ex.timings) == 2
     assert len(ex.partition_timings) == 1
+    assert fractions == sorted(fractions), "a bar never goes back"
     assert ex.compiled(*programs.pair(grad=False)) is not None
 
 
