@@ -46,7 +46,7 @@ def warnings_on_control(interval: tuple[float, float] | None) -> tuple[str, ...]
 def warnings_on_waiting(waited_s: float | None, spent_s: float) -> tuple[str, ...]:
     """Return a warning when this thread was often ready to run and got no core."""
     share = 0.0 if waited_s is None or spent_s <= 0.0 else waited_s / spent_s
-    return (f"busy machine: for {share:.0%} of the time there was no core to run on",) if share > _WAITING else ()
+    return (f"no core was free for {share:.0%} of the time: a busy machine",) if share > _WAITING else ()
 
 
 def warnings_on_variant(samples_s: Sequence[float], ratios: Floats | None, effort: Effort) -> tuple[str, ...]:

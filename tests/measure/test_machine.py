@@ -49,7 +49,7 @@ def test_the_backward_is_launched_too() -> None:
 
 
 def test_waiting_for_a_core_is_a_busy_machine() -> None:
-    assert warnings_on_waiting(0.5, 2.0) == ("busy machine: for 25% of the time there was no core to run on",)
+    assert warnings_on_waiting(0.5, 2.0) == ("no core was free for 25% of the time: a busy machine",)
     assert warnings_on_waiting(0.01, 2.0) == warnings_on_waiting(None, 2.0) == ()
 
 
