@@ -98,15 +98,19 @@ def artifact_key(fingerprint: str, config: Mapping[str, Any], surroundings: str)
 def surroundings() -> str:
     """Return everything outside of piece and config that reaches the generated code.
 
-    Inductor configs that differ from their default, thread count, float32 precision, deterministic mode, and the
+    Inductor configs that differ from their default, thread count, precision of products, deterministic mode, and the
     version of torch.
     """
+    matmul = torch.backends.cuda.matmul
     return repr(
         (
             torch.__version__,
             torch.get_num_threads(),
             torch.get_float32_matmul_precision(),
+            matmul.allow_fp16_reduced_precision_reduction,
+            matmul.allow_bf16_reduced_precision_reduction,
             torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
             sorted(changed_config().items(), key=lambda item: item[0]),
         )
     )
@@ -118,10 +122,9 @@ def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
     names = _SymbolNames()
     _describe(piece.gm, digest, names)
     for layout, node in zip(inputs, piece.gm.graph.find_nodes(op="placeholder"), strict=True):
+        # What a compile guards on and generates follows from the sizes it sees, so those of dynamic inputs count too.
         symbolic = [names.rename(size) for size in _sizes(node.meta.get("val"))]
-        dynamic = isinstance(node.meta.get("val"), torch.SymInt) or any(symbolic)
-        shown = layout if not dynamic else (layout.dtype, layout.device, layout.aligned, layout.storage)
-        digest.update(f"{shown}{symbolic}".encode())
+        digest.update(f"{layout}{symbolic}".encode())
     return digest.hexdigest()[:20]
 
 
@@ -147,9 +150,10 @@ class _SymbolNames:
 def _sizes(value: Any) -> list[Any]:
     if isinstance(value, torch.SymInt):
         return [value]
-    if isinstance(value, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in value.shape):
-        return [*value.shape, *value.stride()]
-    return []
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return []
+    sizes = [*value.shape, *value.stride(), value.storage_offset()]
+    return sizes if any(isinstance(size, torch.SymInt) for size in sizes) else []
 
 
 def _describe(gm: fx.GraphModule, digest: Any, names: _SymbolNames) -> None:

@@ -1,0 +1,190 @@
+"""What makes two pieces the same: whatever reaches the generated code tells them apart, and nothing else does."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch._higher_order_ops.cond import cond
+from torch._inductor import config as inductor_config
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from regional_explorer.compiler.artifact import artifact_key, fingerprint, surroundings
+from regional_explorer.compiler.layout import layouts_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def key(fn, args, config=None, *, tracing="real"):
+    gm = make_fx(fn, tracing_mode=tracing)(*args)
+    for node in gm.graph.find_nodes(op="placeholder"):
+        node.meta.setdefault("val", args[0])
+    return artifact_key(fingerprint(SimpleNamespace(gm=gm), layouts_of(args)), config or {}, surroundings())
+
+
+def x(*size, dtype=torch.float32):
+    return torch.zeros(size or (4, 6), dtype=dtype)
+
+
+def viewed(offset, stride=(6, 1)):
+    return torch.zeros(100).as_strided((4, 6), stride, offset)
+
+
+def shared(offset):
+    base = torch.zeros(200)
+    return base[:24].view(4, 6), base[offset : offset + 24].view(4, 6)
+
+
+def add(a, b):
+    return a + b
+
+
+def with_constant(value):
+    held = torch.tensor(value)
+    return lambda a: a + held
+
+
+def with_branch(op):
+    return lambda a: cond(a.sum() > 0, op, lambda b: b * 1, (a,))
+
+
+def carved(fn):
+    def inside(a):
+        with torch.fx.traceback.preserve_node_meta(), torch.fx.traceback.annotate({"fallback_to_eager": True}):
+            return fn(a)
+
+    return inside
+
+
+DIFFERENT = {
+    "operator": ((torch.sin, [x()]), (torch.cos, [x()])),
+    "overload": ((lambda a: a.sum(), [x()]), (lambda a: a.sum(0), [x()])),
+    "order of inputs": ((lambda a, b: a - b, [x(), x()]), (lambda a, b: b - a, [x(), x()])),
+    "outputs": ((lambda a: (a.sin(), a), [x()]), (lambda a: (a, a.sin()), [x()])),
+    "number": ((lambda a: a * 2.0, [x()]), (lambda a: a * 3.0, [x()])),
+    "kind of number": ((lambda a: a * 2.0, [x()]), (lambda a: a * 2, [x()])),
+    "keyword": (
+        (lambda a: torch.div(a, 2, rounding_mode="floor"), [x()]),
+        (lambda a: torch.div(a, 2, rounding_mode="trunc"), [x()]),
+    ),
+    "constant by content": ((with_constant([1.0] * 6), [x()]), (with_constant([2.0] * 6), [x()])),
+    "dtype of a constant": ((with_constant([1.0] * 6), [x()]), (with_constant([1] * 6), [x()])),
+    "body of a higher-order op": ((with_branch(torch.sin), [x()]), (with_branch(torch.cos), [x()])),
+    "carved out": ((torch.sin, [x()]), (carved(torch.sin), [x()])),
+    "shape": ((torch.sin, [x(4, 6)]), (torch.sin, [x(6, 4)])),
+    "stride": ((torch.sin, [x(4, 6)]), (torch.sin, [x(6, 4).t()])),
+    "dtype": ((torch.sin, [x()]), (torch.sin, [x(dtype=torch.float64)])),
+    "device": ((torch.sin, [x()]), (torch.sin, [x().to("meta")])),
+    "storage offset": ((torch.sin, [viewed(0)]), (torch.sin, [viewed(8)])),
+    "alignment": ((torch.sin, [viewed(0)]), (torch.sin, [viewed(1)])),
+    "inputs that share memory": ((add, [x(), x()]), (add, [*shared(0)])),
+    "how they share it": ((add, [*shared(0)]), (add, [*shared(12)])),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT.values(), ids=DIFFERENT)
+def test_pieces_that_differ_have_different_keys(one, other):
+    assert key(*one) != key(*other)
+    assert key(*one) == key(*one)
+
+
+def test_names_and_identities_do_not_count():
+    def renamed(value):
+        something = value + torch.tensor([1.0] * 6)
+        return something.sin()
+
+    def plain(a):
+        return (a + torch.tensor([1.0] * 6)).sin()
+
+    assert key(plain, [x()]) == key(renamed, [x() + 1])
+
+
+SYMBOLIC = {
+    "relation of sizes": ((add, [x(4, 6), x(4, 6)]), (lambda a, b: a.sum() + b.sum(), [x(4, 6), x(5, 7)])),
+    "size it is seen at": ((torch.sin, [x(4, 6)]), (torch.sin, [x(40, 6)])),
+    "stride": ((torch.sin, [x(4, 6)]), (torch.sin, [x(6, 4).t()])),
+    "storage offset": ((torch.sin, [viewed(0)]), (torch.sin, [viewed(8)])),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), SYMBOLIC.values(), ids=SYMBOLIC)
+def test_dynamic_pieces_that_differ_have_different_keys(one, other):
+    assert key(*one, tracing="symbolic") != key(*other, tracing="symbolic")
+    assert key(*one, tracing="symbolic") == key(*one, tracing="symbolic")
+
+
+def test_static_and_dynamic_pieces_have_different_keys():
+    assert key(torch.sin, [x()]) != key(torch.sin, [x()], tracing="symbolic")
+
+
+@contextmanager
+def setting(read, write, value):
+    before = read()
+    write(value)
+    try:
+        yield
+    finally:
+        write(before)
+
+
+def matmul_flag(name):
+    matmul = torch.backends.cuda.matmul
+    return setting(lambda: getattr(matmul, name), lambda value: setattr(matmul, name, value), not getattr(matmul, name))
+
+
+AROUND = {
+    "an Inductor config": lambda: inductor_config.patch(max_fusion_size=7),
+    "a nested Inductor config": lambda: inductor_config.patch({"cpp.simdlen": 256}),
+    "threads": lambda: setting(torch.get_num_threads, torch.set_num_threads, torch.get_num_threads() + 1),
+    "float32 precision": lambda: setting(
+        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
+    ),
+    "float16 reductions": lambda: matmul_flag("allow_fp16_reduced_precision_reduction"),
+    "bfloat16 reductions": lambda: matmul_flag("allow_bf16_reduced_precision_reduction"),
+    "deterministic mode": lambda: setting(
+        torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, value=True
+    ),
+}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_surroundings_that_reach_the_code_change_the_key(around):
+    before = key(torch.sin, [x()])
+    with around():
+        assert key(torch.sin, [x()]) != before
+    assert key(torch.sin, [x()]) == before
+
+
+def test_another_torch_changes_the_key(monkeypatch):
+    before = key(torch.sin, [x()])
+    monkeypatch.setattr(torch, "__version__", "9.9.9")
+    assert key(torch.sin, [x()]) != before
+
+
+def test_the_regions_own_config_changes_the_key():
+    assert key(torch.sin, [x()], {"max_fusion_size": 7}) != key(torch.sin, [x()], {"max_fusion_size": 8})
+
+
+REOPENED = """
+import torch
+import regional_explorer as rx
+from tests.engine import programs
+torch.manual_seed(0)
+ex = rx.explore(programs.neighbours, programs.pair())
+ex.compile()
+print(sorted(set(ex.partitions.artifact)), sorted(set(ex.partitions.cache.dropna())))
+"""
+
+
+@pytest.mark.compiles
+def test_a_reopened_notebook_compiles_warm_and_to_the_same_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    first, second = (
+        subprocess.run([sys.executable, "-c", REOPENED], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert "'cold'" in first
+    assert second == first.replace("'cold'", "'warm'")
