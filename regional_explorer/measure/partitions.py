@@ -70,9 +70,8 @@ def measure_partitions(
             tell(f"{name} alone: {progress.doing}", (done + progress.fraction) / len(kinds))
 
         share = replace(effort, budget_s=max(left_s, effort.budget_s / 100) / (len(kinds) - done))
-        with _nothing_changed():
-            measured = _Measured(program, switches, ids, share, environment, clock, alone)
-            spent_s, stopped = measured.go(cancelled, on_progress)
+        measured = _Measured(program, switches, ids, share, environment, clock, alone)
+        spent_s, stopped = measured.go(cancelled, on_progress)
         left_s -= spent_s
         if stopped in (Stop.CANCELLED, Stop.INTERRUPTED):
             return
@@ -90,7 +89,7 @@ def distinct(program: Program) -> list[list[Switch]]:
 
 
 @contextmanager
-def _nothing_changed() -> Iterator[None]:
+def _as_in_the_call() -> Iterator[None]:
     """Run pieces as autograd runs them, and leave the random generators as they were."""
     with RandomState(), torch.no_grad(), outside_autocast():
         yield
@@ -114,12 +113,24 @@ class _Measured:
         if recorded.switch is None or recorded.args is None:
             self.alone.timings += [self._passed_by(switch) for switch in self.switches]
             return 0.0, Stop.PRECISE
-        switch, name = recorded.switch, self.ids[id(recorded.switch)]
-        check = check_partition(self.program, switch, recorded.args, name) if switch.artifact is not None else None
+        # Not around the call itself: in another mode it would be traced anew.
+        with _as_in_the_call():
+            return self._measure(recorded, recorded.switch, recorded.args, cancelled, on_progress)
+
+    def _measure(
+        self,
+        recorded: Recorded,
+        switch: Switch,
+        args: Sequence[Any],
+        cancelled: Callable[[], bool],
+        on_progress: Callable[[Progress], None],
+    ) -> tuple[float, Stop]:
+        name = self.ids[id(switch)]
+        check = check_partition(self.program, switch, args, name) if switch.artifact is not None else None
         if check is not None and switch.artifact is not None:
             self.alone.numerics += check.rows
             self._suggest(switch, check)
-        seats = contenders(switch, recorded.args)
+        seats = contenders(switch, args)
         try:
             result = run_rounds(
                 seats,

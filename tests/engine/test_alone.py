@@ -202,6 +202,19 @@ def test_buffers_and_version_counters_stay():
     assert {timing.phase for timing in ex.session.partition_timings} == {Phase.FORWARD, Phase.BACKWARD}
 
 
+def test_measuring_alone_traces_nothing_anew_under_autocast():
+    def f(x, y):
+        with rx.region("r"):
+            return (x @ y).sin() + 1
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ex = rx.explore(f, programs.pair())
+        frames = len(ex._capture.frames)
+        ex.benchmark(variants=("regional",), budget_s=0.3)
+    assert len(ex._capture.frames) == frames
+    assert set(ex.region_timings.numerics) == {"ok"}
+
+
 def test_a_branch_not_taken_is_told_not_timed():
     def f(x):
         return torch.cond(x.sum() > 0, lambda a: a.sin() * 2 + 1, lambda a: a.cos() - 1, (x,))
