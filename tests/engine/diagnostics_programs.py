@@ -1,9 +1,11 @@
 """Programs for the diagnostics: those of the page, one per code, and clean ones."""
 
 import importlib.util
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +15,9 @@ import regional_explorer as rx
 from regional_explorer.explorer import Exploration
 from tests.engine import programs
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "diagnostics.md"
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "diagnostics.md"
+QUICKSTART = ROOT / "notebooks" / "quickstart.ipynb"
 
 
 def page_sections() -> dict[str, str]:
@@ -87,7 +91,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """The model of the quickstart, narrower."""
+    """A decoder whose norms are a region of their own, which feeds the others directly and is fed by them."""
 
     def __init__(self, blocks: int = 4, width: int = 32, heads: int = 4, tokens: int = 8, vocabulary: int = 64) -> None:
         super().__init__()
@@ -104,8 +108,25 @@ class GPT(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
 
-def quickstart(blocks: int = 4) -> Exploration:
+def with_neighbours(blocks: int = 4) -> Exploration:
     return rx.explore(GPT(blocks), tuple(torch.randint(0, 64, (2, 2, 8))))
+
+
+def of_quickstart(name: str) -> Callable[..., Any]:
+    """Return a function or class that a cell of the quickstart defines."""
+    cells = json.loads(QUICKSTART.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    lines = "\n".join(source for source in sources[:3] if f"{name}(" in source or "import" in source).splitlines()
+    defined: dict[str, Any] = {}
+    exec("\n".join(line for line in lines if not line.startswith("%")), defined)  # noqa: S102 - the notebook is ours
+    found: Callable[..., Any] = defined[name]
+    return found
+
+
+def quickstart() -> Exploration:
+    """The model of the quickstart, narrower."""
+    model = of_quickstart("GPT")(blocks=4, width=32, heads=4, tokens=8, vocabulary=64)
+    return rx.explore(model, tuple(torch.randint(0, 64, (2, 2, 8))))
 
 
 def stack_by_module() -> Exploration:
@@ -113,6 +134,8 @@ def stack_by_module() -> Exploration:
 
 
 CLEAN: dict[str, Callable[[], Exploration]] = {
+    "quickstart": quickstart,
+    "quickstart, textbook": lambda: rx.explore(of_quickstart("textbook"), programs.pair()),
     "textbook": lambda: rx.explore(programs.textbook, programs.pair()),
     "textbook, inference": lambda: rx.explore(programs.textbook, programs.pair(grad=False)),
     "with_dropout": lambda: rx.explore(programs.with_dropout, programs.pair()),

@@ -109,8 +109,8 @@ def test_a_clean_program_stays_clean_when_compiled() -> None:
     assert codes(ex) == []
 
 
-def test_the_quickstart_has_nothing_but_its_neighbours_and_those_once() -> None:
-    ex = diagnostics_programs.quickstart()
+def test_neighbours_are_told_once() -> None:
+    ex = diagnostics_programs.with_neighbours()
     (found,) = ex.diagnostics
     assert (found.code, found.severity) == ("config-neighbour", Severity.INFO)
     assert "'attention' under no config of 'norm' (4 of 8)" in found.upstream
@@ -376,7 +376,7 @@ def test_neighbours_are_those_upstream_compiles_under_another_config(monkeypatch
     backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
     model = diagnostics_programs.GPT(blocks=2)
     torch.compile(model, backend=backend)(*torch.randint(0, 64, (2, 2, 8))).backward()
-    found = only(diagnostics_programs.quickstart(blocks=2), "config-neighbour").upstream
+    found = only(diagnostics_programs.with_neighbours(blocks=2), "config-neighbour").upstream
     said = {
         ("attention", 64, None): "'attention' under no config of 'norm'",
         ("mlp", 64, None): "'mlp' under no config of 'norm'",
@@ -432,7 +432,7 @@ def test_checks_are_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
         return []
 
     monkeypatch.setattr("regional_explorer.compiler.report.check", keep)
-    _ = diagnostics_programs.quickstart(blocks=1).diagnostics
+    _ = diagnostics_programs.with_neighbours(blocks=1).diagnostics
     _ = deep(4).diagnostics
     for evidence in seen:
         taken = []
