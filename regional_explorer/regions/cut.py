@@ -14,7 +14,7 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import Unit, dependencies, schedule
 from regional_explorer.regions.partition import Group, Proposal, propose, propose_upstream
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api import FALLBACK, bodies, resolve
+from regional_explorer.torch_api import FALLBACK, bodies, inductor_knows_fallback, resolve
 
 CUTTABLE_BODIES = ("invoke_subgraph", "cond", "while_loop")
 """Higher-order ops whose bodies run op by op; others (flex_attention, scan) run theirs under vmap or trace it again."""
@@ -49,7 +49,7 @@ class Proposed:
     """What is to be cut out of a graph, and out of the bodies of those of its higher-order ops that stay in it.
 
     ``carved`` are the nodes that run eagerly inside their partition: upstream leaves them there, where Inductor calls
-    the eager kernel. ``bodies`` come with the ``get_attr`` nodes that name them.
+    the eager kernel (one that would not is not given them). ``bodies`` come with the ``get_attr`` nodes that name them.
     """
 
     graph_id: str
@@ -99,9 +99,10 @@ def propose_cut(
     """
     nodes = records[graph_id]
     upstream = how is Cut.UPSTREAM
+    with_carved = upstream and inductor_knows_fallback()
 
     def claim_of(node: fx.Node) -> Claim | None:
-        return assignment.claim(nodes[node.name], with_carved=upstream)
+        return assignment.claim(nodes[node.name], with_carved=with_carved)
 
     proposal = propose_upstream(gm, claim_of, order) if upstream else propose(gm.graph, claim_of, order)
     inside = {node for part in proposal.parts for node in part.nodes}

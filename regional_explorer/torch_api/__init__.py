@@ -10,6 +10,7 @@ from regional_explorer.torch_api.versions import (
     OLDEST_TORCH,
     ORIGIN,
     BoxedCall,
+    inductor_knows_fallback,
     require_supported_torch,
 )
 
@@ -93,6 +94,7 @@ __all__ = [
     "graph_breaks",
     "guard_check",
     "has_cxx_compiler",
+    "inductor_knows_fallback",
     "input_expression",
     "is_operator",
     "new_symbol",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +24,15 @@ ORIGIN = "regional_explorer_origin"
 
 MARKS = "regional_explorer_marks"
 """Our own key in ``current_meta["custom"]`` while Dynamo traces a marked block: the ``Mark`` of each open block."""
+
+
+@functools.cache
+def inductor_knows_fallback() -> bool:
+    """Tell whether Inductor calls the eager kernel of an op that carries ``FALLBACK``: torch 2.11 compiles it."""
+    import torch._inductor.graph
+
+    return FALLBACK in inspect.getsource(torch._inductor.graph)
+
 
 BoxedCall = Callable[[list[Any]], Any]
 

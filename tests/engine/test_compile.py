@@ -21,6 +21,7 @@ from regional_explorer.errors import (
 )
 from regional_explorer.measure.numerics import compare, run_once, verdict
 from tests.engine import programs
+from tests.engine.upstream import needs_region_ids
 
 pytestmark = pytest.mark.compiles
 
@@ -52,6 +53,7 @@ def test_neighbours_are_compiled_each_under_its_own_config():
     assert_right(ex)
 
 
+@needs_region_ids
 def test_upstream_compiles_the_second_neighbour_under_the_first_ones_config(monkeypatch):
     """Upstream's own failure, kept to learn when it is mended (torch 2.13 and 2.15)."""
     from torch._inductor import config

@@ -22,6 +22,7 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api import ANNOTATION
 from tests.engine import diagnostics_programs, programs
+from tests.engine.upstream import REGION_IDS, needs_region_ids
 
 PACKAGE = Path(rx.__file__).parent
 COMPILES = {"recompiled", "region-failed"}
@@ -55,6 +56,9 @@ def codes(ex: Exploration) -> list[str]:
 def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
     found = [item for item in ex.diagnostics if item.code == code]
+    if code == "backward-only" and not REGION_IDS:
+        assert codes(ex) == ["region-lost"], "torch 2.11 takes the mark away with the frame, from the backward too"
+        return
     assert found, codes(ex)
     assert set(codes(ex)) - {code} <= ALSO.get(code, set())
     for item in found:
@@ -347,6 +351,7 @@ def test_the_worst_comes_first() -> None:
 # ------------------------------------------------------------------------------------------------------ upstream, cost
 
 
+@needs_region_ids
 def test_neighbours_are_those_upstream_compiles_under_another_config(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which config each piece of upstream's gets is read inside upstream's own compile, left out itself."""
     from torch._dynamo.backends.common import aot_autograd

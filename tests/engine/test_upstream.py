@@ -1,7 +1,6 @@
 """Against upstream: with ``cut="upstream"`` our partitions are node for node those of torch's regional_inductor."""
 
 import copy
-import inspect
 from dataclasses import replace
 
 import pytest
@@ -11,10 +10,9 @@ from torch.fx.passes import regional_inductor
 from regional_explorer.record.region import Cut
 from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 from tests.campaign.programs import PROGRAMS
+from tests.engine.upstream import needs_region_ids
 
-pytestmark = pytest.mark.skipif(
-    "inductor_region" not in inspect.getsource(regional_inductor), reason="this torch has no region ids"
-)
+pytestmark = needs_region_ids
 
 
 def upstreams_partitions(ex):
