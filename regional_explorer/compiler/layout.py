@@ -82,8 +82,31 @@ def same_strides(value: Any, layout: Layout) -> bool:
     return strides == sorted(strides, reverse=True)
 
 
-def with_order(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    """Return a copy of ``value`` whose dimensions lie in memory in the order that ``stride`` has."""
+def laid_out(value: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Return a copy of ``value`` that lies in memory as ``layout`` says, with its gaps: eager results may be slices.
+
+    Of a value of another size, where sizes are dynamic, the order of the dimensions is kept.
+    """
+    if tuple(value.shape) != layout.size:
+        return _in_order(value, layout.stride)
+    repeated = [step == 0 and size > 1 for size, step in zip(layout.size, layout.stride, strict=True)]
+    once = value[tuple(slice(0, 1) if skip else slice(None) for skip in repeated)]
+    if _overlaps(once.shape, layout.stride):
+        return _in_order(value, layout.stride)
+    return once.new_empty_strided(once.shape, layout.stride).copy_(once).expand(value.shape)
+
+
+def _overlaps(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Tell whether a tensor would hold an element twice, as one that was unfolded does."""
+    extent = 1
+    for step, size in sorted(zip(stride, shape, strict=True)):
+        if size > 1 and step < extent:
+            return True
+        extent += step * (size - 1)
+    return False
+
+
+def _in_order(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
     order = sorted(range(value.dim()), key=lambda dim: stride[dim], reverse=True)
     copy = value.new_empty([value.shape[dim] for dim in order])
     back = [order.index(dim) for dim in range(value.dim())]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from regional_explorer.compiler.artifact import Artifact, fingerprint
-from regional_explorer.compiler.layout import Layout, layouts_of, same_strides, traced_layouts, with_order
+from regional_explorer.compiler.layout import Layout, laid_out, layouts_of, same_strides, traced_layouts
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api import draws_random
 
@@ -125,7 +125,7 @@ class Switch:
             return results
         mended = list(results)
         for index in wrong:
-            mended[index] = with_order(mended[index], self.outputs[index].stride)
+            mended[index] = laid_out(mended[index], self.outputs[index])
         return tuple(mended)
 
     def _or_eager(self, artifact: Artifact, args: tuple[Any, ...]) -> Any:

@@ -11,7 +11,7 @@ from torch.fx.traceback import annotate
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
-from regional_explorer.compiler.layout import layouts_of, same_strides
+from regional_explorer.compiler.layout import laid_out, layouts_of, same_strides
 from regional_explorer.record.region import Cut
 from regional_explorer.torch_api import inductor_knows_fallback
 from tests.campaign.checks import assert_eager_pieces_are_bitwise
@@ -148,3 +148,24 @@ def test_strides_of_another_size_are_compared_by_their_order():
     assert same_strides(torch.empty(5, 9), layout)
     assert same_strides(torch.empty(9, 1).t(), layout)
     assert not same_strides(torch.empty(9, 5).t(), layout)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        torch.randn(2, 6, 4)[:, ::3, ::2],
+        torch.randn(4, 6, 2).permute(2, 0, 1)[:, :3],
+        torch.randn(3, 1).expand(3, 5),
+        torch.randn(6, 1, 4)[::2].expand(3, 2, 4),
+        torch.randn(8).unfold(0, 4, 2),
+        torch.randn(0, 4),
+        torch.tensor(1.0),
+    ],
+    ids=lambda asked: f"{tuple(asked.shape)}-{asked.stride()}",
+)
+def test_results_are_laid_out_as_eager_lays_them_out(asked):
+    """Compiled code returns slices packed; what is compiled for the slice would refuse that."""
+    (layout,) = layouts_of([asked])
+    made = laid_out(asked.contiguous(), layout)
+    assert torch.equal(made, asked)
+    assert same_strides(made, layout) is (asked.stride() != (2, 1)), "an unfolded one cannot be written to"
