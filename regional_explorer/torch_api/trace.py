@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,12 +42,14 @@ def compile_isolated(fn: Callable[..., Any], backend: Any, *, dynamic: bool | No
 
 @contextlib.contextmanager
 def as_first_call() -> Iterator[None]:
-    """A block in which Dynamo traces a function as if it had never seen it on other shapes.
+    """A block in which Dynamo traces a function as if it had never seen it.
 
     What Dynamo remembers of shapes is kept per code object, apart from cache entries: without this, an exploration
-    after one on other shapes would be dynamic.
+    after one on other shapes would be dynamic. So is the number of all traces, isolated or not, after which Dynamo
+    gives up without a word: 256 in torch 2.13.
     """
-    with dynamo_config.patch(automatic_dynamic_shapes=False):
+    unlimited = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), sys.maxsize)
+    with dynamo_config.patch(automatic_dynamic_shapes=False, **unlimited):
         yield
 
 

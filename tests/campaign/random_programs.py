@@ -66,7 +66,7 @@ PURE: dict[str, Op] = {
     "transposed_": lambda x, y: _write_through(x * 1, y),
 }
 WRITES: dict[str, Op] = {
-    "shared_add_": lambda x, y: _writable(x).add_(y),
+    "shared_add_": lambda x, y: _writable(x).add_(y * 1),  # torch refuses a transpose of itself
     "shared_row_": lambda x, y: _set_row(_writable(x), y),
     "shared_transposed_": lambda x, y: _write_through(_writable(x), y),
 }
