@@ -49,7 +49,7 @@ def as_first_call() -> Iterator[None]:
     gives up without a word: 256 in torch 2.13.
     """
     unlimited = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), sys.maxsize)
-    with dynamo_config.patch(automatic_dynamic_shapes=False, **unlimited):
+    with dynamo_config.patch({"automatic_dynamic_shapes": False, **unlimited}):
         yield
 
 

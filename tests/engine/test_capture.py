@@ -232,11 +232,9 @@ def test_attention_draws_random_numbers_only_with_dropout(dropout):
         torch.testing.assert_close(exact[0], truth, rtol=1e-12, atol=1e-12)
 
 
-def test_any_number_of_explorations_of_one_function(monkeypatch):
-    monkeypatch.setattr(torch._dynamo.config, "accumulated_recompile_limit", 2)
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
-    for fn in (programs.textbook, model):
-        args = programs.pair() if fn is programs.textbook else (torch.randn(2, 4),)
-        kept = [rx.explore(fn, args) for _ in range(5)]
-        assert all(len(ex.session.graphs) == 3 for ex in kept)
+def test_any_number_of_explorations_of_one_function():
+    model = nn.Sequential(nn.Linear(4, 4))
+    with torch._dynamo.config.patch(recompile_limit=2, accumulated_recompile_limit=2):
+        for fn, args in ((programs.textbook, programs.pair()), (model, (torch.randn(2, 4),))):
+            kept = [rx.explore(fn, args) for _ in range(5)]
+            assert all(len(ex.session.graphs) == 3 for ex in kept)
