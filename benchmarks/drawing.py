@@ -49,7 +49,7 @@ TRAITS = (
     "selection",
     "hover",
     "search",
-    "overlay",
+    "overlays",
     "height",
     "arranging",
     "problem",

@@ -20,6 +20,7 @@ from regional_explorer.compiler.variants import Variants
 from regional_explorer.compiler.warm import warm_toolchain
 from regional_explorer.errors import CaptureError, ClosedError
 from regional_explorer.export import frames
+from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.source import plan_source
 from regional_explorer.export.view import SessionView
 from regional_explorer.insight.code import RegionCode, partition_code
@@ -210,6 +211,11 @@ class Exploration(SessionView, PlanEditing, Measuring):
 
     def _partitions(self) -> tuple[Partition, ...]:
         return self._last if self._call is None else partitions(self._program)
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One row per plan that was measured: step times, speedup, compile time, and in what they differ."""
+        return compare_frame(self.runs)
 
     def code(self, name: str) -> RegionCode:
         """Return the generated code of a region, with its kernels and the lines it comes from."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ALL_VARIANTS = tuple(VariantName)
 REGION_SHARE = 0.5
 """Of the budget, so much again goes to the regions alone."""
+MOST_RUNS = 50
+"""So many measured plans are kept."""
 
 
 def silent(_doing: str, _fraction: float) -> None:
@@ -43,6 +45,7 @@ class Measuring(ABC):
     def __init__(self) -> None:
         self._outcome = Outcome()
         self._measured: Plan | None = None
+        self._runs: tuple[Session, ...] = ()
 
     @property
     @abstractmethod
@@ -121,7 +124,18 @@ class Measuring(ABC):
                 if outcome.alone.timings:
                     rows = region_timings(self.session)
                     outcome.reconciliation = reconcile(outcome.timings, rows, outcome.cut, effort.confidence)
+                self._keep_run()
         return self.timings
+
+    @property
+    def runs(self) -> tuple[Session, ...]:
+        """The record of the last measurement of each plan, in the order they were measured."""
+        return self._runs
+
+    def _keep_run(self) -> None:
+        if self._outcome.timings:
+            others = (run for run in self._runs if run.plan != self.plan)
+            self._runs = (*others, self.session)[-MOST_RUNS:]
 
     def _compile_or_tell(
         self, names: list[VariantName], outcome: Outcome, cancelled: Callable[[], bool], tell: Tell

@@ -115,7 +115,7 @@ def _node(box: Box) -> str:
     if box.look is Look.VIEW:
         facts |= {"fontsize": "8", "margin": quoted("0.04,0"), "penwidth": "0.4"}
     if box.look is Look.INPUT:
-        facts |= {"shape": "plain", "style": quoted(""), "fontcolor": quoted(LIGHT.quiet)}
+        facts |= {"shape": "plaintext", "margin": quoted("0"), "style": quoted(""), "fontcolor": quoted(LIGHT.quiet)}
     if box.look is Look.BAD or box.failed:
         facts |= {"color": quoted(LIGHT.bad), "fontcolor": quoted(LIGHT.bad)}
     return f"{box.id} [{' '.join(f'{key}={value}' for key, value in facts.items())}]"

@@ -7,12 +7,13 @@ import linecache
 import textwrap
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.record.graph import Role, SourceLine
 from regional_explorer.record.session import Session
 from regional_explorer.render.palette import paint
+from regional_explorer.render.style import page_css
 from regional_explorer.render.untrusted import LONG, SHORT, clean, clean_page, sendable
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
@@ -110,15 +111,17 @@ def listing(session: Session) -> dict[str, Any]:
             at = number.setdefault(block, len(number))
             passes.extend((at, row - block.first, place, (block, row) == (block_of[own], own.line)))
     regions = _regions(session)
+    paints = [paint(place) for place in range(len(session.plan.regions))]
     return {
         "functions": [_facts(block, files[block.file]) for block in number],
         "passes": passes.tobytes(),
         "ids": [sendable(f"{graph}:{node.name}") for graph, node in nodes],
         "node_regions": array("i", (regions.get((graph, node.name), -1) for graph, node in nodes)).tobytes(),
         "regions": [
-            {"name": clean(region.name, SHORT), **asdict(paint(place))}
-            for place, region in enumerate(session.plan.regions)
+            [clean(region.name, SHORT), colours.letter]
+            for region, colours in zip(session.plan.regions, paints, strict=True)
         ],
+        "style": page_css(paints),
     }
 
 

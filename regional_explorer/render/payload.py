@@ -11,11 +11,21 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from regional_explorer.record.graph import Graph, Role
-from regional_explorer.record.region import State
+from regional_explorer.record.region import Partition, State
 from regional_explorer.record.session import Session
-from regional_explorer.render.arrays import Part, Payload, Texts, box_arrays, edge_arrays, node_arrays
+from regional_explorer.render.arrays import (
+    CARVED,
+    RANDOM,
+    RECOMPUTE,
+    Part,
+    Payload,
+    Texts,
+    box_arrays,
+    edge_arrays,
+    node_arrays,
+)
 from regional_explorer.render.compose import SectionBuilder, scene_of, shown_graphs
-from regional_explorer.render.figures import count
+from regional_explorer.render.figures import count, duration
 from regional_explorer.render.outline import Opening, outline, shown
 from regional_explorer.render.palette import DARK, LIGHT, paint
 from regional_explorer.render.pieces import Piece
@@ -27,6 +37,20 @@ PARTITIONS = "partitions"
 """The tab of what was cut out, all graphs side by side."""
 UNLIMITED = 1_000_000
 """A budget of boxes that nothing exceeds."""
+
+SIGNS = {
+    State.FRESH: ("✓ ", "✓ compiled"),
+    State.STALE: ("◌ ", "◌ hatched: to be compiled"),
+    State.EAGER: ("○ ", "○ dotted: runs eagerly"),
+    State.FAILED: ("✕ ", "✕ crossed: failed"),
+}
+"""What stands before the name of a piece, and what the legend says to it."""
+NOTES = (
+    (RECOMPUTE, "recomputed in the backward"),
+    (RANDOM, "random"),
+    (CARVED, "taken out of its region: runs eagerly"),
+)
+"""What is told of nodes with a flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +98,15 @@ def picture(session: Session, tab: str, opening: Opening | None = None) -> Pictu
         parts.append(_part(session, graph, wanted, parts))
     scene = scene_of(session, [part.section for part in parts])
     texts = Texts()
+    states = {piece.state for part in parts for piece in part.pieces}
     facts: Payload = {
         "title": scene.title,
         "graphs": [_graph_facts(part) for part in parts],
         "regions": list(_regions(session, scene)),
         "pieces": [_piece_facts(session, piece, part) for part in parts for piece in part.pieces],
         "marks": [[str(mark), mark.meaning] for mark in Mark],
+        "states": [text for state, (_, text) in SIGNS.items() if state in states],
+        "notes": [list(note) for note in NOTES],
         "looks": [str(look) for look in Look],
         "grounds": {"light": asdict(LIGHT), "dark": asdict(DARK)},
         **box_arrays(parts, texts),
@@ -128,17 +155,32 @@ def _graph_facts(part: Part) -> Payload:
 def _piece_facts(session: Session, piece: Piece, part: Part) -> Payload:
     cut = next((cut for cut in session.partitions if cut.id == piece.id), None)
     applied = cut.config_applied if cut else None
+    speedup, times = _measured(session, cut)
     return {
         "id": sendable(piece.id),
         "region": piece.region,
         "name": part.piece_names[part.pieces.index(piece)],
         "ops": count(len(piece.nodes), "op"),
         "state": str(piece.state or ""),
+        "sign": SIGNS[piece.state][0] if piece.state else "",
         "note": piece.note,
         "asked": config_text(cut.config_asked if cut else session.plan.regions[piece.region].config),
         "applied": "" if applied is None else config_text(applied),
         "error": clean(piece.error),
+        "speedup": speedup,
+        "times": times,
     }
+
+
+def _measured(session: Session, cut: Partition | None) -> tuple[str, str]:
+    """Return speedup and times of a partition as they are written; nothing where it was not measured as it stands."""
+    for timing in session.partition_timings if cut else ():
+        if cut and timing.partition == cut.id and timing.artifact == cut.artifact:
+            speedup = "" if timing.speedup is None else f"{timing.speedup:.2f}×"
+            bounds = f" ({timing.speedup_low:.2f}–{timing.speedup_high:.2f})" if timing.speedup_low else ""
+            compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
+            return speedup, f"{duration(timing.eager_s)} eager{compiled}{', ' if speedup else ''}{speedup}{bounds}"
+    return "", ""
 
 
 def _regions(session: Session, scene: Scene) -> Iterator[dict[str, Any]]:

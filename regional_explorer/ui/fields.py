@@ -19,16 +19,23 @@ Take = Callable[[str, Callable[[str], Any]], None]
 
 
 class Field:
-    """A labelled input for one key, its default beside it, what is wrong below, and a button that takes it out."""
+    """A labelled input for one key, its type and default beside it, a button that takes it out, below what is wrong.
 
-    def __init__(self, entry: ConfigKey, value: Any, take: Take, drop: Callable[[], None]) -> None:
+    ``inert`` tells why the key changes nothing on this device.
+    """
+
+    def __init__(
+        self, entry: ConfigKey, value: Any, take: Take, drop: Callable[[], None], *, inert: str | None = None
+    ) -> None:
         self.key = entry.key
         self._entry = entry
         self._showing = False
         self.input = _input(entry, value)
         self.input.add_class("rx-input")
         self.input.observe(lambda _: self._changed(take), names="value")
-        self._facts = widgets.HTML(f'<span class="rx-quiet">default {markup(repr(entry.default), 60)}</span>')
+        facts = f"{entry.type_name}, default {entry.default!r}"
+        warning = f'<br><span class="rx-warn">! No effect here: {markup(inert)}.</span>' if inert else ""
+        self._facts = widgets.HTML(f'<span class="rx-quiet">{markup(facts, 90)}</span>{warning}')
         self._drop = widgets.Button(description="×", tooltip=f"Take {entry.key} out of the config")
         self._drop.add_class("rx-small")
         self._drop.on_click(lambda _: drop())

@@ -40,7 +40,8 @@ class GraphView(anywidget.AnyWidget):
         selection: selected nodes as ``graph:name``, of any graph; set by either side.
         hover: nodes under the pointer, here or in a view that is linked.
         search: what the search field holds: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
-        overlay: numbers on partitions: ``{"title": "time", "unit": "µs", "values": {partition id: number}}``.
+        overlays: numbers on partitions, shown one after the other:
+            ``[{"title": "time", "unit": "µs", "values": {partition id: number}}]``.
         height: of the drawing, in pixels; the lower edge can be dragged.
         problem: what went wrong last, shown above the drawing.
 
@@ -58,7 +59,7 @@ class GraphView(anywidget.AnyWidget):
     selection = traitlets.List(traitlets.Unicode()).tag(sync=True)
     hover = traitlets.List(traitlets.Unicode()).tag(sync=True)
     search = traitlets.Unicode().tag(sync=True)
-    overlay = traitlets.Dict().tag(sync=True)
+    overlays: Any = traitlets.List().tag(sync=True)
     height = traitlets.Int(520).tag(sync=True)
     problem = traitlets.Unicode().tag(sync=True)
 

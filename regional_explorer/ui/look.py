@@ -36,7 +36,7 @@ PANEL button.jupyter-button.mod-primary { border-color: #0b5cad; background: #0b
   font-weight: 600 }
 PANEL button.jupyter-button.mod-primary:hover:enabled { background: #094b8e }
 PANEL button.jupyter-button:disabled { opacity: .5; cursor: default }
-PANEL :is(button, input, select, summary):focus-visible { outline: 2px solid #3b8eea; outline-offset: 1px }
+PANEL :is(button, input, select, summary, textarea):focus-visible { outline: 2px solid #3b8eea; outline-offset: 1px }
 PANEL button.jupyter-button.rx-small { width: 30px; padding: 0; border-color: transparent; background: none;
   font-size: 16px }
 PANEL :is(input[type=text], input[type=number], select) { height: 30px; border-radius: 4px; padding: 0 8px;
@@ -53,19 +53,47 @@ PANEL h4 { font-size: 13px; margin: 18px 0 4px }
 PANEL .widget-html-content > h4:first-child { margin-top: 0 }
 PANEL p { margin: 0 0 4px }
 
-PANEL .rx-regions { gap: 0; border-top: 1px solid var(--jp-border-color2, var(--rx-box)) }
-PANEL .rx-region { border-bottom: 1px solid var(--jp-border-color2, var(--rx-box)); padding: 5px 0 }
-PANEL .rx-row { display: grid; align-items: center; column-gap: 12px;
-  grid-template-columns: 26px minmax(110px, 200px) minmax(0, 1fr) auto 30px }
-PANEL .rx-facts { display: grid; align-items: center; column-gap: 16px;
-  grid-template-columns: minmax(92px, max-content) 110px 92px minmax(0, 1fr) }
-PANEL .rx-facts > span { overflow-wrap: anywhere }
+PANEL .rxt { max-height: 460px; overflow: auto }
+PANEL .rxt table { border-collapse: collapse; width: 100%; font-size: 13px; margin: 0 }
+PANEL .rxt :is(th, td) { padding: 4px 14px 4px 0; text-align: left; vertical-align: middle; font-weight: 400;
+  border: 0; border-bottom: 1px solid var(--jp-border-color2, var(--rx-box)); background: none }
+PANEL .rxt li > * { margin-right: 6px }
+PANEL .rxt :is(h4, summary) { margin-top: 4px }
+PANEL .rxt thead { position: sticky; top: 0; z-index: 1; background: var(--jp-layout-color0, var(--rx-paper)) }
+PANEL .rxt .rxt-figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
+PANEL .rxt button { font: inherit; color: inherit; border: 1px solid transparent; border-radius: 4px; background: none;
+  padding: 2px 8px; cursor: pointer }
+PANEL .rxt :is(td, li, .rx-python) button:not(.rxt-small) { border-color: var(--jp-border-color1, var(--rx-line)) }
+PANEL .rxt th button { padding: 2px 0; color: var(--rx-quiet); white-space: pre }
+PANEL .rxt button:hover { background: var(--jp-layout-color2, var(--rx-box)) }
+PANEL .rxt button:disabled { opacity: .5; cursor: default }
+PANEL .rxt tr[data-do] { cursor: pointer }
+PANEL .rxt tr[data-do]:hover { background: var(--jp-layout-color2, var(--rx-box)) }
+PANEL .rxt tr[aria-selected=true] { background: var(--jp-layout-color2, var(--rx-box));
+  box-shadow: inset 3px 0 var(--jp-ui-font-color1, var(--rx-ink)) }
+PANEL .rxt tr[aria-selected=true] b { text-decoration: underline }
+PANEL .rxt tr:focus-visible { outline: 2px solid #3b8eea; outline-offset: -2px }
+PANEL .rxt .rxt-name { overflow-wrap: anywhere; min-width: 8em; max-width: 24em; padding-left: 8px }
+PANEL .rxt .rxt-name > * { vertical-align: middle; margin: 0 8px 0 0 }
+PANEL .rxt .rxt-name input { width: 15px; height: 15px }
+PANEL .rxt b { font-weight: 600 }
+PANEL .rxt small { font-size: 12px; color: var(--rx-quiet) }
+PANEL .rxt .rxt-last { text-align: right; white-space: nowrap; padding-right: 0 }
 PANEL .rx-key { display: inline-block; margin: 1px 6px 1px 0; padding: 0 6px; border-radius: 4px; font-size: 12px;
   border: 1px solid var(--jp-border-color2, var(--rx-line)); font-family: var(--jp-code-font-family, monospace) }
-PANEL .rx-config { padding: 8px 0 10px 38px; gap: 8px }
+PANEL .jupyter-widget-Collapse-header { background: none; border: 0;
+  border-top: 1px solid var(--jp-border-color2, var(--rx-box)); padding: 8px 0; font-weight: 600;
+  color: var(--jp-ui-font-color1, var(--rx-ink)) }
+PANEL .jupyter-widget-Collapse-contents { border: 0; padding: 0 }
+PANEL .rx-config { padding: 10px 0 10px 12px; gap: 8px; border-left: 3px solid var(--jp-border-color2, var(--rx-box));
+  margin: 6px 0 4px 8px }
 PANEL .rx-config > .widget-vbox { gap: 6px }
 PANEL .rx-field, PANEL .rx-adding { display: grid; align-items: center; column-gap: 12px; row-gap: 2px;
-  grid-template-columns: minmax(0, 460px) minmax(70px, 170px) 30px }
+  grid-template-columns: minmax(0, 460px) minmax(70px, 320px) 30px; justify-content: start }
+PANEL .rx-field > .widget-html .widget-html-content { line-height: 1.3 }
+PANEL .rx-python { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center }
+PANEL .rx-python code { padding: 3px 8px; overflow-wrap: anywhere; background: var(--jp-layout-color2, var(--rx-box));
+  border-radius: 4px; color: inherit; font-size: 12px }
 PANEL .rx-adding { grid-template-columns: minmax(0, 460px) auto minmax(0, 300px); justify-content: start }
 PANEL .rx-field > .widget-checkbox .widget-label-basic { flex-direction: row-reverse; justify-content: flex-end;
   gap: 0 }
@@ -78,6 +106,11 @@ PANEL .rx-wrong :is(input, select) { border-color: var(--rx-bad) !important; box
 PANEL .rx-about:has(.widget-html-content:empty) { display: none }
 PANEL .rx-about { max-width: 760px; color: var(--jp-ui-font-color2, var(--rx-quiet)) }
 
+PANEL .rx-editing { display: flex; flex-wrap: wrap; gap: 6px 8px; align-items: center }
+PANEL .rx-editing .widget-text { width: 200px }
+PANEL .rx-editing .widget-html { margin-right: 8px }
+PANEL .rx-foreseen:has(.widget-html-content:empty) { display: none }
+PANEL .rx-foreseen { max-width: 1000px; margin-top: 4px }
 PANEL .rx-marking { display: grid; gap: 6px 16px; align-items: center;
   grid-template-columns: 200px minmax(0, 460px) minmax(0, 260px) auto; justify-content: start }
 PANEL .rx-marking .widget-label { width: 60px; text-align: left }
@@ -95,9 +128,16 @@ PANEL .rx-alert details { color: var(--jp-ui-font-color1, var(--rx-ink)) }
 PANEL .rx-alert code { display: block; overflow-x: auto; white-space: pre }
 
 @container (max-width: 900px) {
-  PANEL .rx-row { grid-template-columns: 26px minmax(0, 1fr) auto 30px; row-gap: 2px }
-  PANEL .rx-row > :nth-child(3) { grid-row: 2; grid-column: 2 / -1 }
-  PANEL .rx-facts { display: flex; flex-wrap: wrap; gap: 2px 16px }
+  PANEL .rxt :is(table, tbody, thead) { display: block }
+  PANEL .rxt tr { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 5px 0 5px 8px;
+    border-bottom: 1px solid var(--jp-border-color2, var(--rx-box)) }
+  PANEL .rxt :is(th, td) { border: 0; padding: 2px 0 }
+  PANEL .rxt td[data-head]:not(.rxt-state, .rxt-config)::before { content: attr(data-head) " "; color: var(--rx-quiet) }
+  PANEL .rxt td.rxt-name { flex: 1 1 calc(100% - 11em); padding-left: 0; max-width: none }
+  PANEL .rxt .rxt-none { display: none }
+  PANEL .rxt .rxt-last { order: -1; margin-left: auto; flex: 0 0 auto }
+  PANEL .rxt td.rxt-name { order: -2 }
+  PANEL .rxt th.rxt-name { flex: 0 0 auto; min-width: 0 }
   PANEL .rx-marking { grid-template-columns: minmax(0, 1fr) minmax(0, 2fr) }
   PANEL .rx-marking > button { justify-self: start }
 }

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import ipywidgets as widgets
 
-from regional_explorer.errors import SelectorError
+from regional_explorer.errors import RegionalExplorerError, SelectorError
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.session import Session
 from regional_explorer.render.untrusted import markup
 from regional_explorer.ui.control import Control
+from regional_explorer.ui.foresee import foreseen_html
 from regional_explorer.ui.graph_view import GraphView
+from regional_explorer.ui.later import Later
 from regional_explorer.ui.state import PanelState
 
 HINTS = {
@@ -19,6 +24,7 @@ HINTS = {
     "selection": "what is selected in the graph or in the source",
 }
 MOST_SUGGESTED = 300
+UNNAMED = "the new region"
 
 
 class Marking:
@@ -36,12 +42,17 @@ class Marking:
         self.name = widgets.Text(description="Name", placeholder="of the region")
         self.button = widgets.Button(description="Mark", tooltip="Mark this as a region; nothing is traced again")
         self.button.on_click(lambda _: self._mark())
+        for widget in (self.pattern, self.name):
+            widget.observe(lambda _: self._foresee(), names="value")
         graph.observe(lambda _: self._count_selection(), names="selection")
+        self.later = Later()
+        self.foreseen = widgets.HTML()
+        self.foreseen.add_class("rx-foreseen")
         self._error = widgets.HTML()
         self._error.add_class("rx-error-line")
         form = widgets.Box([self.kind, self.pattern, self.name, self.button])
         form.add_class("rx-marking")
-        self.box = widgets.VBox([self._title, form, self._error])
+        self.box = widgets.VBox([self._title, form, self._error, self.foreseen])
         self._show_kind()
 
     def show(self, state: PanelState) -> None:
@@ -54,6 +65,7 @@ class Marking:
         )
         self._busy = state.busy
         self._enable()
+        self._foresee()
 
     def _enable(self) -> None:
         for widget in (self.kind, self.pattern, self.name, self.button):
@@ -70,21 +82,46 @@ class Marking:
         if self.kind.value == "selection":
             count = len(self._graph.selection)
             self.pattern.value = f"{count} node{'s' * (count != 1)} selected"
+            self._foresee()  # other nodes may be as many
         elif self.pattern.value.endswith(" selected"):
             self.pattern.value = ""
 
+    def _asked(self) -> dict[str, Any]:
+        """Return what to mark as ``mark`` takes it; nothing where there is none yet."""
+        kind, pattern = self.kind.value, self.pattern.value.strip()
+        if kind == "selection":
+            return {"nodes": list(self._graph.selection)} if self._graph.selection else {}
+        return {kind: pattern} if pattern else {}
+
+    def _foresee(self) -> None:
+        """Tell what marking would give, off the main thread: a large graph takes a while to cut."""
+        self.later.stop()
+        asked, name = self._asked(), self.name.value.strip() or UNNAMED
+        if self._busy or not asked:
+            self.foreseen.value = ""
+            return
+        control = self._control
+
+        def work(wanted: Callable[[], bool]) -> None:
+            try:
+                plan = control.exploration.draft().mark(name, **asked).plan
+                told = foreseen_html(name, control.exploration.preview(plan), control.session)
+            except RegionalExplorerError as error:
+                told = f'<span class="rx-quiet">{markup(error)}</span>'
+            if wanted():
+                self.foreseen.value = told
+
+        self.later.ask(work)
+
     def _mark(self) -> None:
-        kind, pattern, name = self.kind.value, self.pattern.value.strip(), self.name.value.strip()
-        selected = list(self._graph.selection) if kind == "selection" else []
-        pattern = pattern if kind != "selection" or selected else ""
-        missing = "a pattern" if not pattern else "a name" if not name else ""
-        self._tell(f"Give {missing}: {HINTS[kind] if not pattern else 'any text'}." if missing else "")
+        asked, name = self._asked(), self.name.value.strip()
+        missing = "a pattern" if not asked else "a name" if not name else ""
+        self._tell(f"Give {missing}: {'any text' if asked else HINTS[self.kind.value]}." if missing else "")
         if missing:
             return
         with self._control.guarded():
             try:
-                chosen = {"nodes": selected} if kind == "selection" else {kind: pattern}
-                self._control.edit(lambda ex: ex.mark(name, **chosen))
+                self._control.edit(lambda ex: ex.mark(name, **asked))
             except SelectorError as error:
                 self._tell(str(error))
                 return

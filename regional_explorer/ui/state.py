@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -42,13 +42,27 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Sort:
+    """By which column of the regions' table its rows are ordered."""
+
+    column: str
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PanelState:
-    """Everything the panel shows but the session itself."""
+    """Everything the panel shows but the session itself.
+
+    ``picked`` are the regions whose rows are selected, ``opened`` is the one whose config is shown; without ``sort``
+    rows are in the order of the plan.
+    """
 
     plan: Plan
     past: tuple[Plan, ...] = ()
     future: tuple[Plan, ...] = ()
-    selected: str | None = None
+    picked: tuple[str, ...] = ()
+    opened: str | None = None
+    sort: Sort | None = None
     drafts: Mapping[Place, Draft] = field(default_factory=dict)
     job: Job | None = None
     problem: Problem | None = None
@@ -86,14 +100,51 @@ class PanelState:
             for place, draft in self.drafts.items()
             if place[0] in plan and place[0] in self.plan and _asked(plan, place) == _asked(self.plan, place)
         }
-        selected = self.selected if self.selected is not None and self.selected in plan else None
-        return replace(self, plan=plan, past=past, future=future, drafts=kept, selected=selected, problem=None, note="")
+        renamed = _renamed(self.plan, plan)
+        picked = tuple(name for one in self.picked if (name := renamed.get(one, one)) in plan)
+        opened = renamed.get(self.opened or "", self.opened)
+        return replace(
+            self,
+            plan=plan,
+            past=past,
+            future=future,
+            picked=picked,
+            opened=opened if opened is not None and opened in plan else None,
+            drafts=kept,
+            problem=None,
+            note="",
+        )
+
+    # ---------------------------------------------------------------------------------------------------------- rows
+
+    def picking(self, names: Iterable[str]) -> Self:
+        """Select the rows of ``names`` and no others."""
+        return replace(self, picked=tuple(dict.fromkeys(names)))
+
+    def toggled(self, name: str) -> Self:
+        """Select the row of ``name`` too, or no longer."""
+        if name in self.picked:
+            return self.picking(other for other in self.picked if other != name)
+        return self.picking((*self.picked, name))
+
+    def stretched(self, name: str, order: Sequence[str]) -> Self:
+        """Select all rows from the one selected first to that of ``name``; ``order`` is how they are shown."""
+        first = self.picked[0] if self.picked and self.picked[0] in order else name
+        low, high = sorted((order.index(first), order.index(name)))
+        between = order[low : high + 1]
+        return self.picking((first, *between))
+
+    def sorted_by(self, column: str) -> Self:
+        """Order the rows by ``column``: upwards, the next time downwards, then as in the plan again."""
+        if self.sort is None or self.sort.column != column:
+            return replace(self, sort=Sort(column))
+        return replace(self, sort=None if self.sort.descending else Sort(column, descending=True))
 
     # -------------------------------------------------------------------------------------------------------- fields
 
-    def chosen(self, name: str | None) -> Self:
+    def opening(self, name: str | None) -> Self:
         """Open the config of the region called ``name``; that of an open one is closed."""
-        return replace(self, selected=None if name == self.selected else name)
+        return replace(self, opened=None if name == self.opened else name)
 
     def refused(self, place: Place, text: str, error: str) -> Self:
         """Keep what was typed at ``place``, and why it cannot be taken."""
@@ -131,3 +182,12 @@ class PanelState:
 def _asked(plan: Plan, place: Place) -> object:
     name, key = place
     return plan[name].config.get(key, "\0absent")
+
+
+def _renamed(before: Plan, after: Plan) -> dict[str, str]:
+    """Return old name and new where exactly one region has another name and all else stayed."""
+    pairs = list(zip(before.regions, after.regions, strict=False))
+    changed = [(one.name, other.name) for one, other in pairs if one != other]
+    if len(before.regions) != len(after.regions) or len(changed) != 1:
+        return {}
+    return dict(changed) if changed[0][0] not in after else {}

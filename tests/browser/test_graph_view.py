@@ -253,9 +253,10 @@ def test_double_click_opens_and_closes(lab: Lab, show: Any) -> None:
 def test_themes_sizes_and_tabs(lab: Lab, show: Any) -> None:
     graph = show(TRAINED)
     lab.add_cell_and_run(
-        "view.overlay = {'title': 'time', 'unit': 'µs',"
-        " 'values': {f'mlp/{n}/0/forward': 10.5 * (n + 1) for n in range(3)}}"
+        "view.overlays = [{'title': 'time', 'unit': 'µs',"
+        " 'values': {f'mlp/{n}/0/forward': 10.5 * (n + 1) for n in range(3)}}]"
     )
+    graph.root.locator("button", has_text="Overlay").click()
     expect(graph.root.locator(".rxg-key")).to_contain_text("time 10.5 µs")
     canvas = graph.root.locator(".rxg-canvas")
     shade = "el.getContext('2d').getImageData(3, el.height - 3, 1, 1).data[0]"

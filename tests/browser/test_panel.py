@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
@@ -26,13 +27,14 @@ def f(x, w):
         return torch.softmax(h, -1).mean(0)
 
 x, w = torch.randn(32, 32), torch.randn(32, 32)
+net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.GELU())
 """
 CELLS = [
     SETUP,
     "%regional_compile --no-bench -o ex f(x, w)",
-    "%regional_compile --no-bench -o bare torch.sin(x)",
+    "%regional_compile --no-bench -o bare net(x)",
 ]
-WIDTHS = (600, 1200, 2400)
+WIDTHS = (600, 700, 1200, 2400)
 MEASURED_S = 240
 
 
@@ -58,7 +60,11 @@ def panel(notebook: Lab) -> Locator:
 
 
 def row(panel: Locator, region: str) -> Locator:
-    return panel.locator(".rx-region").filter(has=panel.page.get_by_label(region, exact=True))
+    return panel.locator(f"tr[aria-label='{region}']")
+
+
+def switch_of(panel: Locator, region: str) -> Locator:
+    return panel.get_by_label(f"Compile {region}", exact=True)
 
 
 def asked(notebook: Lab, code: str) -> str:
@@ -87,16 +93,57 @@ def test_the_panel_appears_and_its_twin_rests(notebook: Lab, panel: Locator) -> 
 
 
 def test_a_region_is_switched_off_and_on(notebook: Lab, panel: Locator) -> None:
-    switch = panel.get_by_label("mlp", exact=True)
+    switch = switch_of(panel, "mlp")
     switch.uncheck()
     expect(row(panel, "mlp")).to_contain_text("disabled")
     assert asked(notebook, "ex.plan['mlp'].enabled") == "False"
     panel.get_by_role("button", name="Undo").click()
     expect(switch).to_be_checked()
+    expect(panel.get_by_role("button", name="Redo")).to_be_enabled()
+    shot(notebook, "panel-undone", panel)
+
+
+def test_rows_are_ordered_and_selected_by_keyboard(notebook: Lab, panel: Locator) -> None:
+    names = panel.locator("tbody tr[data-do=pick] .rxt-name b")
+    panel.get_by_role("button", name="region", exact=True).focus()
+    notebook.page.keyboard.press("Enter")
+    expect(panel.locator("th.rxt-name")).to_have_attribute("aria-sort", "ascending")
+    notebook.page.keyboard.press("Enter")
+    expect(names).to_have_text(["softmax", "mlp"])
+    expect(panel.get_by_role("button", name="region ↓")).to_be_focused()
+    notebook.page.keyboard.press("Enter")
+    expect(names).to_have_text(["mlp", "softmax"])
+    row(panel, "mlp").focus()
+    notebook.page.keyboard.press("Enter")
+    expect(row(panel, "mlp")).to_have_attribute("aria-selected", "true")
+    expect(panel.locator(".rxg-selected")).to_contain_text("3 of 7 nodes selected")
+    notebook.page.keyboard.press("Shift+ArrowDown")
+    expect(row(panel, "softmax")).to_have_attribute("aria-selected", "true")
+    expect(row(panel, "softmax")).to_be_focused()
+    expect(panel.locator(".rxg-selected")).to_contain_text("5 of 7 nodes selected")
+    notebook.page.keyboard.press("Space")
+    expect(row(panel, "softmax")).to_have_attribute("aria-selected", "false")
+    panel.locator(".rxg-stage").focus()
+    notebook.page.keyboard.press("Escape")
+
+
+def test_regions_are_merged_split_and_renamed(notebook: Lab, panel: Locator) -> None:
+    row(panel, "mlp").locator(".rxt-state").click()
+    row(panel, "softmax").locator(".rxt-state").click(modifiers=["Control"])
+    panel.get_by_role("button", name="Merge").click()
+    expect(row(panel, "softmax")).to_have_count(0)
+    expect(row(panel, "mlp").locator(".rxt-ops")).to_have_text("5")
+    panel.get_by_role("button", name="Undo").click()
+    row(panel, "mlp").locator(".rxt-state").click()
+    panel.get_by_placeholder("new name").fill("first")
+    panel.get_by_role("button", name="Rename").click()
+    expect(row(panel, "first")).to_have_attribute("aria-selected", "true")
+    panel.get_by_role("button", name="Undo").click()
+    expect(row(panel, "mlp")).to_have_count(1)
 
 
 def test_the_controls_work_by_keyboard(notebook: Lab, panel: Locator) -> None:
-    switch = panel.get_by_label("softmax", exact=True)
+    switch = switch_of(panel, "softmax")
     switch.focus()
     notebook.page.keyboard.press("Space")
     expect(row(panel, "softmax")).to_contain_text("disabled")
@@ -133,7 +180,9 @@ def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> No
     panel.get_by_label("Mark by").select_option("selection")
     expect(panel.get_by_label("Pattern")).to_have_value("1 node selected")
     shot(notebook, "panel-selected", panel)
-    panel.get_by_label("Name", exact=True).fill("picked")
+    expect(panel.locator(".rx-foreseen")).to_contain_text("Would give 1 partition of 1 op (1 in 0/inference)")
+    expect(panel.locator(".rx-foreseen")).to_contain_text("mlp: 1 → 2")
+    panel.get_by_label("Name", exact=True).last.fill("picked")
     panel.get_by_role("button", name="Mark", exact=True).click()
     expect(row(panel, "picked")).to_contain_text("stale")
     assert asked(notebook, "ex.session.members['picked']['0/inference']") == "('relu',)"
@@ -142,7 +191,8 @@ def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> No
 
 
 def test_a_config_is_changed_through_its_fields(notebook: Lab, panel: Locator) -> None:
-    row(panel, "mlp").get_by_role("button", name="Config (1)").click()
+    row(panel, "mlp").get_by_role("button", name="Config").click()
+    expect(panel.get_by_role("heading", name="Config of mlp")).to_be_visible()
     size = panel.get_by_label("max_fusion_size")
     size.fill("4")
     size.press("Enter")
@@ -165,6 +215,14 @@ def test_a_wrong_value_is_told_at_its_field(notebook: Lab, panel: Locator) -> No
     expect(panel.get_by_role("alert").filter(has_text="Did you mean 'cpp.simdlen'")).to_be_visible()
     panel.get_by_label("Add a key").fill("emulate_precision_casts")
     expect(panel.get_by_text("Mode to emulate PyTorch eager numerics")).to_be_visible()
+
+
+def test_the_config_is_copied_as_python(notebook: Lab, panel: Locator) -> None:
+    notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    panel.get_by_role("button", name="Copy as Python").click()
+    expect(panel.get_by_role("button", name="Copied")).to_be_visible()
+    copied = notebook.page.evaluate("() => navigator.clipboard.readText()")
+    assert copied == "ex.configure('mlp', {'max_fusion_size': 4, 'cpp.simdlen': None})"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -214,7 +272,9 @@ def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(note
     times = panel.locator("table").filter(has_text="samples").locator("td").filter(has_text=re.compile("^regional$"))
     expect(times.first).to_be_visible(timeout=MEASURED_S * 1000)
     expect(row(panel, "mlp")).to_contain_text("fresh")
-    expect(panel.get_by_role("button", name="Compile & measure")).to_be_enabled()
+    expect(panel.get_by_role("button", name="Compile & measure")).to_be_enabled(timeout=MEASURED_S * 1000)
+    expect(row(panel, "mlp").locator(".rxt-compiled")).to_contain_text(re.compile("µs|ms"))
+    expect(row(panel, "mlp").locator(".rxt-speedup")).to_contain_text(re.compile(r"\d×"))
     shot(notebook, "panel-measured", panel)
 
 
@@ -228,20 +288,57 @@ def test_cancel_ends_a_long_measurement(notebook: Lab, panel: Locator) -> None:
     shot(notebook, "panel-busy", panel)
     panel.get_by_role("button", name="Cancel").click()
     expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text("Cancelled", timeout=20_000)
+    shot(notebook, "panel-cancelled", panel)
     expect(row(panel, "mlp").get_by_role("button", name="Close")).to_be_enabled()
     assert asked(notebook, "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]") == "[]"
 
 
-def test_the_other_explorer_was_not_touched(notebook: Lab) -> None:
+@pytest.mark.compiles
+def test_two_measured_plans_are_compared_and_one_is_taken(notebook: Lab, panel: Locator) -> None:
+    budget = panel.get_by_label("Budget (s)")
+    budget.fill("0.5")
+    budget.press("Enter")
+    switch_of(panel, "softmax").uncheck()
+    panel.get_by_role("button", name="Compile & measure").click()
+    compared = panel.locator(".rx-compare")
+    expect(compared.get_by_text("softmax off")).to_be_visible(timeout=MEASURED_S * 1000)
+    expect(compared.get_by_text("the plan now")).to_be_visible()
+    shot(notebook, "panel-compared", panel)
+    compared.get_by_role("button", name="Take plan 1").click()
+    expect(switch_of(panel, "softmax")).to_be_checked()
+    assert asked(notebook, "(len(ex.history), ex.plan['softmax'].enabled)") == "(2, True)"
+
+
+def test_an_error_shows_in_the_panel(notebook: Lab, panel: Locator) -> None:
+    notebook.add_cell_and_run("ex.benchmark = lambda *_, **__: 1 / 0")
+    panel.get_by_role("button", name="Compile & measure").click()
+    alert = panel.locator(".rx-alert").get_by_role("alert")
+    expect(alert).to_have_text("✗ ZeroDivisionError: division by zero")
+    shot(notebook, "panel-error", panel)
+    panel.get_by_role("button", name="Dismiss").click()
+    expect(alert).to_be_hidden()
+    notebook.add_cell_and_run("del ex.benchmark")
+
+
+def test_a_diagnostic_leads_to_its_place(notebook: Lab, panel: Locator) -> None:
+    panel.locator(".rxg-stage").focus()
+    notebook.page.keyboard.press("Escape")
+    panel.get_by_role("button", name=re.compile("^Show the place of")).first.click()
+    expect(panel.locator(".rxg-selected")).to_contain_text("selected")
+
+
+def test_a_region_is_made_by_choosing_a_module(notebook: Lab) -> None:
     other = notebook.output(2).locator(".rx-panel")
     expect(other).to_contain_text("No region yet")
-    other.get_by_label("Mark by").select_option("ops")
-    other.get_by_label("Pattern").fill("aten.sin*")
-    other.get_by_label("Name").fill("sine")
+    other.get_by_label("Mark by").select_option("modules")
+    other.get_by_label("Pattern").fill("1")
+    expect(other.locator(".rx-foreseen")).to_contain_text("Would give 2 partitions of 1 op")
+    other.get_by_label("Name").last.fill("act")
     other.get_by_role("button", name="Mark").click()
-    expect(row(other, "sine")).to_contain_text("1 op")
+    expect(row(other, "act")).to_contain_text("stale")
     shot(notebook, "panel-marked", other)
     assert asked(notebook, "[r.name for r in ex.plan.regions]") == "['mlp', 'softmax']"
+    assert asked(notebook, "[r.selection for r in bare.plan.regions]") == "['modules:1']"
 
 
 def test_a_cell_that_runs_again_has_one_panel(notebook: Lab) -> None:
@@ -256,6 +353,43 @@ def test_a_cell_that_runs_again_has_one_panel(notebook: Lab) -> None:
 def test_nothing_went_wrong_and_nothing_was_fetched(notebook: Lab) -> None:
     assert notebook.errors == []
     assert notebook.foreign_requests == []
+
+
+DESCENDANTS = """
+import os, pathlib
+def descendants(root):
+    parents = {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            pass
+    found = [root]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+print(descendants(os.getpid()))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_after_a_restart_nothing_is_left_running(notebook: Lab, panel: Locator) -> None:
+    budget = panel.get_by_label("Budget (s)")
+    budget.fill("300")
+    budget.press("Enter")
+    panel.get_by_role("button", name="Compile & measure").click()
+    expect(panel.get_by_role("button", name="Cancel")).to_be_enabled()
+    index = notebook.add_cell_and_run(DESCENDANTS)
+    running = json.loads(str(notebook.outputs(index)[0]["text"]))
+    notebook.save()
+    (session,) = notebook.server.sessions()
+    notebook.server.restart_kernel(session["kernel"]["id"])
+    for _ in range(150):
+        left = [pid for pid in running if Path(f"/proc/{pid}").exists()]
+        if not left:
+            break
+        notebook.page.wait_for_timeout(100)
+    assert left == []
 
 
 def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> None:

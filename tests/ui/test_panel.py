@@ -11,6 +11,7 @@ from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.explorer import Exploration
+from regional_explorer.ui.config import ConfigBox
 from regional_explorer.ui.control import CANCELLED, INTERRUPTED, Control, control_of
 from regional_explorer.ui.marking import suggestions
 from regional_explorer.ui.panels import Panel
@@ -21,56 +22,77 @@ def alert(panel: Panel) -> str:
     return "" if panel.actions._alert.layout.display == "none" else str(panel.actions._problem.value)
 
 
-def open_config(panel: Panel, name: str) -> None:
-    panel.rows[name].opener.click()
+def open_config(panel: Panel, name: str) -> ConfigBox | None:
+    panel.regions.sheet.press("open", name)
+    return panel.regions.config
+
+
+def switch(panel: Panel, name: str, *, on: bool) -> None:
+    panel.regions.sheet.press("switch", name, value=on)
+
+
+def rows(panel: Panel) -> dict[str, str]:
+    """Return the texts of the rows as they are shown, by region."""
+    if not panel.regions.sheet.tree:
+        return {}
+    (table,) = panel.regions.sheet.tree
+    return {row[1]["data-of"]: words(row) for row in table[3][2:]}
+
+
+def words(part: Any) -> str:
+    return part if isinstance(part, str) else " ".join(map(words, part[2:]))
+
+
+def checked(panel: Panel, name: str) -> bool:
+    (table,) = panel.regions.sheet.tree
+    row = next(row for row in table[3][2:] if row[1]["data-of"] == name)
+    return bool(row[2][2][1].get("checked", False))
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan
 
 
 def test_a_row_per_region_says_how_it_stands(panel: Panel) -> None:
-    assert list(panel.rows) == ["mm", "act"]
-    facts = panel.rows["mm"]._facts.value
-    assert "stale" in facts
-    assert "max_fusion_size=8" in facts
-    assert "default config" in panel.rows["act"]._facts.value
+    assert list(rows(panel)) == ["mm", "act"]
+    assert "stale" in rows(panel)["mm"]
+    assert "max_fusion_size=8" in rows(panel)["mm"]
+    assert "default" in rows(panel)["act"]
     assert "small" in panel._header.value
     assert panel.graph.payload["tab"] == panel.graph.tab
     assert panel.source.payload
 
 
 def test_the_switch_disables_and_enables(panel: Panel, exploration: Exploration) -> None:
-    panel.rows["mm"].switch.value = False
+    switch(panel, "mm", on=False)
     assert not exploration.plan["mm"].enabled
-    assert "disabled" in panel.rows["mm"]._facts.value
+    assert "disabled" in rows(panel)["mm"]
     panel.actions.undo.click()
     assert exploration.plan["mm"].enabled
-    assert panel.rows["mm"].switch.value is True
+    assert checked(panel, "mm")
     panel.actions.redo.click()
     assert not exploration.plan["mm"].enabled
 
 
 def test_undo_and_redo_are_offered_when_there_is_something(panel: Panel) -> None:
     assert (panel.actions.undo.disabled, panel.actions.redo.disabled) == (True, True)
-    panel.rows["mm"].switch.value = False
+    switch(panel, "mm", on=False)
     assert (panel.actions.undo.disabled, panel.actions.redo.disabled) == (False, True)
     panel.actions.undo.click()
     assert (panel.actions.undo.disabled, panel.actions.redo.disabled) == (True, False)
 
 
 def test_a_removed_region_comes_back_by_undo_where_it_was(panel: Panel, exploration: Exploration) -> None:
-    panel.rows["mm"].remover.click()
-    assert list(panel.rows) == ["act"]
+    panel.regions.sheet.press("remove", "mm")
+    assert list(rows(panel)) == ["act"]
     panel.actions.undo.click()
     assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
-    assert panel._regions.children == (panel.rows["mm"].box, panel.rows["act"].box)
+    assert list(rows(panel)) == ["mm", "act"]
 
 
 def test_what_code_changes_is_taken_up(panel: Panel, control: Control, exploration: Exploration) -> None:
     exploration.rename("mm", "product")
     control.refresh()
-    assert set(panel.rows) == {"product", "act"}
-    assert panel._regions.children[0] is panel.rows["product"].box
+    assert set(rows(panel)) == {"product", "act"}
 
 
 def test_nothing_is_drawn_anew_when_nothing_changed(panel: Panel, control: Control) -> None:
@@ -100,8 +122,7 @@ def test_a_field_fits_the_type_of_its_key(
     panel: Panel, exploration: Exploration, key: str, kind: type[Any], typed: Any, value: object
 ) -> None:
     exploration.configure("act", {})
-    open_config(panel, "act")
-    config = panel.rows["act"].config
+    config = open_config(panel, "act")
     assert config is not None
     config.search.value = key
     config.adder.click()
@@ -116,8 +137,7 @@ def test_a_field_fits_the_type_of_its_key(
 def test_a_wrong_value_is_told_at_its_field_and_changes_nothing(panel: Panel, exploration: Exploration) -> None:
     exploration.configure("act", {"cpp.simdlen": 8})
     panel.control.refresh()
-    open_config(panel, "act")
-    config = panel.rows["act"].config
+    config = open_config(panel, "act")
     assert config is not None
     field = config.fields["cpp.simdlen"]
     field.input.value = "abc"
@@ -142,8 +162,7 @@ def test_a_wrong_value_is_told_at_its_field_and_changes_nothing(panel: Panel, ex
 def test_a_key_that_cannot_be_added_is_told_beside_the_search(
     panel: Panel, exploration: Exploration, typed: str, said: str
 ) -> None:
-    open_config(panel, "act")
-    config = panel.rows["act"].config
+    config = open_config(panel, "act")
     assert config is not None
     config.search.value = typed
     config.adder.click()
@@ -152,8 +171,7 @@ def test_a_key_that_cannot_be_added_is_told_beside_the_search(
 
 
 def test_the_search_offers_common_keys_first_and_tells_what_a_key_does(panel: Panel) -> None:
-    open_config(panel, "act")
-    config = panel.rows["act"].config
+    config = open_config(panel, "act")
     assert config is not None
     options = config.search.options
     assert options[0] == "max_fusion_size"
@@ -167,8 +185,7 @@ def test_the_search_offers_common_keys_first_and_tells_what_a_key_does(panel: Pa
 
 
 def test_a_key_is_taken_out_and_a_preset_put_in(panel: Panel, exploration: Exploration) -> None:
-    open_config(panel, "mm")
-    config = panel.rows["mm"].config
+    config = open_config(panel, "mm")
     assert config is not None
     config.fields["max_fusion_size"]._drop.click()
     assert exploration.plan["mm"].config == {}
@@ -182,11 +199,11 @@ def test_a_key_is_taken_out_and_a_preset_put_in(panel: Panel, exploration: Explo
 
 def test_one_config_is_open_at_a_time(panel: Panel) -> None:
     open_config(panel, "mm")
-    open_config(panel, "act")
-    assert panel.rows["mm"].config is None
-    assert panel.rows["act"].config is not None
-    open_config(panel, "act")
-    assert panel.rows["act"].config is None
+    config = open_config(panel, "act")
+    assert config is not None
+    assert config.name == "act"
+    assert len(panel.regions.box.children) == 2
+    assert open_config(panel, "act") is None
 
 
 # ------------------------------------------------------------------------------------------------------------- marking
@@ -198,7 +215,7 @@ def test_a_region_is_marked_by_the_form(panel: Panel, exploration: Exploration) 
     panel.marking.pattern.value, panel.marking.name.value = "aten.sum*", "total"
     panel.marking.button.click()
     assert "total" in exploration.plan
-    assert list(panel.rows) == ["mm", "act", "total"]
+    assert list(rows(panel)) == ["mm", "act", "total"]
     assert panel.marking.name.value == ""
 
 
@@ -211,14 +228,14 @@ def test_a_wrong_mark_is_told_in_the_form(panel: Panel, pattern: str, name: str,
     panel.marking.pattern.value, panel.marking.name.value = pattern, name
     panel.marking.button.click()
     assert said in panel.marking._error.value
-    assert list(panel.rows) == ["mm", "act"]
+    assert list(rows(panel)) == ["mm", "act"]
 
 
 def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel, exploration: Exploration) -> None:
     for name in ("mm", "act"):
-        panel.rows[name].remover.click()
+        panel.regions.sheet.press("remove", name)
     assert "No region yet" in panel.marking._title.value
-    assert panel._regions.layout.display == "none"
+    assert panel.regions.box.layout.display == "none"
 
 
 def test_functions_and_operators_are_suggested(control: Control) -> None:
@@ -237,7 +254,7 @@ def test_the_primary_button_measures_what_was_chosen(panel: Panel, control: Cont
     assert held.begun.wait(10)
     assert control.state.busy
     assert panel.actions.measure.disabled
-    assert panel.rows["mm"].switch.disabled
+    assert "disabled" in panel.regions.sheet.tree[0][3][2][2][2][1]
     assert not panel.actions.cancel.disabled
     assert "compiling mm" in panel.actions._doing.value
     assert panel.actions._bar.value == 0.5
@@ -262,7 +279,7 @@ def test_one_job_at_a_time(panel: Panel, control: Control, held: HeldWork) -> No
     assert held.begun.wait(10)
     panel.actions.compile.click()  # as another front end may, before it hears that work began
     assert "one job at a time" in alert(panel)
-    panel.rows["mm"].switch.value = False
+    switch(panel, "mm", on=False)
     assert "Work is under way" in alert(panel)
     assert control.exploration.plan["mm"].enabled
     held.go_on.set()
@@ -295,9 +312,9 @@ def test_an_error_of_a_callback_is_shown(panel: Panel, control: Control, monkeyp
         raise ZeroDivisionError("<b>broken</b>")
 
     monkeypatch.setattr(control.exploration, "disable", broken)
-    panel.rows["mm"].switch.value = False
+    switch(panel, "mm", on=False)
     assert "ZeroDivisionError: &lt;b&gt;broken" in alert(panel)
-    assert panel.rows["mm"].switch.value is True
+    assert checked(panel, "mm")
 
 
 def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel, control: Control) -> None:
@@ -321,10 +338,10 @@ def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control:
 def test_two_panels_of_one_exploration_show_the_same(panel: Panel, control: Control) -> None:
     other = Panel(control_of(control.exploration))
     assert other.control is control
-    panel.rows["mm"].switch.value = False
-    assert other.rows["mm"].switch.value is False
+    switch(panel, "mm", on=False)
+    assert not checked(other, "mm")
     other.close()
-    panel.rows["mm"].switch.value = True
+    switch(panel, "mm", on=True)
     assert control.exploration.plan["mm"].enabled
 
 
@@ -333,7 +350,7 @@ def test_two_explorations_do_not_touch_each_other(panel: Panel, control: Control
     other = Panel(control_of(second))
     panel.actions.measure.click()
     assert held.begun.wait(10)
-    other.rows["act"].switch.value = False
+    switch(other, "act", on=False)
     assert not second.plan["act"].enabled
     assert control.exploration.plan["act"].enabled
     assert not other.control.state.busy
@@ -357,8 +374,9 @@ def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> Non
 def test_names_are_text_never_markup(exploration: Exploration) -> None:
     exploration.rename("mm", "<img src=x onerror=alert(1)>")
     panel = Panel(control_of(exploration))
-    for widget in (panel._header, panel._results, *(row._facts for row in panel.rows.values())):
+    for widget in (panel._header, panel._results):
         assert "<img" not in widget.value
+    assert "<img src=x onerror=alert(1)>" in rows(panel)  # a text, which the page makes a text node
     panel.close()
 
 
@@ -375,8 +393,45 @@ def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: C
     assert control.state.plan["picked"].selectors[0].patterns == (name,)
 
 
-def test_opening_a_row_selects_its_nodes_everywhere(panel: Panel, control: Control) -> None:
-    region = control.state.plan.regions[0].name
-    control.change(control.state.chosen(region))
-    held = control.session.members[region]
-    assert set(panel.graph.selection) == {f"{graph}:{name}" for graph, names in held.items() for name in names}
+def test_selecting_rows_selects_their_nodes_everywhere(panel: Panel, control: Control) -> None:
+    def nodes(*regions: str) -> set[str]:
+        held = [control.session.members[region] for region in regions]
+        return {f"{graph}:{name}" for one in held for graph, names in one.items() for name in names}
+
+    panel.regions.sheet.press("pick", "mm")
+    assert set(panel.graph.selection) == nodes("mm")
+    panel.regions.sheet.press("pick", "act", ctrl=True)
+    assert set(panel.graph.selection) == nodes("mm", "act")
+    assert [row[1]["aria-selected"] for row in panel.regions.sheet.tree[0][3][2:]] == ["true", "true"]
+    panel.regions.sheet.press("pick", "mm", ctrl=True)
+    assert set(panel.graph.selection) == nodes("act")
+    panel.regions.sheet.press("pick", "mm", shift=True)
+    assert control.state.picked == ("act", "mm")
+
+
+def test_rows_are_ordered_by_a_column(panel: Panel) -> None:
+    panel.regions.sheet.press("sort", "name")
+    assert list(rows(panel)) == ["act", "mm"]
+    head = panel.regions.sheet.tree[0][2][2]
+    assert [cell[1].get("aria-sort") for cell in head[2:4]] == ["ascending", "none"]
+    panel.regions.sheet.press("sort", "name")
+    assert list(rows(panel)) == ["mm", "act"]
+    panel.regions.sheet.press("sort", "name")
+    assert list(rows(panel)) == ["mm", "act"]
+    panel.regions.sheet.press("sort", "compiled")  # nothing measured: all in the order of the plan, none lost
+    assert list(rows(panel)) == ["mm", "act"]
+
+
+def test_forty_regions_are_one_widget(exploration: Exploration, control: Control) -> None:
+    before = len(_instances)
+    panel = Panel(control)
+    few = len(_instances) - before
+    panel.close()
+    graph = next(graph for graph in control.session.graphs if graph.id == "0/forward")
+    for number in range(40):
+        exploration.mark(f"r{number}", nodes=f"{graph.id}:{graph.ops[0].name}")
+    control.refresh()
+    panel = Panel(control)
+    assert len(_instances) - before == few
+    assert len(rows(panel)) == 42
+    panel.close()

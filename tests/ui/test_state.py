@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
-from regional_explorer.ui.state import MOST_UNDONE, PanelState, Problem
+from regional_explorer.ui.state import MOST_UNDONE, PanelState, Problem, Sort
 
 A = Region("a", (Selector(SelectorKind.OPS, ("aten.mm*",)),))
 B = Region("b", (Selector(SelectorKind.OPS, ("aten.relu*",)),), {"max_fusion_size": 8})
@@ -44,15 +44,40 @@ def test_undoing_has_a_limit(state: PanelState) -> None:
     assert len(state.past) == MOST_UNDONE
 
 
-def test_choosing_opens_and_closes(state: PanelState) -> None:
-    assert state.chosen("a").selected == "a"
-    assert state.chosen("a").chosen("b").selected == "b"
-    assert state.chosen("a").chosen("a").selected is None
+def test_one_config_is_open_at_a_time(state: PanelState) -> None:
+    assert state.opening("a").opened == "a"
+    assert state.opening("a").opening("b").opened == "b"
+    assert state.opening("a").opening("a").opened is None
 
 
-def test_a_region_that_goes_is_no_longer_chosen(state: PanelState) -> None:
-    assert state.chosen("a").edited(PLAN.removed("a")).selected is None
-    assert state.chosen("b").edited(PLAN.removed("a")).selected == "b"
+def test_rows_are_selected_one_several_or_all_between(state: PanelState) -> None:
+    assert state.picking(["a", "a"]).picked == ("a",)
+    assert state.picking(["a"]).toggled("b").picked == ("a", "b")
+    assert state.picking(["a"]).toggled("b").toggled("a").picked == ("b",)
+    order = ("d", "c", "a", "b")
+    assert state.picking(["c"]).stretched("b", order).picked == ("c", "a", "b")
+    assert set(state.picking(["b"]).stretched("c", order).picked) == {"c", "a", "b"}
+    assert state.stretched("a", order).picked == ("a",)
+
+
+def test_a_column_orders_upwards_then_downwards_then_not_at_all(state: PanelState) -> None:
+    once = state.sorted_by("ops")
+    assert once.sort == Sort("ops")
+    assert once.sorted_by("ops").sort == Sort("ops", descending=True)
+    assert once.sorted_by("ops").sorted_by("ops").sort is None
+    assert once.sorted_by("name").sort == Sort("name")
+
+
+def test_a_region_that_goes_is_neither_open_nor_selected(state: PanelState) -> None:
+    both = state.opening("a").picking(["a", "b"])
+    gone = both.edited(PLAN.removed("a"))
+    assert (gone.opened, gone.picked) == (None, ("b",))
+    assert both.edited(PLAN.removed("b")).opened == "a"
+
+
+def test_a_region_that_is_renamed_stays_open_and_selected(state: PanelState) -> None:
+    renamed = state.opening("a").picking(["a", "b"]).edited(PLAN.changed("a", name="c"))
+    assert (renamed.opened, renamed.picked) == ("c", ("c", "b"))
 
 
 def test_a_wrong_text_stays_at_its_field_until_that_changes(state: PanelState) -> None:

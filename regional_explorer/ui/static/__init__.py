@@ -13,7 +13,11 @@ HERE = Path(__file__).resolve().parent
 _IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:class|const|function) (\w+)", re.MULTILINE)
 _LITERAL = re.compile(r'("(?:\\.|[^"\\])*"|`(?:\\.|[^`\\])*`)')
-_SPACES = {"js": re.compile(r" ?([{}()\[\];,:?=<>&|!*]) ?"), "css": re.compile(r"(?<=[{};,:]) | (?=\{)")}
+_SPACES = {
+    "js": re.compile(r" ?([{}()\[\];,:?=<>&|!*]) ?|(?<=[\w)\]]) ([-+/%]) (?=[\w(])"),
+    "css": re.compile(r"(?<=[{};,:]) | (?=\{)"),
+}
+_BREAKS = {"js": re.compile(r"(?<=[;,{(\[])\n|\n(?=\})"), "css": re.compile(r"\n")}
 
 
 def script(name: str) -> str:
@@ -46,13 +50,13 @@ def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:
 def _compact(text: str, kind: str) -> str:
     lines = (line.strip().partition(" // ")[0] for line in text.splitlines())
     kept = "\n".join(_squeezed(line, kind) for line in lines if line and not line.startswith("//"))
-    return re.sub(r"(?<=[;,{(\[])\n", "", kept) + "\n"
+    return _BREAKS[kind].sub("", kept) + "\n"
 
 
 def _squeezed(line: str, kind: str) -> str:
     # What stands at the odd places is quoted, and stays as it is.
     pieces = _LITERAL.split(line)
     return "".join(
-        piece if place % 2 else _SPACES[kind].sub(r"\1" if kind == "js" else "", piece)
+        piece if place % 2 else _SPACES[kind].sub(r"\1\2" if kind == "js" else "", piece)
         for place, piece in enumerate(pieces)
     )

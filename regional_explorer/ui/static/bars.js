@@ -3,11 +3,6 @@
 import { button, el } from "./dom.js";
 import { FACT } from "./picture.js";
 
-const STATES = {
-  fresh: "✓ compiled", stale: "◌ hatched: to be compiled", eager: "○ dotted: runs eagerly", failed: "✕ crossed: failed",
-};
-const FLAGS = [[1, "recomputed in the backward"], [2, "random"], [4, "taken out of its region: runs eagerly"]];
-
 const part = (name, more, ...children) => el("div", { class: `rxg-${name}`, ...more }, ...children);
 
 export class Bars {
@@ -32,7 +27,7 @@ export class Bars {
       ["downstream", "Downstream", "Select also what the selection feeds (d)"],
       ["open", "Expand all", "Open every module, run and repeat (e)"],
       ["close", "Collapse all", "Close every module, run and region (c)"],
-      ["overlay", "Overlay", "Show or hide the numbers on regions (o)"],
+      ["overlay", "Overlay", "Next figure on the regions, or none (o)"],
       ["help", "?", "Keys (?)"],
     ].map(make));
     for (const name of ["lasso", "overlay", "help"]) this.press(name, false);
@@ -76,13 +71,12 @@ export class Bars {
     let used = 0;
     for (const bits of picture.boxMarks) used |= bits;
     const signs = picture.marks.filter((_, bit) => used & (1 << bit)).map(([sign, meaning]) => el("span", { text: `${sign} ${meaning}` }));
-    const states = new Set(picture.pieces.map((piece) => piece.state));
-    const words = Object.entries(STATES).filter(([state]) => states.has(state)).map(([, text]) => el("span", { text }));
+    const words = picture.states.map((text) => el("span", { text }));
     this.legend.replaceChildren(...chips, ...words, ...signs);
     if (!heat) return;
     const [low, high] = heat.ends, bar = el("i");
     bar.style.background = heat.scale;
-    this.legend.append(el("span", { class: "rxg-key" }, `${this.view.get("overlay").title ?? ""} ${low}`, bar, high));
+    this.legend.append(el("span", { class: "rxg-key" }, `${this.view.overlay.title} ${low}`, bar, high));
   }
 
   showStatus(picture, many, elsewhere) {
@@ -123,9 +117,9 @@ export class Bars {
       add("asked", piece.asked);
       if (piece.applied !== piece.asked) add("applied", piece.applied);
       add("error", piece.error);
-      add(this.view.get("overlay").title, this.view.heat?.(piece)?.label);
+      add("time", piece.times);
     }
-    for (const [bit, text] of FLAGS) if (nodes.some((one) => picture.flags[one] & bit)) add("note", text);
+    for (const [bit, text] of picture.notes) if (nodes.some((one) => picture.flags[one] & bit)) add("note", text);
     return rows;
   }
 

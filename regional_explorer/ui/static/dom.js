@@ -43,3 +43,23 @@ export function follow(model, signal, handlers) {
 }
 
 export const sameList = (one, other) => one.length === other.length && one.every((item, at) => item === other[at]);
+
+// Move the focus among rows, of which one at a time can be tabbed to; gives the row that has it now, if a key moved it.
+export function walk(rows, from, { key }) {
+  const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[key];
+  const next = rows[Math.max(0, Math.min(rows.length - 1, from + step))];
+  if (!next) return null;
+  for (const row of rows) row.tabIndex = row === next ? 0 : -1;
+  next.closest("details")?.setAttribute("open", "");
+  next.focus();
+  return next;
+}
+
+// The module that anywidget asks for: it shows a view until the signal ends.
+export const widget = (View) => ({
+  render({ model, el: host }) {
+    const ending = new AbortController();
+    new View(model, host, ending.signal);
+    return () => ending.abort();
+  },
+});

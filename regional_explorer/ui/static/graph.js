@@ -3,18 +3,18 @@
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
 import { heatOf } from "./colours.js";
-import { el, follow, isDark, sameList } from "./dom.js";
+import { el, follow, isDark, sameList, widget } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
 import { Picture } from "./picture.js";
 import { matches } from "./search.js";
 
-const MOVE_MS = 220, MOST_HOVERED = 400;
+const MOST_HOVERED = 400;
 
 class View {
   constructor(model, host, signal) {
-    Object.assign(this, { model, signal, selection: new Set(), elsewhere: [], hits: [], hit: -1, hovered: -1, cursor: -1, anchor: -1, kin: [] });
+    Object.assign(this, { model, signal, selection: new Set(), elsewhere: [], hits: [], hit: -1, hovered: -1, cursor: -1, anchor: -1, kin: [], worn: -1 });
     this.camera = new Camera();
     // Keys that are pressed here are not JupyterLab's.
     this.root = el("div", { class: "rxg", role: "group", "aria-label": "Graph view", "data-lm-suppress-shortcuts": "true" });
@@ -32,7 +32,7 @@ class View {
     this.map = new Minimap(map, this.camera, () => this.draw(), signal);
     listen(this);
     follow(model, signal, {
-      payload: () => this.load(), places: () => this.settle(), arranging: () => this.settle(), overlay: () => this.wear(),
+      payload: () => this.load(), places: () => this.settle(), arranging: () => this.settle(), overlays: () => this.wear(),
       selection: () => this.readSelection(), hover: () => this.readHover(), search: () => this.readSearch(),
       tabs: () => this.showTabs(), tab: () => this.showTabs(), problem: () => this.showProblem(),
       height: () => this.showHeight(), "msg:custom": (message) => { if (message.show) this.show(message.show); },
@@ -66,12 +66,11 @@ class View {
     if (!same || !this.touched) this.open();
     this.readSelection();
     this.readSearch();
-    this.wear();
     if (same && this.touched) this.morph(before, focus);
+    this.wear();
     this.settle();
-    const name = payload.graphs.map((graph) => graph.title).join(", ");
-    this.stage.setAttribute("aria-label", `${name}: ${this.picture.boxes} boxes. N and P walk through them, question mark lists the keys.`);
-    this.empty.textContent = this.picture.boxes ? "" : "Nothing to draw: there is no op here.";
+    this.stage.setAttribute("aria-label", `${payload.graphs.map((graph) => graph.title)}: ${this.picture.boxes} boxes. N and P walk through them, ? lists the keys.`);
+    this.empty.textContent = this.picture.boxes ? "" : "There is no op here.";
   }
 
   // Better places of the same boxes have come.
@@ -80,26 +79,20 @@ class View {
     this.bars.wait.hidden = !this.get("arranging");
     if (!picture || places.of !== picture.number || picture.placed) return;
     picture.placed = true;
-    const from = picture.rects, box = this.nearest(), was = picture.rect(box);
+    const box = this.nearest(), was = box < 0 ? null : picture.rect(box);
     picture.place(places);
-    this.wear();
     if (!this.touched) this.open();
-    else if (box >= 0) this.keep(was, picture.rect(box), from);
-    this.animate(from);
+    else if (was) this.keep(was, picture.rect(box));
+    this.wear();
   }
 
-  // Move the window, and the places that boxes come from, along with one of the boxes.
-  keep(was, now, from) {
-    const dx = now.x + now.w / 2 - was.x - was.w / 2, dy = now.y - was.y;
-    this.camera.x += dx;
-    this.camera.y += dy;
-    for (let at = 0; at < from.length; at += 4) { from[at] += dx; from[at + 1] += dy; }
+  // Move the window along with a box, so that what a person looks at stays where it is.
+  keep(was, now) {
+    this.camera.x += now.x + now.w / 2 - was.x - was.w / 2;
+    this.camera.y += now.y - was.y;
   }
 
-  open() {
-    this.unopened = !this.camera.width;
-    if (!this.unopened) this.camera.open({ w: this.picture.width, h: this.picture.height });
-  }
+  open() { if (this.camera.width) this.camera.open({ w: this.picture.width, h: this.picture.height }); }
 
   firstNode(box) { return this.picture.ids[this.picture.nodesIn(box)[0]]; }
 
@@ -114,33 +107,11 @@ class View {
     return best;
   }
 
-  // Go over to a picture with other boxes: those that stay move, and the one that was opened or closed keeps its place.
+  // Go over to a picture with other boxes: the one that was opened or closed keeps its place.
   morph(before, id) {
-    const { picture } = this, from = picture.rects.slice();
-    const boxIn = (one, node) => one.nodeBoxes[one.byId.get(node)];
-    const old = boxIn(before, id), now = boxIn(picture, id);
-    if (old === undefined || now === undefined) return;
-    for (let box = 0; box < picture.boxes; box += 1) {
-      const twin = before.byKey.get(picture.key(box)) ?? boxIn(before, this.firstNode(box));
-      if (twin !== undefined) from.set(before.rects.subarray(twin * 4, twin * 4 + 2), box * 4);
-    }
-    this.keep(before.rect(old), picture.rect(now), from);
-    this.animate(from);
-  }
-
-  animate(from) {
-    const { picture } = this, to = picture.rects;
-    if (matchMedia("(prefers-reduced-motion: reduce)").matches || from.length > 8000) { this.draw(); return; }
-    const start = performance.now();
-    const step = () => {
-      if (this.picture !== picture || this.signal.aborted) return;
-      const part = Math.min(1, (performance.now() - start) / MOVE_MS), ease = 1 - (1 - part) ** 3;
-      this.moving = part < 1;
-      picture.rects = this.moving ? to.map((end, at) => (at % 4 < 2 ? from[at] + (end - from[at]) * ease : end)) : to;
-      this.paint();
-      if (this.moving) requestAnimationFrame(step);
-    };
-    step();
+    const boxIn = (one) => one.nodeBoxes[one.byId.get(id)];
+    const old = boxIn(before), now = boxIn(this.picture);
+    if (old !== undefined && now !== undefined) this.keep(before.rect(old), this.picture.rect(now));
   }
 
   readSelection() {
@@ -194,10 +165,11 @@ class View {
   wear() {
     const { picture, root, bars } = this;
     if (!picture || !root.isConnected) return;
-    const style = getComputedStyle(root), theme = isDark(root) ? "dark" : "light", overlay = this.get("overlay");
-    const empty = !Object.keys(overlay.values ?? {}).length;
-    this.heat = empty || this.overlayOff ? null : heatOf(overlay, picture.grounds[theme], theme);
-    bars.buttons.overlay.disabled = empty;
+    const style = getComputedStyle(root), theme = isDark(root) ? "dark" : "light", overlays = this.get("overlays");
+    this.overlay = overlays[this.worn];
+    this.heat = this.overlay && heatOf(this.overlay, picture.grounds[theme], theme);
+    bars.buttons.overlay.disabled = !overlays.length;
+    bars.buttons.overlay.textContent = this.overlay ? `Overlay: ${this.overlay.title}` : "Overlay";
     bars.press("overlay", Boolean(this.heat));
     bars.showLegend(picture, theme, this.heat);
     this.painter.dress(picture, theme, style.backgroundColor, style.fontFamily, this.heat);
@@ -210,12 +182,8 @@ class View {
     if (!width || !height) return;
     this.camera.resize(width, height);
     this.painter.resize(width, height);
-    if (this.unopened) this.open();
+    if (!this.touched && this.picture) this.open();
     if (this.painter.picture !== this.picture) this.wear();
-    clearTimeout(this.keeping);
-    this.keeping = setTimeout(() => {
-      if (Math.abs(height - this.get("height")) > 1 && this.root.isConnected) this.tell("height", height);
-    }, 300);
     this.paint();
   }
 
@@ -228,9 +196,9 @@ class View {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     if (!this.picture || this.painter.picture !== this.picture) return;
-    const { counts: selected, found, finding, hovered: hover, cursor, kin, moving, lasso } = this;
+    const { counts: selected, found, finding, hovered: hover, cursor, kin, lasso } = this;
     const hit = this.hits[this.hit] ?? -1, selecting = this.selection.size > 0;
-    this.painter.draw(this.camera, { selected, selecting, found, finding, hit, hover, cursor, kin, moving, lasso });
+    this.painter.draw(this.camera, { selected, selecting, found, finding, hit, hover, cursor, kin, lasso });
     this.map.draw(!this.mapOff);
   }
 
@@ -329,7 +297,10 @@ class View {
     else if (name === "matched") this.pick(this.matched);
     else if (name === "lasso") this.bars.press("lasso", this.lassoing = !this.lassoing);
     else if (name === "map") this.mapOff = !this.mapOff;
-    else if (name === "overlay") { this.overlayOff = !this.overlayOff; this.wear(); }
+    else if (name === "overlay") {
+      this.worn = this.worn + 1 < this.get("overlays").length ? this.worn + 1 : -1;
+      this.wear();
+    }
     else if (name === "help") this.bars.press("help", !(this.bars.help.hidden = !this.bars.help.hidden));
     if (zoom || name === "fit") this.touched = true;
     this.root.classList.toggle("rxg-lassoing", Boolean(this.lassoing));
@@ -337,10 +308,4 @@ class View {
   }
 }
 
-export default {
-  render({ model, el: host }) {
-    const ending = new AbortController();
-    new View(model, host, ending.signal);
-    return () => ending.abort();
-  },
-};
+export default widget(View);

@@ -7,16 +7,16 @@ const STEP = 60; // pixels that an arrow key moves the window
 const KEYS = [
   ["Drag, wheel, arrows", "move; with Shift far"],
   ["Ctrl+wheel, + −", "zoom"],
-  ["N P, Home End", "walk through the boxes; with Shift select on the way"],
+  ["N P, Home End", "walk through the boxes; with Shift select"],
   ["Click, Space", "select; with Ctrl add or drop, Shift all between"],
   ["Alt+drag, L", "lasso; with Ctrl add"],
-  ["Double-click, Enter", "open it, else close what is around it"],
+  ["Double-click, Enter", "open it, or close what is around it"],
   ["F, E, C", "show all of it, expand all, collapse all"],
-  ["U, D, S", "select also upstream, also downstream, the matches"],
+  ["U, D, S", "select upstream, downstream, the matches"],
   ["Ctrl+A, Esc", "select all, none"],
   ["/", "search"],
   ["G, T", "next graph, the one before"],
-  ["O, M", "overlay, map on or off"],
+  ["O, M", "next overlay; map on or off"],
 ];
 
 export function listen(view) {

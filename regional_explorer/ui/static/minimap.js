@@ -4,7 +4,7 @@ const WIDEST = 180, HIGHEST = 130, SMALLEST = 20;
 
 export class Minimap {
   constructor(canvas, camera, moved, signal) {
-    Object.assign(this, { canvas, camera, still: document.createElement("canvas") });
+    Object.assign(this, { canvas, camera });
     const go = (event) => {
       const box = canvas.getBoundingClientRect();
       camera.x = (event.clientX - box.left) / this.k;
@@ -20,35 +20,16 @@ export class Minimap {
 
   // Draw the picture once; only the frame is drawn at every move.
   dress(painter) {
-    const { picture, ground } = painter;
-    this.ground = ground;
-    this.size = { w: picture.width, h: picture.height };
-    this.k = Math.min(WIDEST / picture.width, HIGHEST / picture.height);
+    const { width: w, height: h } = painter.picture;
+    this.ground = painter.ground;
+    this.size = { w, h };
+    this.k = Math.min(WIDEST / w, HIGHEST / h);
     this.ratio = window.devicePixelRatio || 1;
-    const width = Math.max(picture.width * this.k, SMALLEST), height = Math.max(picture.height * this.k, SMALLEST);
-    for (const canvas of [this.canvas, this.still]) {
-      canvas.width = Math.round(width * this.ratio);
-      canvas.height = Math.round(height * this.ratio);
-    }
-    this.canvas.style.width = `${width}px`;
-    this.canvas.style.height = `${height}px`;
-    const pen = this.still.getContext("2d");
-    pen.fillStyle = ground.paper;
-    pen.fillRect(0, 0, this.still.width, this.still.height);
-    pen.scale(this.ratio * this.k, this.ratio * this.k);
-    const least = 1.2 / this.k;
-    for (let at = 0; at < picture.groups.length; at += 4) {
-      pen.fillStyle = painter.tones[picture.pieces[picture.groupPieces[at / 4]].region].stroke;
-      pen.globalAlpha = 0.35;
-      pen.fillRect(...picture.groups.subarray(at, at + 4));
-    }
-    for (const { style, boxes } of painter.looks) {
-      pen.fillStyle = style.stroke || style.text;
-      pen.globalAlpha = 0.85;
-      for (const box of boxes) {
-        const { x, y, w, h } = picture.rect(box);
-        pen.fillRect(x, y, Math.max(w, least), Math.max(h * 0.7, least));
-      }
+    this.still = painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, this.ratio, {});
+    for (const [side, length] of [["width", w], ["height", h]]) {
+      const shown = Math.max(length * this.k, SMALLEST);
+      this.canvas[side] = Math.round(shown * this.ratio);
+      this.canvas.style[side] = `${shown}px`;
     }
   }
 
@@ -59,6 +40,8 @@ export class Minimap {
     canvas.hidden = !wanted || !this.size || all || camera.width < 480;
     if (canvas.hidden) return;
     const pen = canvas.getContext("2d");
+    pen.fillStyle = this.ground.paper;
+    pen.fillRect(0, 0, canvas.width, canvas.height);
     pen.drawImage(this.still, 0, 0);
     const k = this.k * ratio;
     pen.strokeStyle = this.ground.ink;

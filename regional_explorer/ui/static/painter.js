@@ -72,7 +72,7 @@ export class Painter {
   draw(camera, now) {
     const { pen, ratio, picture } = this, { k, seen } = camera;
     const made = [picture.rects, this.looks, now.found, now.finding, now.selecting, k, ratio];
-    const steady = !now.moving && made.every((part, at) => part === this.made?.[at]);
+    const steady = made.every((part, at) => part === this.made?.[at]);
     this.made = made;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.fillStyle = this.paper;
@@ -106,13 +106,9 @@ export class Painter {
         made, x0: Math.max(x0 - wide, -EDGE), y0: Math.max(y0 - high, -EDGE),
         x1: Math.min(x1 + wide, picture.width + EDGE), y1: Math.min(y1 + high, picture.height + EDGE),
       };
-      const width = Math.ceil((still.x1 - still.x0) * scale), height = Math.ceil((still.y1 - still.y0) * scale);
-      if (!(width > 0 && height > 0) || width * height > MOST_PIXELS) return false;
-      still.canvas = new OffscreenCanvas(width, height);
-      this.pen = this.letters.pen = still.canvas.getContext("2d");
-      this.pen.setTransform(scale, 0, 0, scale, -still.x0 * scale, -still.y0 * scale);
-      this.scene(camera.k, still, now);
-      this.pen = this.letters.pen = pen;
+      const pixels = (still.x1 - still.x0) * (still.y1 - still.y0) * scale ** 2;
+      if (!(pixels > 0) || pixels > MOST_PIXELS) return false;
+      still.canvas = this.copy(still, camera.k, ratio, now);
       this.still = still;
     }
     const [x, y] = camera.toWindow(still.x0, still.y0);
@@ -121,6 +117,17 @@ export class Painter {
     pen.drawImage(still.canvas, Math.round(x * ratio), Math.round(y * ratio));
     pen.restore();
     return true;
+  }
+
+  // An area of the scene on a canvas of its own.
+  copy(area, k, ratio, now) {
+    const { pen } = this, { x0, y0, x1, y1 } = area, scale = k * ratio;
+    const canvas = new OffscreenCanvas(Math.ceil((x1 - x0) * scale) || 1, Math.ceil((y1 - y0) * scale) || 1);
+    this.pen = this.letters.pen = canvas.getContext("2d");
+    this.pen.setTransform(scale, 0, 0, scale, -x0 * scale, -y0 * scale);
+    this.scene(k, area, now);
+    this.pen = this.letters.pen = pen;
+    return canvas;
   }
 
   hulls(k, inside) {
@@ -155,36 +162,39 @@ export class Painter {
       if (Math.max(x0, x1) + 60 < seen.x0 || Math.min(x0, x1) - 60 > seen.x1) continue;
       if (Math.max(y0, y1) + 60 < seen.y0 || Math.min(y0, y1) - 60 > seen.y1) continue;
       if (y1 < y0 - 8) far.push(edge);
-      else if (k >= SHAPES) this.trace(edge, x0, y0, x1, y1, now.moving);
+      else if (k >= SHAPES) this.trace(edge, x0, y0, x1, y1);
       else if ((Math.abs(x1 - x0) + y1 - y0) * k > 4) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); } // shorter ones are not seen
     }
     Object.assign(pen, { globalAlpha: now.selecting ? 0.45 : 0.95, strokeStyle: this.ground.edge, lineWidth: Math.max(0.9, 0.5 / k) });
     pen.stroke();
     // Edges from one column to the next cross half of the picture: they are there, but faint.
-    this.strokeAll(far, 0.3, this.ground.edge, 0.9, now);
+    this.strokeAll(far, 0.3, this.ground.edge, 0.9);
     pen.globalAlpha = 1;
-    if (k > 0.3) this.arrows(seen, now);
+    if (k > 0.3) this.arrows(seen);
   }
 
   // Edges of what is selected or pointed at.
   lit(k, seen, now) {
     const { edges } = this.picture;
     const chosen = (box) => now.selected[box] || box === now.hover || box === now.cursor;
-    const found = [];
+    const near = [], far = [];
     if (now.selecting || now.hover >= 0 || now.cursor >= 0) {
       for (let edge = 0; edge < edges.length / 2; edge += 1) {
-        if (chosen(edges[edge * 2]) || chosen(edges[edge * 2 + 1])) found.push(edge);
+        if (!chosen(edges[edge * 2]) && !chosen(edges[edge * 2 + 1])) continue;
+        const [, y0, , y1] = this.ends(edge);
+        (y1 < y0 - 8 ? far : near).push(edge);
       }
     }
-    this.strokeAll(found, 0.9, this.ground.ink, Math.max(1.5, 1.2 / k), now);
+    this.strokeAll(near, 0.9, this.ground.ink, Math.max(1.5, 1.2 / k));
+    this.strokeAll(far, 0.4, this.ground.ink, 1);
     this.pen.globalAlpha = 1;
   }
 
-  strokeAll(edges, alpha, colour, width, now) {
+  strokeAll(edges, alpha, colour, width) {
     const { pen } = this;
     if (!edges.length) return;
     pen.beginPath();
-    for (const edge of edges) this.trace(edge, ...this.ends(edge), now.moving);
+    for (const edge of edges) this.trace(edge, ...this.ends(edge));
     Object.assign(pen, { globalAlpha: alpha, strokeStyle: colour, lineWidth: width });
     pen.stroke();
   }
@@ -195,10 +205,10 @@ export class Painter {
     return [rects[tail] + rects[tail + 2] / 2, rects[tail + 1] + rects[tail + 3], rects[head] + rects[head + 2] / 2, rects[head + 1]];
   }
 
-  trace(edge, x0, y0, x1, y1, moving) {
+  trace(edge, x0, y0, x1, y1) {
     const { pen, picture: { curves, curveEnds } } = this;
     const first = edge ? curveEnds[edge - 1] : 0, end = curveEnds[edge];
-    if (moving || end - first < 8) {
+    if (end - first < 8) {
       const bend = y1 < y0 - 8 ? 36 : Math.max((y1 - y0) / 2, 4);
       pen.moveTo(x0, y0);
       pen.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
@@ -212,12 +222,12 @@ export class Painter {
     if (at + 1 < end) pen.lineTo(curves[at], curves[at + 1]);
   }
 
-  arrows(seen, now) {
+  arrows(seen) {
     const { pen, picture: { edges, curves, curveEnds } } = this;
     pen.beginPath();
     for (let edge = 0; edge < edges.length / 2; edge += 1) {
       const last = curveEnds[edge], length = last - (edge ? curveEnds[edge - 1] : 0);
-      const curved = length >= 8 && !now.moving;
+      const curved = length >= 8;
       const [x, y] = curved ? curves.subarray(last - 2, last) : this.ends(edge).slice(2);
       if (x < seen.x0 || x > seen.x1 || y < seen.y0 || y > seen.y1) continue;
       const dx = curved ? x - curves[last - 4] : 0, dy = curved ? y - curves[last - 3] : 1;
@@ -313,8 +323,7 @@ export class Painter {
       if (!inside(picture.groups, at)) continue;
       const piece = picture.pieces[picture.groupPieces[at / 4]];
       const warm = this.heat?.(piece);
-      const sign = { failed: "✕ ", stale: "◌ ", fresh: "✓ ", eager: "○ " }[piece.state] ?? "";
-      const { name, ops, state, note } = piece, label = warm?.label;
+      const { sign, name, ops, state, note } = piece, label = warm?.label ?? piece.speedup;
       const words = [[sign + name, state || ops, note, label], [sign + name, label], [name, label], [label], [name]];
       const { letter } = picture.regions[piece.region];
       const [x, y] = camera.toWindow(picture.groups[at], picture.groups[at + 1]);

@@ -25,7 +25,7 @@ function byOwner(owners, count, step = 1, at = 0) {
 
 export class Picture {
   constructor(payload) {
-    for (const name of ["number", "tab", "graphs", "regions", "pieces", "marks", "looks", "grounds", "texts"]) {
+    for (const name of ["number", "tab", "graphs", "regions", "pieces", "marks", "states", "notes", "looks", "grounds", "texts"]) {
       this[name] = payload[name];
     }
     for (const [name, [Type, from]] of Object.entries(ARRAYS)) this[name] = numbers(Type, payload[from]);
@@ -39,8 +39,6 @@ export class Picture {
       for (let i = graph.first; i < graph.first + graph.count; i += 1) this.ids.push(`${graph.id}:${payload.node_names[i]}`);
     }
     this.byId = new Map(this.ids.map((id, node) => [id, node]));
-    this.byKey = new Map();
-    for (let box = 0; box < this.boxes; box += 1) this.byKey.set(this.key(box), box);
     this.boxPieces = new Int32Array(this.boxes).fill(-1);
     for (let node = 0; node < this.nodes; node += 1) {
       if (this.boxRegions[this.nodeBoxes[node]] >= 0) this.boxPieces[this.nodeBoxes[node]] = this.nodePieces[node];
@@ -59,7 +57,6 @@ export class Picture {
 
   title(box) { return this.texts[this.boxTexts[box * BOX_TEXTS]]; }
   detail(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 1]]; }
-  key(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 2]]; }
   opens(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 3]]; } // the fold to open; "" where there is none
   around(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 4]]; } // the open fold that it lies in
   look(box) { return this.looks[this.boxLooks[box]]; }

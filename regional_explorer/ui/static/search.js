@@ -30,13 +30,11 @@ export function matches(picture, query) {
     }
     test = (node) => PLAIN.some((field) => expression.test(read[field](node)));
   } else {
-    const known = new Map(); // texts come again and again
-    const simply = (value) => known.get(value) ?? known.set(value, simple(value)).get(value);
     const words = text.split(/\s+/).map((word) => {
       const [, field, rest] = /^([a-z]+):(.+)$/.exec(word) ?? [];
       return Object.hasOwn(read, field) ? [[field], simple(rest)] : [PLAIN, simple(word)];
     });
-    test = (node) => words.every(([fields, wanted]) => fields.some((field) => simply(read[field](node)).includes(wanted)));
+    test = (node) => words.every(([fields, wanted]) => fields.some((field) => simple(read[field](node)).includes(wanted)));
   }
   return { nodes: picture.where(test) };
 }

@@ -1,6 +1,6 @@
 // The source view: functions line by line; a line lights its nodes, a node its lines.
 
-import { el, follow, isDark, numbers, sameList } from "./dom.js";
+import { el, follow, numbers, sameList, walk, widget } from "./dom.js";
 
 const MOST_HOVERED = 400;
 
@@ -8,7 +8,7 @@ class View {
   constructor(model, host, signal) {
     Object.assign(this, { model, rows: [], anchor: null });
     this.root = el("div", { class: "rxs", "data-lm-suppress-shortcuts": "true" });
-    this.list = el("div", { class: "rxs-list", role: "listbox", "aria-multiselectable": "true", "aria-label": "Source lines" });
+    this.list = el("div", { class: "rx rxs-list", role: "listbox", "aria-multiselectable": "true", "aria-label": "Source lines" });
     this.list.style.maxHeight = `${model.get("height")}px`;
     this.live = el("div", { class: "rxs-live", "aria-live": "polite", role: "status" });
     this.root.append(this.list, this.live);
@@ -16,18 +16,14 @@ class View {
     follow(model, signal, {
       payload: () => this.load(), selection: () => this.light(), hover: () => this.light(),
     });
-    const on = (name, handler, target = this.list) => target.addEventListener(name, handler, { signal });
+    const on = (name, handler) => this.list.addEventListener(name, handler, { signal });
     const rowOf = (event) => this.rows[event.target.closest?.("[data-row]")?.dataset.row];
     on("click", (event) => this.pick(rowOf(event), event));
     on("pointerover", (event) => this.point(rowOf(event)));
     on("pointerleave", () => this.point());
     on("focusin", (event) => this.point(rowOf(event)));
     on("keydown", (event) => this.key(event, rowOf(event)));
-    on("transitionend", (event) => { if (event.target === this.root) this.colour(); }, this.root);
-    // Before it is in the page, nobody knows its colours.
-    const shown = new ResizeObserver(() => { if (!this.coloured) this.colour(); });
-    shown.observe(this.root);
-    signal.addEventListener("abort", () => { shown.disconnect(); clearTimeout(this.telling); this.root.remove(); });
+    signal.addEventListener("abort", () => { clearTimeout(this.telling); this.root.remove(); });
     this.load();
   }
 
@@ -41,6 +37,7 @@ class View {
       return;
     }
     this.payload = payload;
+    this.list.append(el("style", { text: payload.style }));
     this.ids = new Map(payload.ids.map((id, node) => [id, node]));
     this.regionOf = numbers(Int32Array, payload.node_regions);
     const byFunction = payload.functions.map((one) => one.lines.map(() => ({ own: [], all: [] })));
@@ -56,39 +53,31 @@ class View {
       const block = el("details", { open: !one.library, role: "group", "aria-label": `${one.name} in ${one.file}` }, head);
       one.lines.forEach((text, at) => {
         const { own, all } = byFunction[place][at];
-        const marks = el("span", { class: "rxs-marks" });
-        const row = el("div", { class: "rxs-line", role: all.length ? "option" : "presentation" },
-          el("span", { class: "rxs-number", text: one.first + at }), marks, el("code", { text: text || " " }),
-          el("span", { class: "rxs-count", text: all.length ? `${all.length}` : "", title: `${own.length} nodes come from this line, ${all.length} pass through it` }));
+        const [chips, style] = this.chips(own, all);
+        const row = el("div", { class: "rxs-line", role: all.length ? "option" : "presentation", style },
+          el("span", { class: "rxs-number", text: one.first + at }), el("span", { class: "rxs-marks" }, ...chips), el("code", { text: text || " " }),
+          el("span", { class: "rxs-count", text: all.length ? `${all.length}` : "", title: `${own.length} nodes come from here, ${all.length} pass` }));
         if (all.length) {
           row.dataset.row = this.rows.length;
           row.tabIndex = this.rows.length ? -1 : 0;
-          this.rows.push({ row, marks, own: new Set(own), all: new Set(all), place, at });
+          this.rows.push({ row, own: new Set(own), all: new Set(all), place, at });
         }
         block.append(row);
       });
       this.list.append(block);
     });
-    this.colour();
     this.light();
   }
 
   // A chip for each region of a line: filled where the line itself is in it, an outline where it calls into it.
-  colour() {
-    this.coloured = Boolean(this.payload) && this.root.isConnected;
-    if (!this.coloured) return;
-    const theme = isDark(this.root) ? "dark" : "light";
-    for (const { row, marks, own, all } of this.rows) {
-      const regions = (nodes) => new Set([...nodes].map((node) => this.regionOf[node]).filter((region) => region >= 0));
-      const inside = regions(own);
-      row.style.setProperty("--tint", inside.size === 1 ? this.payload.regions[[...inside][0]][theme].fill : "transparent");
-      marks.replaceChildren(...[...regions(all)].slice(0, 4).map((number) => {
-        const region = this.payload.regions[number], tone = region[theme];
-        const chip = el("span", { text: region.letter, title: region.name });
-        chip.style.cssText = `border-color:${tone.stroke};color:${tone.text};border-style:${region.line};background:${inside.has(number) ? tone.fill : "none"}`;
-        return chip;
-      }));
-    }
+  chips(own, all) {
+    const regions = (nodes) => new Set(nodes.map((node) => this.regionOf[node]).filter((region) => region >= 0));
+    const inside = regions(own);
+    const chips = [...regions(all)].map((number) => {
+      const [name, letter] = this.payload.regions[number];
+      return el("span", { class: `rx-chip rx-r${number}`, text: letter, title: name, style: inside.has(number) ? null : "background:none" });
+    });
+    return [chips, inside.size === 1 ? `--tint:var(--rx-f${[...inside][0]})` : null];
   }
 
   light() {
@@ -141,27 +130,15 @@ class View {
 
   key(event, row) {
     if (!row) return;
-    const at = this.rows.indexOf(row);
-    const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: this.rows.length - 1 }[event.key];
-    if (next === undefined && event.key !== " " && event.key !== "Enter" && event.key !== "Escape") return;
+    const next = walk(this.rows.map((one) => one.row), this.rows.indexOf(row), event);
+    if (next) {
+      if (event.shiftKey) this.pick(this.rows[next.dataset.row], event);
+    } else if (event.key === " " || event.key === "Enter") this.pick(row, event);
+    else if (event.key === "Escape") this.tell("selection", []);
+    else return;
     event.preventDefault();
     event.stopPropagation();
-    if (event.key === "Escape") this.tell("selection", []);
-    else if (next === undefined) this.pick(row, event);
-    else if (this.rows[next]) {
-      row.row.tabIndex = -1;
-      this.rows[next].row.tabIndex = 0;
-      this.rows[next].row.closest("details").open = true;
-      this.rows[next].row.focus();
-      if (event.shiftKey) this.pick(this.rows[next], event);
-    }
   }
 }
 
-export default {
-  render({ model, el: host }) {
-    const ending = new AbortController();
-    new View(model, host, ending.signal);
-    return () => ending.abort();
-  },
-};
+export default widget(View);

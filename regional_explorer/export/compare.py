@@ -1,0 +1,86 @@
+"""Plans that were measured, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from regional_explorer.export.region_frames import MICRO
+from regional_explorer.record.region import Plan, Region
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import Phase, Timing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from regional_explorer.export.view import SessionView
+
+REGIONAL = "regional"
+
+
+def compare(*views: SessionView | Session) -> pd.DataFrame:
+    """Return one row per exploration or saved session: step times, speedup, compile time, and in what its plan differs.
+
+    Each speedup is against the eager samples of its own run. ``rx.compare(*ex.runs)`` compares the plans that one
+    exploration measured.
+    """
+    return compare_frame([view if isinstance(view, Session) else view.session for view in views])
+
+
+def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
+    """Return one row per session; times are those of the whole call: the step, or the forward without gradients."""
+    import pandas as pd
+
+    names = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
+    rows = []
+    for run, differs in zip(runs, differences([run.plan for run in runs]), strict=True):
+        times = whole_times(run)
+        regional = times.get(REGIONAL)
+        rows.append(
+            {
+                "title": run.title,
+                "differs": "; ".join(differs),
+                **{f"{name}_us": times[name].median_s * MICRO if name in times else None for name in names},
+                "speedup": regional and regional.speedup,
+                "speedup_low": regional and regional.speedup_low,
+                "speedup_high": regional and regional.speedup_high,
+                "verdict": regional and str(regional.verdict),
+                "numerics": regional and regional.numerics,
+                "partitions": len(run.partitions),
+                "compile_s": compile_seconds(run),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def whole_times(run: Session) -> dict[str, Timing]:
+    """Return the timing of the whole call, by variant."""
+    whole = Phase.STEP if any(timing.phase is Phase.STEP for timing in run.timings) else Phase.FORWARD
+    return {timing.variant: timing for timing in run.timings if timing.phase is whole}
+
+
+def compile_seconds(run: Session) -> float:
+    """Return what compiling the regions of ``run`` took, or once took: equal pieces and plans tried before share it."""
+    return sum(part.compile_s or 0.0 for part in run.partitions)
+
+
+def differences(plans: Sequence[Plan]) -> list[list[str]]:
+    """Return of each plan, in words, only what is not the same in all of them."""
+    said = [dict(_facts(plan)) for plan in plans]
+    common = {key for key in said[0] if all(facts.get(key) == said[0][key] for facts in said)} if said else set()
+    return [[text for key, text in facts.items() if key not in common] for facts in said]
+
+
+def _facts(plan: Plan) -> Iterator[tuple[tuple[str, ...], str]]:
+    if not plan.regions:
+        yield ("",), "no region"
+    for region in plan.regions:
+        yield (region.name, ""), _picked(region)
+        if not region.enabled:
+            yield (region.name, "", "off"), f"{region.name} off"
+        for key, value in region.config.items():
+            yield (region.name, key), f"{region.name}: {key}={value!r}"
+
+
+def _picked(region: Region) -> str:
+    return f"{region.name} = {region.selection}"

@@ -1,0 +1,54 @@
+"""A table of our own, described as nested lists: one widget however many rows, and no markup to be escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import anywidget
+import traitlets
+
+from regional_explorer.render.untrusted import LONG_TEXT, clean, sendable
+from regional_explorer.ui.static import script
+
+Tree = list[Any]
+"""An element: its tag, its attributes, and what is in it, elements or texts."""
+
+Told = Callable[[Mapping[str, Any]], None]
+"""Told what was pressed: ``do`` and ``of`` of the element, ``value`` of an input, and whether ``shift`` or ``ctrl``."""
+
+
+def node(tag: str, /, *children: object, **attributes: object) -> Tree:
+    """Return an element. Texts are cleaned here; ``class_`` is written so, and ``_`` within a name stands for ``-``."""
+    named = {
+        name.rstrip("_").replace("_", "-"): sendable(value) if isinstance(value, str) else value
+        for name, value in attributes.items()
+        if value not in (None, False)
+    }
+    inside = (child if isinstance(child, list) else clean(child, LONG_TEXT) for child in children)
+    return [tag, named, *(child for child in inside if child != "")]
+
+
+class Sheet(anywidget.AnyWidget):
+    """Shows ``tree``, the elements at its top; ``told`` hears of what is pressed or typed in those with a ``do``."""
+
+    _esm = script("sheet")
+
+    tree: Any = traitlets.List().tag(sync=True)
+
+    def __init__(self, told: Told, **traits: Any) -> None:
+        super().__init__(**traits)
+        self._told = told
+        self.on_msg(self.receive)
+
+    def receive(self, _widget: Any, message: Any, _buffers: Any) -> None:
+        """Pass on what the page says; afterwards it shows what stands, also where that is not what was typed."""
+        match message:
+            case {"do": str(), "of": str()}:
+                self._told(message)
+                if message.get("value") is not None:
+                    self.send({"again": True})
+
+    def press(self, do: str, of: str = "", **more: Any) -> None:
+        """Do as the page does when an element is pressed."""
+        self.receive(self, {"do": do, "of": of, "value": None, "shift": False, "ctrl": False, **more}, None)

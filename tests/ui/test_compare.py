@@ -1,0 +1,66 @@
+"""Measured plans side by side, from sessions made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from regional_explorer.export.compare import compare, differences
+from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import Phase, Timing, Verdict
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.panels import Panel
+from tests.render import sessions
+
+MM = Region("mm", (Selector(SelectorKind.OPS, ("aten.mm*",)),))
+
+
+def timing(variant: str, median_s: float, speedup: float) -> Timing:
+    bounds = speedup - 0.1, speedup + 0.1
+    return Timing(variant, Phase.STEP, (median_s,), median_s, 0.0, speedup, *bounds, Verdict.FASTER, numerics="ok")
+
+
+def run(plan: Plan, median_s: float, speedup: float) -> Session:
+    timings = (timing("eager", 2e-3, 1.0), timing("regional", median_s, speedup))
+    return replace(sessions.trained(2), plan=plan, timings=timings)
+
+
+def test_only_what_differs_is_told() -> None:
+    off = Plan((MM,)).changed("mm", enabled=False)
+    sized = Plan((MM,)).changed("mm", config={"max_fusion_size": 8})
+    other = Plan((replace(MM, selectors=(Selector(SelectorKind.MODULES, ("mlp",)),)),))
+    assert differences([Plan((MM,)), off]) == [[], ["mm off"]]
+    assert differences([sized, Plan((MM,))]) == [["mm: max_fusion_size=8"], []]
+    assert differences([Plan((MM,)), other]) == [["mm = ops:aten.mm*"], ["mm = modules:mlp"]]
+    assert differences([Plan(), Plan((MM,))]) == [["no region"], ["mm = ops:aten.mm*"]]
+    assert differences([sized, sized]) == [[], []]
+    assert differences([]) == []
+
+
+def test_plans_are_compared_as_a_table() -> None:
+    sized = Plan((MM,)).changed("mm", config={"max_fusion_size": 8})
+    found = compare(run(Plan((MM,)), 1e-3, 2.0), run(sized, 0.5e-3, 4.0))
+    assert list(found["differs"]) == ["", "mm: max_fusion_size=8"]
+    assert list(found["regional_us"]) == [1000.0, 500.0]
+    assert list(found["eager_us"]) == [2000.0, 2000.0]
+    assert list(found["speedup"]) == [2.0, 4.0]
+    assert list(found["speedup_low"]) == [1.9, 3.9]
+
+
+def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Control) -> None:
+    exploration = control.exploration
+    assert panel.compare.box.layout.display == "none"
+    first = exploration.plan
+    second = first.changed("act", config={"max_fusion_size": 4})
+    exploration._runs = (run(first, 1e-3, 2.0), run(second, 0.5e-3, 4.0))
+    panel.compare.show(control)
+    assert panel.compare.box.layout.display == ""
+    text = str(panel.compare.sheet.tree)
+    assert "the plan now" in text
+    assert "act: max_fusion_size=4" in text
+    assert "▲ 4.00×" in text
+    panel.compare.sheet.press("take", "1")
+    assert exploration.plan == second
+    assert control.state.plan == second
+    panel.actions.undo.click()
+    assert exploration.plan == first

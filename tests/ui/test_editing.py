@@ -1,0 +1,152 @@
+"""Regions are renamed, merged, split and carved through the panel, and what a mark would give is told before."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from regional_explorer.explorer import Exploration
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.later import Later
+from regional_explorer.ui.panels import Panel
+
+
+def pick(panel: Panel, *names: str) -> None:
+    panel.regions.sheet.press("pick", names[0])
+    for name in names[1:]:
+        panel.regions.sheet.press("pick", name, ctrl=True)
+
+
+def nodes(control: Control, region: str, graph: str = "0/forward") -> list[str]:
+    return [f"{graph}:{name}" for name in control.session.members[region][graph]]
+
+
+def possible(panel: Panel) -> set[str]:
+    return {button.description for button in panel.editing.buttons if not button.disabled}
+
+
+def foreseen(panel: Panel) -> str:
+    panel.marking.later.wait(30)
+    return str(panel.marking.foreseen.value)
+
+
+def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Control) -> None:
+    assert possible(panel) == set()
+    pick(panel, "mm")
+    assert possible(panel) == {"Split"}
+    panel.editing.name.value = "product"
+    assert possible(panel) == {"Rename", "Split"}
+    pick(panel, "mm", "act")
+    assert possible(panel) == {"Merge"}
+    with control.working_here("Compile"):
+        assert possible(panel) == set()
+
+
+def test_a_region_is_renamed_and_stays_selected(panel: Panel, control: Control, exploration: Exploration) -> None:
+    pick(panel, "mm")
+    panel.editing.name.value = "product"
+    panel.editing.rename.click()
+    assert [region.name for region in exploration.plan.regions] == ["product", "act"]
+    assert control.state.picked == ("product",)
+    assert panel.editing.name.value == ""
+
+
+def test_a_name_that_is_taken_is_told(panel: Panel, exploration: Exploration) -> None:
+    pick(panel, "mm")
+    panel.editing.name.value = "act"
+    panel.editing.rename.click()
+    assert "exists already" in panel.editing._error.value
+    assert "mm" in exploration.plan
+
+
+def test_regions_are_merged_under_the_config_of_the_first(panel: Panel, exploration: Exploration) -> None:
+    pick(panel, "mm", "act")
+    panel.editing.name.value = "both"
+    panel.editing.merge.click()
+    assert [region.name for region in exploration.plan.regions] == ["both"]
+    assert exploration.plan["both"].config == {"max_fusion_size": 8}
+    panel.actions.undo.click()
+    assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
+    panel.actions.redo.click()
+    assert "both" in exploration.plan
+
+
+def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
+    pick(panel, "mm", "act")
+    panel.editing.merge.click()
+    pick(panel, "mm")
+    relu = next(node for node in nodes(control, "mm") if "relu" in node)
+    panel.graph.selection = [relu]
+    assert possible(panel) == {"Split", "Carve out"}
+    panel.editing.split.click()
+    assert [region.name for region in exploration.plan.regions] == ["mm.1", "mm.2"]
+    panel.actions.undo.click()
+    panel.graph.selection = [relu]
+    panel.editing.carve.click()
+    assert exploration.plan["mm"].carved
+    pick(panel, "mm")
+    assert "Take back" in possible(panel)
+    panel.editing.uncarve.click()
+    assert not exploration.plan["mm"].carved
+
+
+def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:
+    panel.marking.kind.value = "ops"
+    panel.marking.pattern.value = "aten.sum*"
+    assert "Would give <b>2 partitions</b> of 1 op (1 in 0/forward, 1 in 0/backward)" in foreseen(panel)
+    panel.marking.pattern.value = "aten.relu*"
+    told = foreseen(panel)
+    assert "act: 2 → 0" in told
+    assert "region-empty" in told
+    panel.marking.pattern.value = "aten.nothing"
+    assert "aten.nothing" in foreseen(panel)
+    panel.marking.pattern.value = ""
+    assert foreseen(panel) == ""
+    assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
+
+
+def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None:
+    panel.marking.kind.value = "selection"
+    assert foreseen(panel) == ""
+    panel.graph.selection = nodes(control, "mm")
+    assert "Would give <b>2 partitions</b> of 1–2 ops" in foreseen(panel)
+
+
+def test_only_what_was_asked_last_is_done() -> None:
+    later, done = Later(0.02), []
+
+    def work(name: str) -> Any:
+        return lambda wanted: done.append((name, wanted()))
+
+    for name in ("one", "two", "three"):
+        later.ask(work(name))
+    later.wait(5)
+    assert done == [("three", True)]
+    later.ask(work("four"))
+    later.stop()
+    time.sleep(0.05)
+    assert done == [("three", True)]
+    assert not [thread for thread in threading.enumerate() if thread.name == "regional_explorer soon"]
+
+
+def test_what_is_overtaken_while_it_runs_knows() -> None:
+    later, begun, go_on = Later(0.0), threading.Event(), threading.Event()
+    told: list[bool] = []
+
+    def work(wanted: Any) -> None:
+        begun.set()
+        go_on.wait(5)
+        told.append(wanted())
+
+    later.ask(work)
+    assert begun.wait(5)
+    later.stop()
+    go_on.set()
+    for _ in range(100):
+        if told:
+            break
+        time.sleep(0.01)
+    assert told == [False]

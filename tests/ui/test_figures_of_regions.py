@@ -1,0 +1,67 @@
+"""Figures of regions reach the table, the graph and the sorting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import PartitionTiming, Phase, Verdict
+from regional_explorer.render.payload import picture
+from regional_explorer.ui.overlays import overlays
+from regional_explorer.ui.region_table import facts_of, ordered, region_tree
+from regional_explorer.ui.state import PanelState, Sort
+from tests.render import sessions
+
+
+@pytest.fixture
+def measured() -> Session:
+    base = replace(sessions.trained(2), grad=False)
+    figures = (30e-6, 1e-6, 10e-6, 1e-6, 3.0, 2.5, 3.5, Verdict.FASTER)
+    timings = tuple(
+        PartitionTiming(cut.id, cut.region, Phase.FORWARD, *figures, artifact=cut.artifact, numerics="ok")
+        for cut in base.partitions
+    )
+    return replace(base, partition_timings=timings)
+
+
+def words(part: object) -> str:
+    return part if isinstance(part, str) else " ".join(map(words, part[2:])) if isinstance(part, list) else ""
+
+
+def test_a_row_shows_times_speedup_and_numerics(measured: Session) -> None:
+    (table,) = region_tree(facts_of(measured), PanelState(measured.plan))
+    row = words(table[3][2])
+    assert "60.0 µs 20.0 µs" in row  # two in the forward graph; there is no step without gradients
+    assert "▲ 3.00×" in row
+    assert "2.50–3.50" in row
+    assert "✓ ok" in row
+
+
+def test_rows_without_a_figure_come_last(measured: Session) -> None:
+    regions = (sessions.region("other"), *measured.plan.regions)
+    facts = facts_of(replace(measured, plan=replace(measured.plan, regions=regions)))
+    assert [one.region.name for one in facts] == ["other", "mlp"]
+    for descending in (False, True):
+        assert [one.region.name for one in ordered(facts, Sort("speedup", descending))] == ["mlp", "other"]
+    assert [one.region.name for one in ordered(facts, Sort("name"))] == ["mlp", "other"]
+    assert [one.region.name for one in ordered(facts, Sort("ops", descending=True))] == ["mlp", "other"]
+
+
+def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
+    found = {one["title"]: one for one in overlays(measured)}
+    assert list(found) == ["compiled time", "eager time", "speedup"]
+    assert set(found["speedup"]["values"]) == {cut.id for cut in measured.partitions}
+    assert all(value == pytest.approx(10.0) for value in found["compiled time"]["values"].values())
+    assert overlays(sessions.trained(2)) == []
+
+
+def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> None:
+    pieces = picture(measured, "0/forward").facts["pieces"]
+    assert {piece["speedup"] for piece in pieces} == {"3.00×"}
+    assert pieces[0]["times"] == "30.0 µs eager, 10.0 µs compiled, 3.00× (2.50–3.50)"
+    changed = tuple(replace(cut, artifact="another") for cut in measured.partitions)
+    stale = replace(measured, partitions=changed)
+    assert {piece["speedup"] for piece in picture(stale, "0/forward").facts["pieces"]} == {""}
+    assert overlays(stale) == []

@@ -1,0 +1,46 @@
+"""Diagnostics in the panel lead to their places."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.session import Session
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.findings import FEW, findings_tree, places
+from regional_explorer.ui.panels import Panel
+
+
+def with_findings(session: Session, *found: Diagnostic) -> Session:
+    return replace(session, diagnostics=found)
+
+
+def test_a_place_is_its_nodes_or_its_lines_or_its_region(control: Control) -> None:
+    session = control.session
+    relu = next(node for node in session.graph("0/forward").ops if "relu" in node.name)
+    assert places(Diagnostic("a", "b", graph="0/forward", nodes=(relu.name,)), session) == [f"0/forward:{relu.name}"]
+    assert relu.source is not None
+    assert f"0/forward:{relu.name}" in places(Diagnostic("a", "b", where=(relu.source,)), session)
+    assert f"0/forward:{relu.name}" in places(Diagnostic("a", "b", region="act"), session)
+    assert places(Diagnostic("a", "b"), session) == []
+
+
+def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Control) -> None:
+    name = control.session.graph("0/backward").ops[0].name
+    control.session = with_findings(control.session, Diagnostic("a", "b", graph="0/backward", nodes=(name,)))
+    panel.findings.show(control.session)
+    panel.findings.sheet.press("show", "0")
+    assert panel.graph.tab == "0/backward"
+    assert panel.graph.selection == [f"0/backward:{name}"]
+
+
+def test_texts_are_told_in_full_and_many_are_folded(control: Control) -> None:
+    one = Diagnostic("some-code", "<b>bad</b> " + "x" * 500, Severity.ERROR, upstream="nothing", remedy="do this")
+    heading, listed = findings_tree(with_findings(control.session, one))
+    assert (heading[0], heading[2]) == ("h4", "1 diagnostic")
+    text = str(listed)
+    assert "<b>bad</b> " + "x" * 500 in text  # a text, which the page makes a text node
+    assert "✗ error" in text
+    assert "What to do: do this" in text
+    (folded,) = findings_tree(with_findings(control.session, *[one] * (FEW + 1)))
+    assert folded[0] == "details"

@@ -1,0 +1,58 @@
+"""The button measures on a thread of its own, the cell on the main one: both must find the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regional_explorer.explorer import Exploration, explore
+from regional_explorer.record.timing import Phase, Timing
+from regional_explorer.ui.control import control_of
+from regional_explorer.ui.panels import Panel
+
+BUDGET_S = 6.0
+VARIANTS = ("eager", "regional")
+
+
+def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(4):
+        x = torch.softmax(torch.nn.functional.gelu(x @ w) * 0.5 + x, -1)
+    return x
+
+
+@pytest.fixture
+def exploration() -> Exploration:
+    ex = explore(chain, (torch.randn(256, 256), torch.randn(256, 256)), grad=False)
+    return ex.mark("all", ops="aten.*")
+
+
+def regional(ex: Exploration) -> Timing:
+    return next(one for one in ex.session.timings if one.variant == "regional" and one.phase is Phase.FORWARD)
+
+
+@pytest.mark.slow
+@pytest.mark.compiles
+def test_a_button_and_a_cell_agree_within_their_intervals(exploration: Exploration) -> None:
+    exploration.compile()
+    panel = Panel(control_of(exploration))
+    for name, box in panel.actions.variants.items():
+        box.value = name in VARIANTS
+    panel.actions.budget.value = BUDGET_S
+    cells, buttons = [], []
+    for _ in range(2):  # in turn, so that a machine that slows down slows both
+        exploration.benchmark(VARIANTS, BUDGET_S)
+        cells.append(regional(exploration))
+        panel.actions.measure.click()
+        assert panel.control.wait(120)
+        assert panel.control.state.problem is None
+        buttons.append(regional(exploration))
+    panel.close()
+    exploration.close()
+
+    def bounds(found: list[Timing]) -> tuple[float, float]:
+        assert all(one.speedup_low is not None and one.speedup_high is not None for one in found)
+        return min(one.speedup_low or 0.0 for one in found), max(one.speedup_high or 0.0 for one in found)
+
+    (low, high), (other_low, other_high) = bounds(cells), bounds(buttons)
+    assert low <= other_high, (cells, buttons)
+    assert other_low <= high, (cells, buttons)
