@@ -6,17 +6,27 @@ start short.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import importlib.util
 import shutil
 import subprocess
 import sys
+import threading
+import time
 
 TIME_LIMIT_S = 10.0
 """How long a layout may take by default."""
+LOOK_S = 0.05
+"""How often a running child is looked at, to end it when it shall stop."""
+MOST_DRAWN = 16
+"""How many drawings are kept, so that the same text is not laid out twice."""
+
+_drawn: dict[tuple[tuple[str, ...], str], bytes] = {}
 
 
-def graphviz(dot: str, form: str = "svg", *, time_limit_s: float = TIME_LIMIT_S) -> bytes | None:
+def graphviz(
+    dot: str, form: str = "svg", *, time_limit_s: float = TIME_LIMIT_S, stop: threading.Event | None = None
+) -> bytes | None:
     """Return ``dot`` laid out and written as ``form``, or None where that cannot be had in time.
 
     The libraries that pygraphviz brings are used, so no ``dot`` need be installed; one that is stands in for them.
@@ -25,24 +35,42 @@ def graphviz(dot: str, form: str = "svg", *, time_limit_s: float = TIME_LIMIT_S)
         dot: Text in the DOT language.
         form: An output format of Graphviz, such as ``svg`` or ``json0``.
         time_limit_s: The child is ended after this many seconds.
+        stop: Set by another thread, it ends the child at once.
     """
     command = _command(form)
     if command is None:
         return None
-    try:
-        return _run(command, dot, time_limit_s)
-    except (OSError, subprocess.SubprocessError):
-        return None
+    found = _drawn.get((command, dot))
+    if found is None:
+        try:
+            found = _run(command, dot, time_limit_s, stop or threading.Event())
+        except (OSError, subprocess.SubprocessError):
+            return None
+        while len(_drawn) >= MOST_DRAWN:
+            _drawn.pop(next(iter(_drawn)), None)
+        _drawn[command, dot] = found
+    return found
 
 
-@functools.lru_cache(maxsize=16)
-def _run(command: tuple[str, ...], dot: str, time_limit_s: float) -> bytes:
-    """Return what ``command`` makes of ``dot``; a failure raises, so it is not kept and may be tried again."""
+def _run(command: tuple[str, ...], dot: str, time_limit_s: float, stop: threading.Event) -> bytes:
+    """Return what ``command`` makes of ``dot``; a failure raises."""
+    end = time.monotonic() + time_limit_s
     # Our own interpreter or `dot`; the DOT text goes through stdin.
-    done = subprocess.run(command, input=dot.encode(), capture_output=True, timeout=time_limit_s, check=True)  # noqa: S603
-    if not done.stdout:
-        raise subprocess.SubprocessError("nothing was drawn")
-    return done.stdout
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:  # noqa: S603
+        text: bytes | None = dot.encode()
+        try:
+            while not stop.is_set() and time.monotonic() < end:
+                # A call after a time-out goes on where the last one was, and takes no text.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    drawn, _ = child.communicate(text, timeout=LOOK_S)
+                    if child.returncode or not drawn:
+                        raise subprocess.SubprocessError("nothing was drawn")
+                    return drawn
+                text = None
+        finally:
+            child.kill()
+    raise subprocess.SubprocessError("stopped")
 
 
 def _command(form: str) -> tuple[str, ...] | None:

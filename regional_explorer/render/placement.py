@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,9 +54,13 @@ def place(scene: Scene, *, time_limit_s: float = TIME_LIMIT_S) -> Placement:
     return arranged(scene, time_limit_s=time_limit_s) or layers(scene)
 
 
-def arranged(scene: Scene, *, time_limit_s: float = TIME_LIMIT_S) -> Placement | None:
-    """Return Graphviz's placement of ``scene``, or None where that cannot be had in time."""
-    found = graphviz(scene_dot(scene, legend=False), "json0", time_limit_s=time_limit_s) if scene.boxes else None
+def arranged(
+    scene: Scene, *, time_limit_s: float = TIME_LIMIT_S, stop: threading.Event | None = None
+) -> Placement | None:
+    """Return Graphviz's placement of ``scene``, or None where that cannot be had in time or before ``stop``."""
+    if not scene.boxes:
+        return None
+    found = graphviz(scene_dot(scene, legend=False), "json0", time_limit_s=time_limit_s, stop=stop)
     try:
         return None if found is None else read_json(found)
     except (ValueError, KeyError, TypeError):

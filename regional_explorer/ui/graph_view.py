@@ -70,7 +70,9 @@ class GraphView(anywidget.AnyWidget):
         self._openings: dict[str, Opening] = {}
         self._number = 0
         self._arranger = threading.Thread()
+        self._arranges = False
         self._waiting: tuple[int, Scene] | None = None
+        self._stop = threading.Event()
         self._lock = threading.Lock()
         self.on_msg(self._receive)
         self.observe(self._follow_tab, "tab")
@@ -126,6 +128,14 @@ class GraphView(anywidget.AnyWidget):
             self._arranger.join(timeout_s)
         return not self._arranger.is_alive()
 
+    def close(self) -> None:
+        """Close the view; a placement that is being looked for is given up."""
+        with self._lock:
+            self._waiting = None
+            self._stop.set()
+        self.wait_arranged()
+        super().close()
+
     # --------------------------------------------------------------------------------------------------- from the page
 
     def _receive(self, _widget: Any, message: Any, _buffers: Any) -> None:
@@ -171,13 +181,15 @@ class GraphView(anywidget.AnyWidget):
             "places": places(now.scene, layers(now.scene)),
         }
         with self._lock:
+            self._stop.set()
             wanted = 0 < len(now.scene.boxes) <= MOST_ARRANGED and self._time_limit_s > 0
             self._waiting = (number, now.scene) if wanted else None
             with self.hold_sync():
                 self.problem = ""
                 self.arranging = wanted
                 self.payload = first
-            if wanted and not self._arranger.is_alive():
+            if wanted and not self._arranges:
+                self._arranges = True
                 self._arranger = threading.Thread(target=self._arrange, name="arranging a graph", daemon=True)
                 self._arranger.start()
 
@@ -186,10 +198,12 @@ class GraphView(anywidget.AnyWidget):
         while True:
             with self._lock:
                 task, self._waiting = self._waiting, None
+                self._stop = stop = threading.Event()
+                self._arranges = task is not None
             if task is None:
                 return
             number, scene = task
-            found = arranged(scene, time_limit_s=self._time_limit_s)
+            found = arranged(scene, time_limit_s=self._time_limit_s, stop=stop)
             with self._lock:
                 if number == self._number:
                     with self.hold_sync():

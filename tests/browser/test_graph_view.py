@@ -102,6 +102,7 @@ class Graph:
         expect(self.root.locator(".rxg-selected")).to_have_text(text)
 
     def selection(self) -> list[str]:
+        self.lab.wait_idle()  # the page holds a change back while the kernel is busy with the one before
         index = self.lab.add_cell_and_run("print(json.dumps(view.selection))")
         found: list[str] = json.loads(self.lab.outputs(index)[0]["text"])
         return found
@@ -144,6 +145,7 @@ def test_pointing_selecting_and_the_kernel_knows(lab: Lab, show: Any) -> None:
     graph.says("6 of 19 nodes selected")
     graph.click("mm1", "Control")
     graph.click("add2", "Control")
+    graph.says("6 of 19 nodes selected")
     assert graph.selection() == [f"0/forward:{name}" for name in ("gelu0", "add0", "norm1", "item1", "t1", "add2")]
     lab.screenshot("graph-selection", graph.root)
     graph.press("Escape")
@@ -156,6 +158,7 @@ def test_pointing_selecting_and_the_kernel_knows(lab: Lab, show: Any) -> None:
     graph.click("gelu2")
     graph.press("d")
     graph.says("2 of 19 nodes selected")
+    lab.wait_idle()
     lab.add_cell_and_run("view.select(['0/forward:t0', '0/backward:tanh1'])")
     graph.says("1 of 19 nodes selected, 1 in other graphs")
     lab.add_cell_and_run("view.set_session(sessions.trained(2))")

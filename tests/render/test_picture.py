@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from dataclasses import replace
 
@@ -283,6 +284,17 @@ def test_a_layout_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) 
     start = time.monotonic()
     assert layout.graphviz("digraph { slow }", time_limit_s=0.2) is None
     assert time.monotonic() - start < 10
+
+
+def test_a_layout_is_ended_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setattr(layout, "_command", lambda _form: (sys.executable, "-c", "import time; time.sleep(60)"))
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    start = time.monotonic()
+    assert layout.graphviz("digraph { stopped }", stop=stop) is None
+    assert time.monotonic() - start < 8
 
 
 def test_broken_dot_gives_no_layout() -> None:

@@ -125,6 +125,14 @@ def test_only_the_newest_picture_is_arranged(monkeypatch: pytest.MonkeyPatch) ->
     assert shown.places["of"] == shown.payload["number"]
 
 
+def test_closing_gives_up_the_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_view, "arranged", lambda *_, stop, **__: stop.wait(60) and None)
+    shown = view(3, time_limit_s=30)
+    assert shown.arranging
+    shown.close()
+    assert shown.wait_arranged(0)
+
+
 def test_an_empty_view_and_an_empty_session() -> None:
     assert GraphView().payload == {}
     shown = GraphView(sessions.session())
