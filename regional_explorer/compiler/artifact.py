@@ -16,6 +16,7 @@ from regional_explorer.record.region import DEFAULT
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api import (
     FALLBACK,
+    BoxedCall,
     changed_config,
     compile_piece,
     fake_mode_with_symbols,
@@ -33,18 +34,20 @@ from regional_explorer.torch_api import (
 class Artifact:
     """The compiled callable of one piece under one config.
 
+    ``call`` takes one argument list, which it empties. ``dynamic`` tells whether sizes may differ from call to call.
     ``config`` is what was read inside the compile for every key asked for. ``guard`` takes the call's arguments and
     tells whether the code may be used for them; None when it always may. ``seconds`` and ``cache`` (``cold`` or
     ``warm``) belong to the one compile that made it.
     """
 
     key: str
-    call: Callable[..., Any]
+    call: BoxedCall
     code: str
     config: Mapping[str, Any] | None
     seconds: float
     cache: str
     guard: Callable[[Sequence[Any]], bool] | None = None
+    dynamic: bool = False
 
 
 @dataclass
@@ -79,6 +82,7 @@ class ArtifactStore:
             seconds=compiled.seconds,
             cache=compiled.cache,
             guard=None if check is None else _guard(check, [place for _, place in symbols]),
+            dynamic=bool(symbols),
         )
         self.artifacts[key] = artifact
         return artifact
@@ -266,9 +270,10 @@ def _dims(value: Any, layout: Layout) -> list[tuple[int, Any, int]]:
     return []
 
 
-def _with_sizes(call: Callable[..., Any], places: Sequence[tuple[int, int]]) -> Callable[..., Any]:
-    def called(*args: Any) -> Any:
-        return call(*[args[argument].shape[dim] for argument, dim in places], *args)
+def _with_sizes(call: BoxedCall, places: Sequence[tuple[int, int]]) -> BoxedCall:
+    def called(args: list[Any]) -> Any:
+        args[:0] = [args[argument].shape[dim] for argument, dim in places]
+        return call(args)
 
     return called
 

@@ -6,7 +6,7 @@ a compiled piece may return other strides than the eager one, which its compiled
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,20 @@ def _layout(value: Any, storages: dict[int, int], *, traced: bool = False) -> La
         offset=size_hint(value.storage_offset()),
         storage=storage,
     )
+
+
+def fitting(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], bool]:
+    """Return what tells quickly whether values have the sizes and strides of ``layouts``."""
+    expected = [(index, one.size, one.stride) for index, one in enumerate(layouts) if one.stride]
+
+    def fits(values: Sequence[Any]) -> bool:
+        for index, size, stride in expected:
+            value = values[index]
+            if value.shape != size or value.stride() != stride:
+                return False
+        return True
+
+    return fits
 
 
 def same_strides(value: Any, layout: Layout) -> bool:

@@ -117,7 +117,7 @@ class Program:
     def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> _Cut:
         switches: list[Switch] = []
 
-        def call_for(piece: Piece) -> Callable[..., Any]:
+        def call_for(piece: Piece) -> BoxedCall:
             switches.append(Switch(piece))
             return switches[-1].as_function()
 

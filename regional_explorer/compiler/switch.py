@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from regional_explorer.compiler.artifact import Artifact, fingerprint
-from regional_explorer.compiler.layout import Layout, laid_out, layouts_of, same_strides, traced_layouts
+from regional_explorer.compiler.layout import Layout, fitting, laid_out, layouts_of, same_strides, traced_layouts
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api import draws_random
+from regional_explorer.torch_api import BoxedCall, boxed, draws_random
 
 
 class Switch:
@@ -18,12 +18,13 @@ class Switch:
     ``inputs`` and ``outputs`` are the layouts seen in the last recorded eager run, or those of the trace where that run
     did not come by; None before. ``artifact`` is what calls go to now, None for the eager piece. ``refused`` is an
     artifact that would not take what the call really feeds it, ``refusal`` what it said; such a partition stays eager.
+    Implementations take one argument list, which they empty.
     """
 
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
-        self.eager: Callable[..., Any] = piece.gm.forward
-        self.implementation: Callable[..., Any] = self.eager
+        self.eager: BoxedCall = boxed(piece.gm)
+        self.implementation: BoxedCall = self.eager
         self.inputs: tuple[Layout, ...] | None = None
         self.outputs: tuple[Layout, ...] = ()
         self.artifact: Artifact | None = None
@@ -36,11 +37,11 @@ class Switch:
         """Whether the piece draws random numbers."""
         return any(map(draws_random, self.piece.gm.graph.nodes))
 
-    def as_function(self) -> Callable[..., Any]:
+    def as_function(self) -> BoxedCall:
         """Return the function to put into the cut graph."""
 
-        def piece(*args: Any) -> Any:
-            return self.implementation(*args)
+        def piece(args: list[Any]) -> Any:
+            return self.implementation(args)
 
         return piece
 
@@ -59,9 +60,10 @@ class Switch:
         self.artifact = artifact
         self.implementation = self._checked
 
-    def _recorded(self, *args: Any) -> Any:
-        results = self.eager(*args)
-        self.inputs, self.outputs = layouts_of(args), layouts_of(results)
+    def _recorded(self, args: list[Any]) -> Any:
+        inputs = layouts_of(args)
+        results = self.eager(args)
+        self.inputs, self.outputs = inputs, layouts_of(results)
         self._fingerprint = None
         self.implementation = self.eager
         return results
@@ -70,9 +72,9 @@ class Switch:
     def watched(self, seen: Callable[[Sequence[Any]], None]) -> Iterator[None]:
         """A block in which calls run eagerly, and ``seen`` is told first what each is fed."""
 
-        def watching(*args: Any) -> Any:
-            seen(args)
-            return self.eager(*args)
+        def watching(args: list[Any]) -> Any:
+            seen(tuple(args))
+            return self.eager(args)
 
         before, self.implementation = self.implementation, watching
         try:
@@ -94,7 +96,7 @@ class Switch:
             self._fingerprint = fingerprint(self.piece, self.inputs)
         return self._fingerprint
 
-    def _checked(self, *args: Any) -> Any:
+    def _checked(self, args: list[Any]) -> Any:
         """Run the artifact for the first time, and settle on the cheapest way to call it from now on."""
         artifact = self.artifact
         assert artifact is not None  # noqa: S101 - set together with this implementation
@@ -105,20 +107,16 @@ class Switch:
         self.implementation = self._settled(artifact, wrong)
         return self._mended(results, wrong)
 
-    def _settled(self, artifact: Artifact, wrong: list[int]) -> Callable[..., Any]:
-        call, guard, eager = artifact.call, artifact.guard, self.eager
+    def _settled(self, artifact: Artifact, wrong: list[int]) -> BoxedCall:
+        call, fits = artifact.call, None if artifact.dynamic else fitting(self.inputs or ())
 
-        def guarded(*args: Any) -> Any:
-            if guard is not None and not guard(args):
-                return eager(*args)
-            try:
-                return call(*args)
-            except AssertionError:
-                return self._or_eager(artifact, args)
+        def settled(args: list[Any]) -> Any:
+            # Code that might refuse its inputs is given a copy of the list: eager may need them afterwards.
+            return call(args) if fits and fits(args) else self._or_eager(artifact, args)
 
         if not wrong:
-            return guarded
-        return lambda *args: self._mended(guarded(*args), wrong)
+            return settled
+        return lambda args: self._mended(settled(args), wrong)
 
     def _mended(self, results: Any, wrong: list[int]) -> Any:
         if not wrong:
@@ -128,14 +126,14 @@ class Switch:
             mended[index] = laid_out(mended[index], self.outputs[index])
         return tuple(mended)
 
-    def _or_eager(self, artifact: Artifact, args: tuple[Any, ...]) -> Any:
+    def _or_eager(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact; where it refuses its inputs' sizes or strides, go over to eager for good and say why."""
         if artifact.guard is not None and not artifact.guard(args):
-            return self.eager(*args)
+            return self.eager(args)
         try:
-            return artifact.call(*args)
+            return artifact.call(list(args))
         except AssertionError as error:
             self.use_eager()
             self.refused = artifact
             self.refusal = f"the compiled code refused its inputs: {error}".splitlines()[0]
-            return self.eager(*args)
+            return self.eager(args)

@@ -57,7 +57,7 @@ def check_partition(program: Program, switch: Switch, args: Sequence[Any], parti
 
     def run(function: Callable[..., Any]) -> Values:
         random.restore()
-        return _named(switch, function(*args))
+        return _named(switch, function(list(args)))
 
     try:
         eager = run(switch.eager)

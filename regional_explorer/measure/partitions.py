@@ -248,9 +248,9 @@ def contenders(switch: Switch, args: Sequence[Any]) -> list[Contender]:
             random.restore()
 
     compiled = switch.as_function()
-    found = [Contender(EAGER, lambda: switch.eager(*args), before=put_back)]
+    found = [Contender(EAGER, lambda: switch.eager(list(args)), before=put_back)]
     if switch.artifact is not None:
-        found.append(Contender(VARIANT, lambda: compiled(*args), before=put_back))
+        found.append(Contender(VARIANT, lambda: compiled(list(args)), before=put_back))
     return found
 
 
@@ -259,7 +259,7 @@ def _writes(switch: Switch, args: Sequence[Any]) -> UndoLog:
     undo = UndoLog()
     try:
         with undo:
-            switch.eager(*args)
+            switch.eager(list(args))
     except Exception:  # noqa: BLE001 - a higher-order op may refuse to be watched; cutting leaves ops that write outside
         return UndoLog()
     finally:

@@ -14,7 +14,7 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import Unit, dependencies, schedule
 from regional_explorer.regions.partition import Group, Proposal, propose, propose_upstream
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api import FALLBACK, bodies, inductor_knows_fallback, resolve
+from regional_explorer.torch_api import FALLBACK, BoxedCall, bodies, inductor_knows_fallback, resolve
 
 CUTTABLE_BODIES = ("invoke_subgraph", "cond", "while_loop")
 """Higher-order ops whose bodies run op by op; others (flex_attention, scan) run theirs under vmap or trace it again."""
@@ -117,8 +117,11 @@ def propose_cut(
     return found
 
 
-def cut_graph(proposed: Proposed, call_for: Callable[[Piece], Callable[..., Any]]) -> CutGraph:
-    """Return the graph with each partition replaced by one call, to the function that ``call_for`` gives for it."""
+def cut_graph(proposed: Proposed, call_for: Callable[[Piece], BoxedCall]) -> CutGraph:
+    """Return the graph with each partition replaced by one call, to the function that ``call_for`` gives for it.
+
+    That function takes one list of inputs and empties it.
+    """
     cut = _rebuild(proposed, call_for)
     for holders, body in proposed.bodies:
         inner = cut_graph(body, call_for)
@@ -142,7 +145,7 @@ def _runs_op_by_op(node: fx.Node) -> bool:
     return str(node.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES
 
 
-def _rebuild(proposed: Proposed, call_for: Callable[[Piece], Callable[..., Any]]) -> CutGraph:
+def _rebuild(proposed: Proposed, call_for: Callable[[Piece], BoxedCall]) -> CutGraph:
     parts = {id(part.nodes): part for part in proposed.proposal.parts}
     graph = fx.Graph()
     new: dict[fx.Node, fx.Node] = {}
@@ -154,11 +157,17 @@ def _rebuild(proposed: Proposed, call_for: Callable[[Piece], Callable[..., Any]]
         else:
             piece, inputs, outputs = _extract(proposed, part)
             pieces.append(piece)
-            result = graph.call_function(call_for(piece), tuple(new[node] for node in inputs))
+            fed = graph.call_function(_feed, tuple(new[node] for node in inputs))
+            result = graph.call_function(call_for(piece), (fed,))
             for index, node in enumerate(outputs):
                 new[node] = graph.call_function(_take, (result, index))
                 new[node].meta = dict(node.meta)
     return CutGraph(fx.GraphModule(proposed.gm, graph), pieces)
+
+
+def _feed(*values: Any) -> list[Any]:
+    """Return what a piece is called with: a list that it empties, so that its inputs can be freed while it runs."""
+    return list(values)
 
 
 def _take(values: Sequence[Any], index: int) -> Any:

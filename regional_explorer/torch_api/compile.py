@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from torch._inductor.graph import GraphLowering
 
 from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.torch_api.config import read_config
+from regional_explorer.torch_api.versions import BoxedCall
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
@@ -32,7 +34,7 @@ class Compiled:
     loaded; it is None if that moment never came. ``seconds`` is wall time.
     """
 
-    call: Callable[..., Any]
+    call: BoxedCall
     code: str
     config: Mapping[str, Any] | None
     seconds: float
@@ -76,12 +78,38 @@ def compile_piece(
     warm = counters["aot_autograd"]["autograd_cache_hit"] > hits
     return Compiled(
         # Two layers of Python calls below the artifact: they do nothing but pass the arguments on.
-        call=getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact),
+        call=_boxed_call(getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)),
         code="\n".join(codes),
         config=seen[-1] if seen else None,
         seconds=seconds,
         cache="warm" if warm else "cold",
     )
+
+
+def _boxed_call(call: Callable[..., Any]) -> BoxedCall:
+    """Return ``call`` as a function of one argument list, which it empties.
+
+    AOTAutograd compiles such a function, and wraps it into one that takes its arguments one by one and so keeps them
+    alive until it returns (torch 2.13 says so itself, in ``aot_module_simplified``). What it wraps is called instead.
+    """
+    entry = getattr(call, "_torchdynamo_orig_callable", call)
+    inner: BoxedCall | None = getattr(entry, "__wrapped__", None)
+    constants = inspect.getclosurevars(entry).nonlocals.get("params_buffers_flat") if inner else None
+    if inner is None or constants is None or not getattr(inner, "_boxed_call", False):
+
+        def unboxed(args: list[Any]) -> Any:
+            given = tuple(args)
+            args.clear()
+            return call(*given)
+
+        return unboxed
+
+    def with_constants(args: list[Any]) -> Any:
+        given = [*constants, *args]
+        args.clear()
+        return inner(given)
+
+    return with_constants if constants else inner
 
 
 def _known_functorch(patches: Mapping[str, Any]) -> dict[str, Any]:

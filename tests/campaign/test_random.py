@@ -74,7 +74,7 @@ def annotated(graph):
 
 
 def eager(piece):
-    def call(*args):  # a graph calls functions, no methods
+    def call(args):  # a graph calls functions, no methods
         return piece.gm(*args)
 
     return call

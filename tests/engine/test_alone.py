@@ -90,7 +90,7 @@ def test_wrong_code_gets_no_speedup_and_no_cure():
     switch = ex._program.switches[0]
     right = switch.artifact
     ex._program.store.artifacts[right.key] = replace(
-        right, call=lambda *args: tuple(value * 1.01 for value in right.call(*args))
+        right, call=lambda args: tuple(value * 1.01 for value in right.call(args))
     )
     twins = []
     ex._program.twin = lambda _switch, config: twins.append(dict(config)) or ex._program.store.artifacts[right.key]
@@ -117,7 +117,7 @@ def test_a_config_that_cures_is_found():
     ex.compile()
     (switch,) = ex._program.switches
     right, program = switch.artifact, ex._program
-    wrong = replace(right, key="wrong", call=lambda *args: tuple(value * 1.01 for value in right.call(*args)))
+    wrong = replace(right, key="wrong", call=lambda args: tuple(value * 1.01 for value in right.call(args)))
     program.twin = lambda _switch, config: right if "emulate_precision_casts" in config else wrong
     switch.use(wrong)
     recorded = record_inputs(program, [switch])

@@ -1,6 +1,7 @@
 """Compiling: each region under its own config, only what is stale, equal pieces once."""
 
 import copy
+import sys
 
 import pytest
 import torch
@@ -298,7 +299,7 @@ def test_wrong_gradients_withhold_the_speedup(monkeypatch):
     ex.compile()
     switch = next(s for s in ex._program.switches if s.piece.graph_id == "0/backward")
     right = switch.artifact
-    wrong = type(right)(**{**vars(right), "call": lambda *args: tuple(v * 1.01 for v in right.call(*args))})
+    wrong = type(right)(**{**vars(right), "call": lambda args: tuple(v * 1.01 for v in right.call(args))})
     ex._program.store.artifacts[right.key] = wrong
     ex._program.settle()
     timings = ex.benchmark(variants=("eager", "regional"), budget_s=0.3)
@@ -306,6 +307,48 @@ def test_wrong_gradients_withhold_the_speedup(monkeypatch):
     assert set(timings.query("variant == 'regional'").numerics) == {"failed"}
     failed = ex.numerics.query("verdict == 'failed'")
     assert failed.tensor.str.startswith("grad").all()
+
+
+def chain(x):
+    with rx.region("first"):
+        a = torch.sin(x) * 2
+    with rx.region("second"):
+        b = torch.cos(a.cumsum(0))
+    return b + 1
+
+
+def test_nobody_but_the_piece_holds_its_inputs():
+    """Then it can free them while it runs, which upstream's pieces cannot."""
+    ex = rx.explore(chain, (torch.randn(64),))
+    ex.compile()
+    ex.compiled(torch.randn(64))
+    second = ex._program.switches[-1]
+    compiled, seen = second.implementation, []
+
+    def counting(args):
+        seen.append(sys.getrefcount(args[0]))
+        results = compiled(args)
+        seen.append(len(args))
+        return results
+
+    second.implementation = counting
+    ex.compiled(torch.randn(64))
+    assert second.artifact is not None
+    assert seen[0] <= 2, "the list and getrefcount itself"
+    assert seen[1] == 0
+
+
+def test_a_later_call_with_other_strides_runs_eagerly_and_is_told():
+    x = torch.randn(8, 8)
+    ex = rx.explore(chain, (x,))
+    ex.compile()
+    first = ex._program.switches[0]
+    first.as_function()([x])
+    assert first.artifact is not None
+    (result,) = first.as_function()([x.t()])
+    assert torch.allclose(result, torch.sin(x.t()) * 2)
+    assert first.artifact is None
+    assert "refused" in first.refusal
 
 
 def test_bad_measuring_is_told():
