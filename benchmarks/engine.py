@@ -6,6 +6,7 @@ cold get a config value that was never used before.
 
 from __future__ import annotations
 
+import copy
 import statistics
 import subprocess
 import sys
@@ -60,13 +61,14 @@ def edit_rows(regions: int, goal: float, repeats: int = 3) -> list[Row]:
         ex.compile()
         name = f"r{regions // 2:02}"
         switches = [switch for switch in ex._program.switches if switch.piece.claim.region == name]
+        pieces = [(_plain(switch.piece.gm), switch.inputs) for switch in switches]
         edited = next(block for block in model.blocks if isinstance(block, Block) and block.region == name)
         step(upstream(model), x, leaves)
         ours, floor, theirs = [], [], []
         for _ in range(repeats):
             ours.append(timed(lambda: (ex.configure(name, {"max_fusion_size": next(UNUSED)}), ex.compiled)))
             config = {"max_fusion_size": next(UNUSED)}
-            floor.append(timed(partial(_compile_alone, switches, config)))
+            floor.append(timed(partial(_compile_alone, pieces, config)))
             edited.config = {"max_fusion_size": next(UNUSED)}
             theirs.append(timed(lambda: step(upstream(model), x, leaves)))
     median = statistics.median
@@ -77,22 +79,30 @@ def edit_rows(regions: int, goal: float, repeats: int = 3) -> list[Row]:
     ]
 
 
-def _compile_alone(switches: Sequence[Any], config: dict[str, Any]) -> None:
+def _plain(gm: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy that takes its arguments one by one, as ``standalone_compile`` expects it."""
+    plain = copy.deepcopy(gm)
+    plain.graph.set_codegen(fx.graph.CodeGen())
+    plain.recompile()
+    return plain
+
+
+def _compile_alone(pieces: Sequence[tuple[fx.GraphModule, Any]], config: dict[str, Any]) -> None:
     """Compile pieces with nothing around them: what no tool could do without."""
-    for switch in switches:
-        _compile_piece_alone(switch, config)
+    for gm, layouts in pieces:
+        _compile_piece_alone(gm, layouts, config)
 
 
-def _compile_piece_alone(switch: Any, config: dict[str, Any]) -> None:
+def _compile_piece_alone(gm: fx.GraphModule, layouts: Any, config: dict[str, Any]) -> None:
     mode = torch._subclasses.FakeTensorMode(shape_env=torch.fx.experimental.symbolic_shapes.ShapeEnv())
     with mode:
         fakes: list[Any] = [
             torch.empty_strided(layout.size, layout.stride, dtype=getattr(torch, layout.dtype.removeprefix("torch.")))
-            for layout in switch.inputs
+            for layout in layouts
         ]
     context = torch._guards.TracingContext(mode)
     with inductor_config.patch(config), torch._guards.tracing(context), torch.no_grad():
-        torch._inductor.standalone_compile(switch.piece.gm, fakes, dynamic_shapes="from_tracing_context", aot=True)
+        torch._inductor.standalone_compile(gm, fakes, dynamic_shapes="from_tracing_context", aot=True)
 
 
 def cold_rows(blocks: int = 24) -> list[Row]:
