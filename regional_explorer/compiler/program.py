@@ -59,6 +59,7 @@ class Program:
     _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     _selected: bool = True
     _recorded: bool = False
+    _recording: bool = False
 
     def __post_init__(self) -> None:
         """Cut what is there, and whatever later calls make Dynamo trace."""
@@ -106,7 +107,7 @@ class Program:
         switches = next(cut.switches for cut in self._cuts if cut.live is live)
         for switch in switches:
             switch.record()
-        if switches:
+        if switches and not self._recording:
             warnings.warn(
                 f"The call was traced again ({', '.join(frame_inputs(frame))}); its {len(switches)} new {live.kind} "
                 "partitions run eagerly until the next ex.compile().",
@@ -149,6 +150,7 @@ class Program:
         selected = self._selected
         for switch in self.switches:
             switch.record()
+        self._recording = True
         try:
             self.select_regional(on=True)
             with self.capture.call.kept():
@@ -160,6 +162,7 @@ class Program:
                     switch.assume()
             self._recorded = True
         finally:
+            self._recording = False
             self.settle()
             self.select_regional(on=selected)
 

@@ -351,6 +351,17 @@ def test_a_later_call_with_other_strides_runs_eagerly_and_is_told():
     assert "refused" in first.refusal
 
 
+def test_after_a_reset_of_dynamo_compiling_goes_on_in_silence(recwarn):
+    ex = rx.explore(chain, (torch.randn(64),))
+    ex.compile()
+    torch._dynamo.reset()
+    assert compiles(ex) == 0
+    ex.mark("last", ops="aten.add.*")
+    ex.compiled(torch.randn(64))
+    assert not [found for found in recwarn if "traced again" in str(found.message)]
+    assert (ex.partitions.query("region == 'last'").state == "fresh").all()
+
+
 def test_bad_measuring_is_told():
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     for budget in (0, -1, float("nan"), "abc"):
