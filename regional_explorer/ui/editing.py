@@ -24,9 +24,9 @@ class Editing:
         self._control = control
         self._graph = graph
         self._picked = widgets.HTML()
-        self.name = widgets.Text(placeholder="new name", continuous_update=True)
+        # The name comes as a whole when the field is left: letter by letter, the last ones could be heard too late.
+        self.name = widgets.Text(placeholder="new name", continuous_update=False)
         self.name.tooltip = "A new name for the selected region, or for the merged one"
-        self.name.observe(lambda _: self._enable(), names="value")
         self.rename = self._button("Rename", "Give the selected region this name", self._rename)
         self.merge = self._button(
             "Merge", "Make one region of those selected; it has the config of the first", self._merge
@@ -54,7 +54,7 @@ class Editing:
         picked = [state.plan[name] for name in state.picked if name in state.plan]
         one = len(picked) == 1
         can = {
-            self.rename: one and bool(self.name.value.strip()),
+            self.rename: one,
             self.merge: len(picked) >= LEAST_MERGED,
             self.split: one,
             self.carve: bool(self._inside(state)),
@@ -82,6 +82,9 @@ class Editing:
 
     def _rename(self) -> None:
         (name,), new = self._control.state.picked, self.name.value.strip()
+        if not new:
+            self._tell("Type the new name first.")
+            return
         self._do(lambda ex: ex.rename(name, new))
 
     def _merge(self) -> None:

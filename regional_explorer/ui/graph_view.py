@@ -56,7 +56,8 @@ class GraphView(anywidget.AnyWidget):
     arranging = traitlets.Bool(default_value=False).tag(sync=True)
     tabs: Any = traitlets.List().tag(sync=True)
     tab = traitlets.Unicode().tag(sync=True)
-    selection = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    # No echo: it could bring an older selection back to a page that has gone on since.
+    selection = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
     hover = traitlets.List(traitlets.Unicode()).tag(sync=True)
     search = traitlets.Unicode().tag(sync=True)
     overlays: Any = traitlets.List().tag(sync=True)
@@ -74,7 +75,7 @@ class GraphView(anywidget.AnyWidget):
         self._waiting: tuple[int, Scene] | None = None
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self.on_msg(self._receive)
+        self.on_msg(self.receive)
         self.observe(self._follow_tab, "tab")
         if session is not None:
             self.set_session(session)
@@ -138,9 +139,16 @@ class GraphView(anywidget.AnyWidget):
 
     # --------------------------------------------------------------------------------------------------- from the page
 
-    def _receive(self, _widget: Any, message: Any, _buffers: Any) -> None:
+    def receive(self, _widget: Any, message: Any, _buffers: Any) -> None:
+        """Do what the page says, also that of a linked view.
+
+        A selection comes here as well as by its trait: the page holds back a change of that while the kernel is busy
+        with the one before, and a button that is pressed meanwhile would be heard first.
+        """
         try:
             match message:
+                case {"do": "select", "nodes": [*nodes]} if all(isinstance(one, str) for one in nodes):
+                    self.set_state({"selection": nodes})
                 case {"do": "open all"}:
                     self.expand_all()
                 case {"do": "close all"}:

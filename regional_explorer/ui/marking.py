@@ -10,6 +10,7 @@ import ipywidgets as widgets
 from regional_explorer.errors import RegionalExplorerError, SelectorError
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.session import Session
+from regional_explorer.render.figures import count
 from regional_explorer.render.untrusted import markup
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.foresee import foreseen_html
@@ -18,10 +19,10 @@ from regional_explorer.ui.later import Later
 from regional_explorer.ui.state import PanelState
 
 HINTS = {
+    "selection": "what is selected in the graph or in the source",
     "modules": "a glob over module paths, such as layers.*.mlp",
     "lines": "function:3-7, counted from its def, or file.py:10-20",
     "ops": "a glob over operators, such as aten.gelu*",
-    "selection": "what is selected in the graph or in the source",
 }
 MOST_SUGGESTED = 300
 UNNAMED = "the new region"
@@ -38,8 +39,10 @@ class Marking:
         self._title = widgets.HTML()
         self.kind = widgets.Dropdown(options=list(HINTS), description="Mark by")
         self.kind.observe(lambda _: self._show_kind(), names="value")
-        self.pattern = widgets.Combobox(description="Pattern", ensure_option=False)
-        self.name = widgets.Text(description="Name", placeholder="of the region")
+        # What is typed comes as a whole when the field is left: letter by letter, the last ones could still wait in the
+        # page, for a busy kernel, when the button is heard.
+        self.pattern = widgets.Combobox(description="Pattern", ensure_option=False, continuous_update=False)
+        self.name = widgets.Text(description="Name", placeholder="of the region", continuous_update=False)
         self.button = widgets.Button(description="Mark", tooltip="Mark this as a region; nothing is traced again")
         self.button.on_click(lambda _: self._mark())
         for widget in (self.pattern, self.name):
@@ -60,7 +63,8 @@ class Marking:
         self._title.value = (
             "<h4>Mark another region</h4>"
             if state.plan.regions
-            else "<h4>No region yet</h4><p>Mark one here, or in the source: "
+            else "<h4>No region yet</h4><p>Select nodes in the graph or lines of the source and name them here, or "
+            "take modules, lines or ops by a pattern; or mark it in the source: "
             "<code>with rx.region(&quot;mlp&quot;): …</code></p>"
         )
         self._busy = state.busy
@@ -80,8 +84,8 @@ class Marking:
     def _count_selection(self) -> None:
         """Tell in the field of the pattern how much is selected."""
         if self.kind.value == "selection":
-            count = len(self._graph.selection)
-            self.pattern.value = f"{count} node{'s' * (count != 1)} selected"
+            chosen = self._graph.selection
+            self.pattern.value = f"{count(len(chosen), 'node')} selected" if chosen else ""
             self._foresee()  # other nodes may be as many
         elif self.pattern.value.endswith(" selected"):
             self.pattern.value = ""
@@ -97,7 +101,7 @@ class Marking:
         """Tell what marking would give, off the main thread: a large graph takes a while to cut."""
         self.later.stop()
         asked, name = self._asked(), self.name.value.strip() or UNNAMED
-        if self._busy or not asked:
+        if self._busy or not asked or self._is_picked(asked):
             self.foreseen.value = ""
             return
         control = self._control
@@ -112,6 +116,13 @@ class Marking:
                 self.foreseen.value = told
 
         self.later.ask(work)
+
+    def _is_picked(self, asked: dict[str, Any]) -> bool:
+        """Tell whether these are the nodes of the regions whose rows are selected: nobody would mark them anew."""
+        members, picked = self._control.session.members, self._control.state.picked
+        held = [members.get(name, {}) for name in picked]
+        nodes = {f"{graph}:{name}" for one in held for graph, names in one.items() for name in names}
+        return "nodes" in asked and set(asked["nodes"]) == nodes
 
     def _mark(self) -> None:
         asked, name = self._asked(), self.name.value.strip()

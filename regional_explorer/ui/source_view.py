@@ -47,9 +47,10 @@ class SourceView(anywidget.AnyWidget):
         self.selection = list(nodes)
 
     def link(self, view: Any) -> tuple[Any, ...]:
-        """Share selection and hover with another view; it happens in the page, also while the kernel is busy.
+        """Share selection and hover with a graph view; it happens in the page, also while the kernel is busy.
 
         Returns:
             The two links; ``unlink()`` ends one.
         """
+        self.on_msg(view.receive)
         return tuple(jslink((view, trait), (self, trait)) for trait in ("selection", "hover"))

@@ -124,9 +124,14 @@ class Lab:
 
     def add_cell_and_run(self, code: str, *, timeout_s: float = 300) -> int:
         """Append a cell, run it, and return its index once it is done."""
+        index = self.add_cell_and_start(code)
+        self.wait_idle(timeout_s=timeout_s)
+        return index
+
+    def add_cell_and_start(self, code: str) -> int:
+        """Append a cell, begin to run it, and return its index."""
         index: int = self.page.evaluate(ADD, code)
         self.execute("notebook:run-cell", wait=False)
-        self.wait_idle(timeout_s=timeout_s)
         return index
 
     def wait_idle(self, *, timeout_s: float = 300) -> None:

@@ -34,8 +34,6 @@ def foreseen(panel: Panel) -> str:
 def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Control) -> None:
     assert possible(panel) == set()
     pick(panel, "mm")
-    assert possible(panel) == {"Split"}
-    panel.editing.name.value = "product"
     assert possible(panel) == {"Rename", "Split"}
     pick(panel, "mm", "act")
     assert possible(panel) == {"Merge"}
@@ -45,6 +43,8 @@ def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Contro
 
 def test_a_region_is_renamed_and_stays_selected(panel: Panel, control: Control, exploration: Exploration) -> None:
     pick(panel, "mm")
+    panel.editing.rename.click()
+    assert "Type the new name first" in panel.editing._error.value
     panel.editing.name.value = "product"
     panel.editing.rename.click()
     assert [region.name for region in exploration.plan.regions] == ["product", "act"]
@@ -80,7 +80,7 @@ def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
     pick(panel, "mm")
     relu = next(node for node in nodes(control, "mm") if "relu" in node)
     panel.graph.selection = [relu]
-    assert possible(panel) == {"Split", "Carve out"}
+    assert possible(panel) == {"Rename", "Split", "Carve out"}
     panel.editing.split.click()
     assert [region.name for region in exploration.plan.regions] == ["mm.1", "mm.2"]
     panel.actions.undo.click()
@@ -113,6 +113,8 @@ def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None
     assert foreseen(panel) == ""
     panel.graph.selection = nodes(control, "mm")
     assert "Would give <b>2 partitions</b> of 1–2 ops" in foreseen(panel)
+    pick(panel, "act")
+    assert foreseen(panel) == ""  # a region is selected, as a whole
 
 
 def test_only_what_was_asked_last_is_done() -> None:

@@ -40,24 +40,33 @@ def test_messages_open_and_close() -> None:
     shown = view()
     before = Read(shown.payload)
     key = before.opens[before.titles.index("39 times more")]
-    shown._receive(shown, {"do": "open", "key": key}, [])
+    shown.receive(shown, {"do": "open", "key": key}, [])
     assert "39 times more" not in titles(shown)
-    shown._receive(shown, {"do": "close", "key": key}, [])
+    shown.receive(shown, {"do": "close", "key": key}, [])
     assert titles(shown) == before.titles
-    shown._receive(shown, {"do": "open all"}, [])
+    shown.receive(shown, {"do": "open all"}, [])
     assert titles(shown).count("gelu") == 40
-    shown._receive(shown, {"do": "close all"}, [])
+    shown.receive(shown, {"do": "close all"}, [])
     assert titles(shown).count("gelu") == 0
     assert shown.problem == ""
 
 
 @pytest.mark.parametrize(
-    "message", [{}, {"do": "fly"}, {"do": "open", "key": 3}, None, "text", {"do": "open", "key": "?"}]
+    "message",
+    [
+        {},
+        {"do": "fly"},
+        {"do": "open", "key": 3},
+        None,
+        "text",
+        {"do": "open", "key": "?"},
+        {"do": "select", "nodes": [3]},
+    ],
 )
 def test_other_messages_do_no_harm(message: Any) -> None:
     shown = view()
     before = titles(shown)
-    shown._receive(shown, message, [])
+    shown.receive(shown, message, [])
     assert titles(shown) == before
     assert shown.problem == ""
 
@@ -68,11 +77,20 @@ def test_what_goes_wrong_in_a_message_is_told(monkeypatch: pytest.MonkeyPatch) -
 
     shown = view()
     monkeypatch.setattr(graph_view, "picture", broken)
-    shown._receive(shown, {"do": "open all"}, [])
+    shown.receive(shown, {"do": "open all"}, [])
     assert shown.problem == "RuntimeError: no luck"
     monkeypatch.undo()
     shown.expand_all()
     assert shown.problem == ""
+
+
+def test_a_selection_is_heard_by_message_too_from_a_linked_view_as_well() -> None:
+    shown, source = view(3), SourceView(sessions.trained(3))
+    source.link(shown)
+    shown.receive(shown, {"do": "select", "nodes": ["0/forward:gelu0"]}, [])
+    assert shown.selected() == {"0/forward": ("gelu0",)}
+    source._handle_custom_msg({"do": "select", "nodes": ["0/forward:gelu1"]}, [])
+    assert shown.selected() == {"0/forward": ("gelu1",)}
 
 
 def test_folds_are_kept_per_tab_and_over_sessions() -> None:

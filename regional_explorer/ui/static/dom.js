@@ -42,6 +42,14 @@ export function follow(model, signal, handlers) {
   }
 }
 
+// Change a trait. The change waits in the page while the kernel is busy with the one before, a message does not:
+// whatever is pressed next, the kernel knows the selection by then.
+export function tell(model, name, value) {
+  model.set(name, value);
+  model.save_changes();
+  if (name === "selection") model.send({ do: "select", nodes: value });
+}
+
 export const sameList = (one, other) => one.length === other.length && one.every((item, at) => item === other[at]);
 
 // Move the focus among rows, of which one at a time can be tabbed to; gives the row that has it now, if a key moved it.

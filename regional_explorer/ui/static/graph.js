@@ -3,7 +3,7 @@
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
 import { heatOf } from "./colours.js";
-import { el, follow, isDark, sameList, widget } from "./dom.js";
+import { el, follow, isDark, sameList, tell, widget } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
@@ -204,10 +204,7 @@ class View {
 
   // ---- selecting
 
-  tell(name, value) {
-    this.model.set(name, value);
-    this.model.save_changes();
-  }
+  tell(name, value) { tell(this.model, name, value); }
 
   // `how`: "only" these, "add" them, or "toggle": drop them if all of them are selected.
   pick(nodes, how = "only") {

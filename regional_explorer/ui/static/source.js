@@ -1,6 +1,6 @@
 // The source view: functions line by line; a line lights its nodes, a node its lines.
 
-import { el, follow, numbers, sameList, walk, widget } from "./dom.js";
+import { el, follow, numbers, sameList, tell, walk, widget } from "./dom.js";
 
 const MOST_HOVERED = 400;
 
@@ -98,8 +98,7 @@ class View {
   tell(name, nodes) {
     const ids = nodes.map((node) => this.payload.ids[node]);
     if (sameList(ids, this.model.get(name))) return;
-    this.model.set(name, ids);
-    this.model.save_changes();
+    tell(this.model, name, ids);
     this.light();
   }
 
