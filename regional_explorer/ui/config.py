@@ -1,47 +1,46 @@
-"""The config of one region: a field per key, the search for another key, presets, and the same as Python."""
+"""The config of one region: a field per key, the keys that can be added, presets, and the same as Python."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ipywidgets as widgets
 
-from regional_explorer.compiler.catalogue import COMMON, PRESETS, catalogue, check_key, inert_reason
-from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.compiler.catalogue import PRESETS, catalogue, check_key, inert_reason
 from regional_explorer.record.region import Region
 from regional_explorer.render.untrusted import markup
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.fields import Field, close_tree, first_value
+from regional_explorer.ui.key_list import key_tree
 from regional_explorer.ui.sheet import Sheet, Tree, node
 from regional_explorer.ui.state import PanelState
 
 
 class ConfigBox:
-    """The config of one region: a field per key, and the search for another key."""
+    """The config of one region: a field per key, and the list of keys to add."""
 
     def __init__(self, control: Control, name: str) -> None:
         self._control = control
         self.name = name
         self._device = control.session.environment.device.partition(":")[0].partition(" ")[0]
         self.fields: dict[str, Field] = {}
+        self._listed: tuple[Any, ...] = ()
         self._title = widgets.HTML(f"<h4>Config of {markup(name)}</h4>")
+        self._empty = widgets.HTML('<span class="rx-quiet">Everything as Inductor has it by default.</span>')
         self._fields = widgets.VBox()
-        self.python = Sheet(lambda _: None)
-        self.search = widgets.Combobox(
-            description="Add a key", placeholder="type to search", options=_keys(self._device), ensure_option=False
-        )
-        self.search.style.description_width = "15em"
-        self.search.add_class("rx-input")
-        self.search.observe(lambda _: self._tell_key(), names="value")
-        self.adder = widgets.Button(description="Add", tooltip="Add this key to the config")
-        self.adder.on_click(lambda _: self._add())
-        self.preset = widgets.Dropdown(options=["", *PRESETS], description="or a preset")
+        self.preset = widgets.Dropdown(options=["", *PRESETS], description="Take a preset")
         self.preset.observe(lambda _: self._take_preset(), names="value")
-        self.about = widgets.HTML()
-        self.about.add_class("rx-about")
-        adding = widgets.Box([self.search, self.adder, self.preset])
-        adding.add_class("rx-adding")
-        self.box = widgets.VBox([self._title, self._fields, adding, self.about, self.python])
+        self.preset.style.description_width = "15em"
+        self.preset.add_class("rx-input")
+        self.python = Sheet(lambda _: None)
+        self.search = widgets.Text(description="Add a key", placeholder="search name, type or text")
+        self.search.add_class("rx-key-search")
+        self.search.observe(lambda _: self._list_keys(), names="value")
+        self.keys = Sheet(self._told)
+        mine = widgets.VBox([self._title, self._empty, self._fields, self.preset, self.python])
+        others = widgets.VBox([self.search, self.keys])
+        self.box = widgets.Box([mine, others])
         self.box.add_class("rx-config")
 
     def show(self, state: PanelState, region: Region) -> None:
@@ -55,8 +54,10 @@ class ConfigBox:
         shown = tuple(self.fields[key].box for key in region.config)
         if self._fields.children != shown:
             self._fields.children = shown
+        self._empty.layout.display = "none" if shown else ""
         self.python.tree = _as_python(region)
-        self.search.disabled = self.adder.disabled = self.preset.disabled = state.busy
+        self.preset.disabled = state.busy
+        self._list_keys()
 
     def _field(self, key: str, value: Any) -> Field:
         def take(text: str, read: Any) -> None:
@@ -69,34 +70,19 @@ class ConfigBox:
 
         return Field(catalogue()[key], value, take, drop, inert=inert_reason(key, self._device))
 
-    def _tell_key(self) -> None:
-        key = self.search.value.strip()
-        known = catalogue().get(key)
-        if known is None:
-            self.about.value = ""
-            return
-        refused = f"cannot be set for one region: {known.refused}." if known.refused else ""
-        inert = inert_reason(key, self._device) or ""
-        facts = f"{known.type_name}, default {known.default!r}"
-        self.about.value = (
-            f"<code>{markup(key)}</code> {markup(facts)}<br>{markup(known.doc, 600)}"
-            + (f'<br><span class="rx-bad">✗ {markup(refused)}</span>' if refused else "")
-            + (f'<br><span class="rx-warn">! No effect here: {markup(inert)}.</span>' if inert else "")
-        )
+    def _list_keys(self) -> None:
+        state = self._control.state
+        taken = tuple(state.plan[self.name].config) if self.name in state.plan else ()
+        wanted = self.search.value, self._device, taken, state.busy
+        if wanted != self._listed:  # while it is measured, what has not changed should cost nothing
+            self._listed = wanted
+            self.keys.tree = key_tree(self.search.value, self._device, taken, busy=state.busy)
 
-    def _add(self) -> None:
-        key = self.search.value.strip()
+    def _told(self, message: Mapping[str, Any]) -> None:
         with self._control.guarded():
-            if not key:
-                self.about.value = "Type the name of a key, or choose one from the list."
-                return
-            try:
-                entry = check_key(key)
-                self._control.add_config(self.name, {key: first_value(entry)})
-            except RegionalExplorerError as error:
-                self.about.value = f'<span class="rx-bad" role="alert">✗ {markup(error)}</span>'
-                return
-            self.search.value = ""
+            if message["do"] == "add":
+                entry = check_key(message["of"])
+                self._control.add_config(self.name, {entry.key: first_value(entry)})
 
     def _take_preset(self) -> None:
         name, self.preset.value = self.preset.value, ""
@@ -104,13 +90,6 @@ class ConfigBox:
             with self._control.guarded():
                 values = PRESETS[name]
                 self._control.edit(lambda ex: ex.configure(self.name, values) if values else ex.reset(self.name))
-
-
-def _keys(device: str) -> list[str]:
-    """Return every key that can be set for one region, those most worth trying first."""
-    common = list(COMMON.get(device, COMMON["cuda"]))
-    rest = sorted(key for key, entry in catalogue().items() if entry.refused is None and key not in common)
-    return [key for key in common if key in catalogue()] + rest
 
 
 def _as_python(region: Region) -> list[Tree]:

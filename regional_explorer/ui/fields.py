@@ -10,6 +10,7 @@ import ipywidgets as widgets
 from regional_explorer.compiler.catalogue import ConfigKey, check_value, parse_value
 from regional_explorer.errors import InvalidConfigValueError
 from regional_explorer.render.untrusted import markup
+from regional_explorer.ui.key_list import key_facts
 from regional_explorer.ui.state import Draft
 
 LARGEST = 2**31 - 1
@@ -33,9 +34,8 @@ class Field:
         self.input = _input(entry, value)
         self.input.add_class("rx-input")
         self.input.observe(lambda _: self._changed(take), names="value")
-        facts = f"{entry.type_name}, default {entry.default!r}"
         warning = f'<br><span class="rx-warn">! No effect here: {markup(inert)}.</span>' if inert else ""
-        self._facts = widgets.HTML(f'<span class="rx-quiet">{markup(facts, 90)}</span>{warning}')
+        self._facts = widgets.HTML(f'<span class="rx-quiet">{markup(key_facts(entry), 90)}</span>{warning}')
         self._drop = widgets.Button(description="×", tooltip=f"Take {entry.key} out of the config")
         self._drop.add_class("rx-small")
         self._drop.on_click(lambda _: drop())

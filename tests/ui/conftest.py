@@ -25,6 +25,11 @@ def make() -> Exploration:
     return ex
 
 
+def words(part: Any) -> str:
+    """Return the texts of an element as a page would show them."""
+    return part if isinstance(part, str) else " ".join(map(words, part[2:]))
+
+
 @pytest.fixture
 def exploration() -> Iterator[Exploration]:
     ex = make()

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
-import ipywidgets
 import pytest
 from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.explorer import Exploration
-from regional_explorer.ui.config import ConfigBox
 from regional_explorer.ui.control import CANCELLED, INTERRUPTED, Control, control_of
 from regional_explorer.ui.marking import suggestions
 from regional_explorer.ui.panels import Panel
-from tests.ui.conftest import HeldWork, make
+from tests.ui.conftest import HeldWork, make, words
 
 
 def alert(panel: Panel) -> str:
     return "" if panel.actions._alert.layout.display == "none" else str(panel.actions._problem.value)
-
-
-def open_config(panel: Panel, name: str) -> ConfigBox | None:
-    panel.regions.sheet.press("open", name)
-    return panel.regions.config
 
 
 def switch(panel: Panel, name: str, *, on: bool) -> None:
@@ -37,10 +29,6 @@ def rows(panel: Panel) -> dict[str, str]:
         return {}
     (table,) = panel.regions.sheet.tree
     return {row[1]["data-of"]: words(row) for row in table[3][2:]}
-
-
-def words(part: Any) -> str:
-    return part if isinstance(part, str) else " ".join(map(words, part[2:]))
 
 
 def checked(panel: Panel, name: str) -> bool:
@@ -102,108 +90,6 @@ def test_nothing_is_drawn_anew_when_nothing_changed(panel: Panel, control: Contr
     control.refresh()
     assert control.session is session
     assert drawn == []
-
-
-# -------------------------------------------------------------------------------------------------------------- config
-
-
-@pytest.mark.parametrize(
-    ("key", "kind", "typed", "value"),
-    [
-        ("max_fusion_size", ipywidgets.BoundedIntText, 4, 4),
-        ("epilogue_fusion", ipywidgets.Checkbox, True, True),
-        ("cpp.simdlen", ipywidgets.Text, "8", 8),
-        ("cpp.simdlen", ipywidgets.Text, "None", None),
-        ("cpp.vec_isa_ok", ipywidgets.Text, "True", True),
-        ("max_autotune_gemm_backends", ipywidgets.Text, "ATEN,CPP", "ATEN,CPP"),
-    ],
-)
-def test_a_field_fits_the_type_of_its_key(
-    panel: Panel, exploration: Exploration, key: str, kind: type[Any], typed: Any, value: object
-) -> None:
-    exploration.configure("act", {})
-    config = open_config(panel, "act")
-    assert config is not None
-    config.search.value = key
-    config.adder.click()
-    assert key in exploration.plan["act"].config
-    field = config.fields[key]
-    assert isinstance(field.input, kind)
-    field.input.value = typed
-    assert exploration.plan["act"].config[key] == value
-    assert field.error.value == ""
-
-
-def test_a_wrong_value_is_told_at_its_field_and_changes_nothing(panel: Panel, exploration: Exploration) -> None:
-    exploration.configure("act", {"cpp.simdlen": 8})
-    panel.control.refresh()
-    config = open_config(panel, "act")
-    assert config is not None
-    field = config.fields["cpp.simdlen"]
-    field.input.value = "abc"
-    assert "takes an int or None" in field.error.value
-    assert field.input.value == "abc"
-    assert "rx-wrong" in field.input._dom_classes
-    assert exploration.plan["act"].config == {"cpp.simdlen": 8}
-    field.input.value = "4"
-    assert field.error.value == ""
-    assert "rx-wrong" not in field.input._dom_classes
-    assert exploration.plan["act"].config == {"cpp.simdlen": 4}
-
-
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("cpp.simdlem", "Did you mean &#x27;cpp.simdlen&#x27;"),
-        ("fx_graph_cache", "cannot be set for one region"),
-        ("", "Type the name of a key"),
-    ],
-)
-def test_a_key_that_cannot_be_added_is_told_beside_the_search(
-    panel: Panel, exploration: Exploration, typed: str, said: str
-) -> None:
-    config = open_config(panel, "act")
-    assert config is not None
-    config.search.value = typed
-    config.adder.click()
-    assert said in config.about.value
-    assert exploration.plan["act"].config == {}
-
-
-def test_the_search_offers_common_keys_first_and_tells_what_a_key_does(panel: Panel) -> None:
-    config = open_config(panel, "act")
-    assert config is not None
-    options = config.search.options
-    assert options[0] == "max_fusion_size"
-    assert len(options) > 200
-    assert len(set(options)) == len(options)
-    assert "fx_graph_cache" not in options
-    config.search.value = "max_fusion_size"
-    assert "default 64" in config.about.value
-    config.search.value = "max_autotune"
-    assert "No effect here" in config.about.value
-
-
-def test_a_key_is_taken_out_and_a_preset_put_in(panel: Panel, exploration: Exploration) -> None:
-    config = open_config(panel, "mm")
-    assert config is not None
-    config.fields["max_fusion_size"]._drop.click()
-    assert exploration.plan["mm"].config == {}
-    config.preset.value = "eager numerics"
-    assert exploration.plan["mm"].config == {"emulate_precision_casts": True, "fallback_random": True}
-    assert set(config.fields) == {"emulate_precision_casts", "fallback_random"}
-    assert config.preset.value == ""
-    config.preset.value = "default"
-    assert exploration.plan["mm"].config == {}
-
-
-def test_one_config_is_open_at_a_time(panel: Panel) -> None:
-    open_config(panel, "mm")
-    config = open_config(panel, "act")
-    assert config is not None
-    assert config.name == "act"
-    assert len(panel.regions.box.children) == 2
-    assert open_config(panel, "act") is None
 
 
 # ------------------------------------------------------------------------------------------------------------- marking
@@ -364,7 +250,7 @@ def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> Non
     before = set(_instances)
     threads = set(threading.enumerate())
     panel = Panel(control_of(exploration))
-    open_config(panel, "mm")
+    panel.regions.sheet.press("open", "mm")
     assert len(_instances) > len(before)
     panel.close()
     assert set(_instances) == before
