@@ -17,6 +17,7 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
+from nbconvert.exporters.html import HTMLExporter
 
 from regional_explorer.command.options import OPTIONS
 from regional_explorer.explorer import Exploration
@@ -537,6 +538,10 @@ def test_a_notebook_that_nobody_looks_at_keeps_the_static_output(monkeypatch: py
     assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
     assert WIDGET not in outputs[0].data
     assert WIDGET in outputs[1].data
+    page, _ = HTMLExporter().from_notebook_node(
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(call, outputs=outputs)])
+    )
+    assert all(part in page for part in ("ops:aten.relu*", "<svg"))
 
 
 @pytest.mark.compiles

@@ -36,15 +36,38 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
         picture_html(picture) if picture else "",
         table_html(timings_table(session), regions=session),
         table_html(region_times_table(session), regions=session) if session.partition_timings else "",
-        _folded(reconciliation_table(session), session) if session.reconciliation else "",
+        _adding_up(session),
         table_html(regions_table(session), regions=session),
+        _details(session),
+    ]
+    return _scoped("".join(parts), session)
+
+
+def results_html(session: Session) -> str:
+    """Return what was found but the regions, which a panel shows in its own way, as a fragment of its own."""
+    parts = [
+        table_html(timings_table(session), regions=session),
+        _adding_up(session),
+        _details(session),
+    ]
+    return _scoped("".join(parts), session)
+
+
+def _adding_up(session: Session) -> str:
+    # The sums alone stand among the run times already.
+    parts = [row for row in session.reconciliation if not row.total]
+    return _folded(reconciliation_table(session), session) if parts else ""
+
+
+def _details(session: Session) -> str:
+    parts = [
         _folded(partitions_table(session), session),
         _folded(numerics_table(session), session),
         _folded(compile_table(session), session) if session.compile_costs else "",
         _folded(memory_table(session), session) if session.memory else "",
         table_html(breaks_table(session)) if session.breaks else "",
     ]
-    return _scoped("".join(parts), session)
+    return "".join(parts)
 
 
 def page_html(session: Session, *, picture: str | None = None) -> str:
@@ -57,26 +80,6 @@ def page_html(session: Session, *, picture: str | None = None) -> str:
         f"<title>{markup(session.title)}</title></head>"
         f'<body style="margin:0">{session_html(session, picture=drawn)}</body></html>\n'
     )
-
-
-def regions_html(session: Session) -> str:
-    """Return the table of regions as a fragment of its own."""
-    return _scoped(table_html(regions_table(session), regions=session), session)
-
-
-def partitions_html(session: Session) -> str:
-    """Return the table of partitions as a fragment of its own."""
-    return _scoped(table_html(partitions_table(session), regions=session), session)
-
-
-def timings_html(session: Session) -> str:
-    """Return the table of run times, with its conditions, as a fragment of its own."""
-    return _scoped(table_html(timings_table(session), regions=session), session)
-
-
-def numerics_html(session: Session) -> str:
-    """Return the table of numerics as a fragment of its own."""
-    return _scoped(table_html(numerics_table(session), regions=session), session)
 
 
 def picture_html(picture: str) -> str:

@@ -11,6 +11,13 @@ TWIN = "rx-twin"
 """The class around the static output beside the panel. While the panel lives, it shows the same and the twin rests."""
 
 
+WAITING = (
+    f"<style>.jp-OutputArea-child:has(.{TWIN}) + .jp-OutputArea-child"
+    " > .lm-Panel:not(:has(*)) { display: none }</style>"
+)
+"""Goes with the twin: where no kernel gives the panel, JupyterLab says for ever that it is loading."""
+
+
 def style_html(paints: Sequence[Paint]) -> str:
     """Return the style element of a panel whose regions are painted with ``paints``."""
     # Said three times, for the styles of tables say theirs twice to stand above a page's own.
@@ -72,29 +79,45 @@ PANEL .rxt tr[data-do]:hover { background: var(--jp-layout-color2, var(--rx-box)
 PANEL .rxt tr[aria-selected=true] { background: var(--jp-layout-color2, var(--rx-box));
   box-shadow: inset 3px 0 var(--jp-ui-font-color1, var(--rx-ink)) }
 PANEL .rxt tr[aria-selected=true] b { text-decoration: underline }
+PANEL .rxt tr[aria-selected=true] .rx-key { border-color: var(--rx-quiet) }
 PANEL .rxt tr:focus-visible { outline: 2px solid #3b8eea; outline-offset: -2px }
 PANEL .rxt .rxt-name { overflow-wrap: anywhere; min-width: 8em; max-width: 24em; padding-left: 8px }
 PANEL .rxt .rxt-name > * { vertical-align: middle; margin: 0 8px 0 0 }
 PANEL .rxt .rxt-name input { width: 15px; height: 15px }
 PANEL .rxt b { font-weight: 600 }
-PANEL .rxt small { font-size: 12px; color: var(--rx-quiet) }
+PANEL .rxt .rxt-name b { display: -webkit-inline-box; -webkit-line-clamp: 2; -webkit-box-orient: vertical;
+  overflow: hidden; max-width: 100% }
+PANEL .rxt small { font-size: 12px; color: var(--rx-quiet); margin-left: 7px }
 PANEL .rxt .rxt-last { text-align: right; white-space: nowrap; padding-right: 0 }
 PANEL .rx-key { display: inline-block; margin: 1px 6px 1px 0; padding: 0 6px; border-radius: 4px; font-size: 12px;
   border: 1px solid var(--jp-border-color2, var(--rx-line)); font-family: var(--jp-code-font-family, monospace) }
-PANEL .jupyter-widget-Collapse-header { background: none; border: 0;
-  border-top: 1px solid var(--jp-border-color2, var(--rx-box)); padding: 8px 0; font-weight: 600;
-  color: var(--jp-ui-font-color1, var(--rx-ink)) }
-PANEL .jupyter-widget-Collapse-contents { border: 0; padding: 0 }
-PANEL .rx-config { padding: 10px 0 10px 12px; gap: 8px; border-left: 3px solid var(--jp-border-color2, var(--rx-box));
+PANEL .rx-config { display: grid; grid-template-columns: minmax(0, 1fr); gap: 14px 28px; padding: 10px 0 10px 12px;
+  border-left: 3px solid var(--jp-border-color2, var(--rx-box));
   margin: 6px 0 4px 8px }
 PANEL .rx-config > .widget-vbox { gap: 6px }
-PANEL .rx-field, PANEL .rx-adding { display: grid; align-items: center; column-gap: 12px; row-gap: 2px;
+PANEL .rx-config > .widget-vbox { overflow: hidden }
+PANEL .rx-field { display: grid; align-items: center; column-gap: 12px; row-gap: 2px;
   grid-template-columns: minmax(0, 460px) minmax(70px, 320px) 30px; justify-content: start }
+PANEL .rx-config > .widget-vbox > .rx-input { max-width: 460px }
+PANEL .rx-key-search { max-width: 560px }
+PANEL .rxt .rx-keys { list-style: none; margin: 4px 0 0; padding: 0; max-height: 340px; overflow: auto;
+  border: 1px solid var(--jp-border-color2, var(--rx-box)); border-radius: 4px }
+PANEL .rxt .rx-keys li { padding: 5px 10px; border-bottom: 1px solid var(--jp-border-color2, var(--rx-box)) }
+PANEL .rxt .rx-keys li > * { margin: 0 }
+PANEL .rx-keys li > :first-child { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 10px }
+PANEL .rx-keys button { margin-left: auto; flex: none }
+PANEL .rx-keys code, PANEL .rx-keys span { overflow-wrap: anywhere }
+PANEL .rx-keys code { background: none; color: inherit; padding: 0; font-size: 12.5px }
+PANEL .rx-keys .rx-doc { display: -webkit-box; -webkit-line-clamp: 3; -webkit-box-orient: vertical; overflow: hidden }
+PANEL .rx-keys li:is(:hover, :focus-within) .rx-doc { -webkit-line-clamp: none }
 PANEL .rx-field > .widget-html .widget-html-content { line-height: 1.3 }
 PANEL .rx-python { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center }
-PANEL .rx-python code { padding: 3px 8px; overflow-wrap: anywhere; background: var(--jp-layout-color2, var(--rx-box));
+PANEL .rx-views { display: grid; grid-template-columns: minmax(0, 1fr); gap: 14px }
+PANEL .rx-views .rxs-list { max-height: 220px !important; padding: 4px 0 8px }
+PANEL .rxs-list > style + details > summary { margin-top: 2px }
+PANEL .rx-python code { padding: 3px 8px; overflow: auto; max-height: 7em; overflow-wrap: anywhere;
+  background: var(--jp-layout-color2, var(--rx-box));
   border-radius: 4px; color: inherit; font-size: 12px }
-PANEL .rx-adding { grid-template-columns: minmax(0, 460px) auto minmax(0, 300px); justify-content: start }
 PANEL .rx-field > .widget-checkbox .widget-label-basic { flex-direction: row-reverse; justify-content: flex-end;
   gap: 0 }
 PANEL .rx-field > .widget-checkbox .widget-label-basic span { width: calc(15em + 8px); text-align: right;
@@ -103,8 +126,6 @@ PANEL .rx-field .widget-label { font-family: var(--jp-code-font-family, monospac
 PANEL .rx-error-line { grid-column: 1 / -1; color: var(--rx-bad) }
 PANEL .rx-field .rx-error-line { padding-left: calc(15em + 8px) }
 PANEL .rx-wrong :is(input, select) { border-color: var(--rx-bad) !important; box-shadow: 0 0 0 1px var(--rx-bad) }
-PANEL .rx-about:has(.widget-html-content:empty) { display: none }
-PANEL .rx-about { max-width: 760px; color: var(--jp-ui-font-color2, var(--rx-quiet)) }
 
 PANEL .rx-editing { display: flex; flex-wrap: wrap; gap: 6px 8px; align-items: center }
 PANEL .rx-editing .widget-text { width: 200px }
@@ -123,10 +144,16 @@ PANEL .rx-progress .widget-hprogress { width: 240px; height: 14px }
 PANEL .rx-progress .widget-html { flex: 1 1 260px }
 PANEL .rx-alert { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 12px; align-items: start;
   padding: 8px 12px; border: 1px solid var(--rx-bad); border-radius: 4px }
-PANEL .rx-alert .widget-html-content { color: var(--rx-bad); overflow-wrap: anywhere; white-space: normal }
+PANEL .rx-alert .widget-html-content { color: var(--rx-bad); overflow: auto; max-height: 240px;
+  overflow-wrap: anywhere; white-space: normal }
 PANEL .rx-alert details { color: var(--jp-ui-font-color1, var(--rx-ink)) }
 PANEL .rx-alert code { display: block; overflow-x: auto; white-space: pre }
 
+@container (min-width: 1100px) {
+  PANEL .rx-views { grid-template-columns: minmax(0, 13fr) minmax(0, 8fr) }
+  PANEL .rx-views .rxs-list { max-height: 574px !important }
+  PANEL .rx-config { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr) }
+}
 @container (max-width: 900px) {
   PANEL .rxt :is(table, tbody, thead) { display: block }
   PANEL .rxt tr { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 5px 0 5px 8px;
@@ -141,13 +168,12 @@ PANEL .rx-alert code { display: block; overflow-x: auto; white-space: pre }
   PANEL .rx-marking { grid-template-columns: minmax(0, 1fr) minmax(0, 2fr) }
   PANEL .rx-marking > button { justify-self: start }
 }
-@container (max-width: 640px) {
-  PANEL .rx-config { padding-left: 12px }
-  PANEL .rx-field { grid-template-columns: minmax(0, 1fr) 30px }
+@container (max-width: 640px) or ((min-width: 1100px) and (max-width: 1600px)) {
+  PANEL .rx-field { grid-template-columns: minmax(0, 460px) 30px }
   PANEL .rx-field > :nth-child(2) { grid-row: 2; padding-left: calc(15em + 8px) }
   PANEL .rx-field > :nth-child(4) { grid-row: 3 }
-  PANEL .rx-adding { grid-template-columns: minmax(0, 1fr) auto; row-gap: 6px }
-  PANEL .rx-adding > .widget-dropdown > .widget-label { width: 15em }
+}
+@container (max-width: 640px) {
   PANEL .rx-marking { grid-template-columns: minmax(0, 1fr) }
   PANEL .rx-budget { margin-left: 0 }
 }

@@ -5,11 +5,7 @@ from __future__ import annotations
 import ipywidgets as widgets
 
 from regional_explorer.record.session import Session
-from regional_explorer.render.html import (
-    numerics_html,
-    partitions_html,
-    timings_html,
-)
+from regional_explorer.render.html import results_html
 from regional_explorer.render.palette import paint
 from regional_explorer.render.style import PAGE
 from regional_explorer.render.tables import summary
@@ -41,7 +37,8 @@ class Panel:
         self.graph = GraphView(height=440)
         self.source = SourceView()
         self._links = self.source.link(self.graph)
-        self._source = widgets.Accordion([self.source], titles=("Source, line by line",))
+        self._views = widgets.Box([self.graph, self.source])
+        self._views.add_class("rx-views")
         self.editing = Editing(control, self.graph)
         self.marking = Marking(control, self.graph)
         self.actions = Actions(control)
@@ -52,8 +49,7 @@ class Panel:
             [
                 self._style,
                 self._header,
-                self.graph,
-                self._source,
+                self._views,
                 self.regions.box,
                 self.editing.box,
                 self.marking.box,
@@ -96,10 +92,7 @@ class Panel:
         self.graph.overlays = overlays(session)
         self.source.set_session(session)
         self.findings.show(session)
-        _set(
-            self._results,
-            timings_html(session) + partitions_html(session) + numerics_html(session),
-        )
+        _set(self._results, results_html(session))
 
     def close(self) -> None:
         """Take the panel off its control, and close its widgets."""

@@ -164,7 +164,7 @@ def _name_cell(one: RegionFacts, *, busy: bool) -> Tree:
         title=f"Compile {shown}; when off it runs eagerly",
     )
     chip = node("span", paint(one.number).letter, class_=f"rx-chip rx-r{one.number}")
-    return node("td", switch, chip, node("b", shown), class_="rxt-name")
+    return node("td", switch, chip, node("b", shown, title=shown), class_="rxt-name")
 
 
 def _ops(one: RegionFacts) -> Tree:
@@ -205,9 +205,7 @@ def _speedup(one: RegionFacts) -> Tree:
         return node("td", NONE)
     tone = TONES.get(timing.verdict, "quiet")
     sign = {"good": "▲ ", "bad": "▼ "}.get(tone, "")
-    bounds = (
-        f" {timing.speedup_low:.2f}–{timing.speedup_high:.2f}" if timing.speedup_low and timing.speedup_high else ""
-    )
+    bounds = f"{timing.speedup_low:.2f}–{timing.speedup_high:.2f}" if timing.speedup_low and timing.speedup_high else ""
     figure = node("span", f"{sign}{timing.speedup:.2f}×", class_=f"rx-{tone}")
     return node("td", figure, node("small", bounds), title=f"eager ÷ compiled, with its CI: {timing.verdict}")
 

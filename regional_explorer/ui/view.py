@@ -24,7 +24,7 @@ from regional_explorer.render.text import (
 )
 from regional_explorer.render.untrusted import markup
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.look import TWIN
+from regional_explorer.ui.look import TWIN, WAITING
 from regional_explorer.ui.progress import StreamProgress, Throttle
 
 if TYPE_CHECKING:
@@ -105,12 +105,18 @@ class Notebook:
         _SHOWN.take_place_of_earlier(self)
         self._control.refresh()
         self._shown = self._control.session
-        self._twin = display(self._bundle(), raw=True, display_id=True)
         if self._widget:
             from regional_explorer.ui.panels import Panel
 
-            self._panel = Panel(self._control)
-            display(self._panel.box)
+            # The place of the twin is above. It is filled after: it takes a while to draw, and only the panel is seen.
+            self._twin = display({"text/plain": "drawing …"}, raw=True, display_id=True)
+            try:
+                self._panel = Panel(self._control)
+                display(self._panel.box)
+            finally:
+                self._twin.update(self._bundle(), raw=True)
+        else:
+            self._twin = display(self._bundle(), raw=True, display_id=True)
         self._control.listeners.append(self._follow)
 
     @contextmanager
@@ -153,7 +159,7 @@ class Notebook:
     def _bundle(self) -> dict[str, str]:
         session = self._control.session
         html = session_html(session, picture=self._pictures.of(session))
-        return {"text/plain": session_text(session), "text/html": f'<div class="{TWIN}">{html}</div>'}
+        return {"text/plain": session_text(session), "text/html": f'<div class="{TWIN}">{html}</div>{WAITING}'}
 
     def refresh(self) -> None:
         """Take up what code in a cell changed."""

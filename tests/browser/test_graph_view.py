@@ -207,8 +207,46 @@ def test_searching(lab: Lab, show: Any) -> None:
     expect(count).to_have_text("3 found")
     graph.press("s")
     graph.says("3 of 19 nodes selected")
+    graph.press("Escape")
+    graph.root.get_by_role("button", name="Select all that was found").click()
+    graph.says("3 of 19 nodes selected")
     search.press("Escape")
     expect(count).to_have_text("")
+
+
+def test_moving_about(lab: Lab, show: Any) -> None:
+    graph = show(DEEP)
+    tip = graph.root.get_by_role("tooltip")
+    x, y = graph.at("gelu0")
+    graph.point("gelu0")
+    expect(tip).to_contain_text("gelu0 = aten.gelu.default")
+    lab.page.keyboard.down("Control")
+    for _ in range(4):  # what is under the pointer stays there
+        lab.page.mouse.wheel(0, -100)
+    lab.page.keyboard.up("Control")
+    lab.page.mouse.move(x + 1, y)
+    expect(tip).to_contain_text("gelu0 = aten.gelu.default")
+    lab.screenshot("graph-zoomed", graph.root)
+    lab.page.mouse.wheel(0, 150)
+    lab.page.mouse.move(x, y - 150)
+    expect(tip).to_contain_text("gelu0 = aten.gelu.default")
+    lab.page.mouse.move(x, y - 100)
+    lab.page.mouse.down()
+    lab.page.mouse.move(x + 60, y + 50, steps=3)
+    lab.page.mouse.up()
+    lab.page.mouse.move(x + 60, y)
+    expect(tip).to_contain_text("gelu0 = aten.gelu.default")
+
+    map_ = graph.root.locator(".rxg-map")
+    expect(map_).to_be_visible()
+    map_.click(position={"x": 3, "y": 3})
+    lab.page.mouse.move(x + 60, y)
+    expect(tip.filter(has_text="gelu0 = ")).to_have_count(0)
+    graph.press("m")
+    expect(map_).to_be_hidden()
+    graph.press("f")
+    graph.point("gelu0")
+    expect(tip).to_contain_text("gelu0 = aten.gelu.default")
 
 
 def test_everything_by_keyboard(lab: Lab, show: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,7 @@ CELLS = [
     "%regional_compile --no-bench -o ex f(x, w)",
     "%regional_compile --no-bench -o bare net(x)",
 ]
-WIDTHS = (600, 700, 1200, 2400)
+WIDTHS = (600, 700, 1200, 2500)
 MEASURED_S = 240
 
 
@@ -134,7 +135,9 @@ def test_regions_are_merged_split_and_renamed(notebook: Lab, panel: Locator) -> 
     expect(row(panel, "softmax")).to_have_count(0)
     expect(row(panel, "mlp").locator(".rxt-ops")).to_have_text("5")
     panel.get_by_role("button", name="Undo").click()
+    expect(row(panel, "softmax")).to_have_count(1)
     row(panel, "mlp").locator(".rxt-state").click()
+    expect(row(panel, "mlp")).to_have_attribute("aria-selected", "true")
     panel.get_by_placeholder("new name").fill("first")
     panel.get_by_role("button", name="Rename").click()
     expect(row(panel, "first")).to_have_attribute("aria-selected", "true")
@@ -177,6 +180,8 @@ def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> No
     panel.scroll_into_view_if_needed()
     graph = Graph(notebook, 1, notebook.output(1), facts)
     graph.click("relu")
+    for told in ("relu = aten.relu.default", "float32[32, 32]", "h = torch.relu(x @ w) * 2", "max_fusion_size=8"):
+        expect(panel.get_by_role("tooltip")).to_contain_text(told)
     panel.get_by_label("Mark by").select_option("selection")
     expect(panel.get_by_label("Pattern")).to_have_value("1 node selected")
     shot(notebook, "panel-selected", panel)
@@ -190,31 +195,75 @@ def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> No
     expect(row(panel, "picked")).to_have_count(0)
 
 
+def test_a_region_is_made_of_a_line_and_of_what_was_found(notebook: Lab, panel: Locator) -> None:
+    pattern = panel.get_by_label("Pattern")
+    panel.locator(".rxs-line", has_text="return torch.softmax").click()
+    expect(pattern).to_have_value("4 nodes selected")  # of the Dynamo graph, too
+    panel.get_by_role("searchbox").fill("op:aten.mul")
+    expect(panel.locator(".rxg-count")).to_have_text("1 found")
+    panel.get_by_role("button", name="Select all that was found").click()
+    expect(pattern).to_have_value("1 node selected")
+    expect(panel.locator(".rxs-line[aria-selected=true]")).to_contain_text("torch.relu(x @ w) * 2")
+    panel.get_by_label("Name", exact=True).last.fill("scale")
+    panel.get_by_role("button", name="Mark", exact=True).click()
+    expect(row(panel, "scale")).to_contain_text("stale")
+    panel.get_by_role("button", name="Undo").click()
+    panel.get_by_role("searchbox").press("Escape")
+    expect(row(panel, "scale")).to_have_count(0)
+
+
+def test_what_is_pressed_while_the_kernel_is_busy_means_what_is_shown(notebook: Lab, panel: Locator) -> None:
+    index = notebook.add_cell_and_run(WHERE)
+    notebook.add_cell_and_start("__import__('time').sleep(4)")
+    notebook.page.wait_for_timeout(300)
+    panel.scroll_into_view_if_needed()
+    graph = Graph(notebook, 1, notebook.output(1), json.loads(str(notebook.outputs(index)[0]["text"])))
+    graph.click("mm")
+    notebook.page.wait_for_timeout(100)  # what is under the pointer is told, too
+    graph.click("mul")
+    panel.get_by_label("Name", exact=True).last.press_sequentially("quick")
+    panel.get_by_role("button", name="Mark", exact=True).click()
+    notebook.wait_idle()
+    assert asked(notebook, "ex.session.members['quick']['0/inference']") == "('mul',)"
+    panel.get_by_role("button", name="Undo").click()
+    expect(row(panel, "quick")).to_have_count(0)
+
+
 def test_a_config_is_changed_through_its_fields(notebook: Lab, panel: Locator) -> None:
     row(panel, "mlp").get_by_role("button", name="Config").click()
     expect(panel.get_by_role("heading", name="Config of mlp")).to_be_visible()
-    size = panel.get_by_label("max_fusion_size")
+    size = panel.get_by_role("spinbutton", name="max_fusion_size")
     size.fill("4")
     size.press("Enter")
     expect(row(panel, "mlp")).to_contain_text("max_fusion_size=4")
-    panel.get_by_label("Add a key").fill("cpp.simdlen")
-    panel.get_by_role("button", name="Add", exact=True).click()
-    expect(panel.get_by_label("cpp.simdlen")).to_have_value("None")
+    keys = panel.get_by_label("Config keys")
+    expect(keys.locator("code")).to_have_count(12)
+    expect(keys).to_contain_text(
+        "an int, default 64 · can matter on cpuin usehow many nodes to allow into a single fusion"
+    )
+    panel.get_by_label("Add a key").fill("simdlen")
+    expect(keys.locator("code")).to_have_text(["cpp.simdlen"])
+    panel.get_by_role("button", name="Add cpp.simdlen").click()
+    expect(panel.get_by_role("textbox", name="cpp.simdlen")).to_have_value("None")
     assert asked(notebook, "dict(ex.plan['mlp'].config)") == "{'max_fusion_size': 4, 'cpp.simdlen': None}"
 
 
 def test_a_wrong_value_is_told_at_its_field(notebook: Lab, panel: Locator) -> None:
-    field = panel.get_by_label("cpp.simdlen")
+    field = panel.get_by_role("textbox", name="cpp.simdlen")
     field.fill("abc")
     field.press("Enter")
     alert = panel.get_by_role("alert").filter(has_text="takes an int or None")
     expect(alert).to_be_visible()
     expect(field).to_have_value("abc")
     panel.get_by_label("Add a key").fill("cpp.simdlem")
-    panel.get_by_role("button", name="Add", exact=True).click()
     expect(panel.get_by_role("alert").filter(has_text="Did you mean 'cpp.simdlen'")).to_be_visible()
-    panel.get_by_label("Add a key").fill("emulate_precision_casts")
+    panel.get_by_label("Add a key").fill("eager numerics when")  # words of its text
     expect(panel.get_by_text("Mode to emulate PyTorch eager numerics")).to_be_visible()
+    panel.get_by_label("Add a key").fill("max_autotune")
+    expect(panel.get_by_label("Config keys")).to_contain_text(
+        "! No effect here: C++ GEMM templates need constant weights"
+    )
+    shot(notebook, "panel-config", panel)
 
 
 def test_the_config_is_copied_as_python(notebook: Lab, panel: Locator) -> None:
@@ -246,6 +295,19 @@ def test_nothing_is_clipped_at_any_width(notebook: Lab, panel: Locator, theme: s
     notebook.set_viewport(1280, 1400)
 
 
+def test_every_control_has_a_name_and_shows_its_focus(panel: Locator) -> None:
+    nameless = panel.evaluate(
+        """panel => [...panel.querySelectorAll('button, input, select, [tabindex="0"]')]
+            .filter(e => e.offsetParent && !(e.getAttribute('aria-label') || e.labels?.length && e.labels[0].textContent
+                || e.textContent.trim() || e.placeholder || e.title)).map(e => e.outerHTML)"""
+    )
+    assert nameless == []
+    for control in panel.locator("button:not(:disabled), input:not(:disabled), select:not(:disabled)").all()[::7]:
+        control.focus()
+        control.page.keyboard.press("Shift")  # as by keyboard, so that the focus is to be seen
+        assert control.evaluate("e => getComputedStyle(e).outlineStyle") != "none"
+
+
 def test_text_is_never_tiny(panel: Locator) -> None:
     sizes = panel.evaluate(
         """panel => [...panel.querySelectorAll('button, input, select, label, span, td, th, p, li')]
@@ -256,7 +318,7 @@ def test_text_is_never_tiny(panel: Locator) -> None:
 
 @pytest.mark.compiles
 def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(notebook: Lab, panel: Locator) -> None:
-    field = panel.get_by_label("cpp.simdlen")
+    field = panel.get_by_role("textbox", name="cpp.simdlen")
     field.fill("None")
     field.press("Enter")
     for variant in ("aot_eager", "full"):
@@ -276,6 +338,13 @@ def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(note
     expect(row(panel, "mlp").locator(".rxt-compiled")).to_contain_text(re.compile("µs|ms"))
     expect(row(panel, "mlp").locator(".rxt-speedup")).to_contain_text(re.compile(r"\d×"))
     shot(notebook, "panel-measured", panel)
+    overlay = panel.get_by_role("button", name="Next figure on the regions")
+    for title in ("compiled time", "eager time", "speedup"):
+        overlay.click()
+        expect(panel.locator(".rxg-key")).to_contain_text(title)
+        shot(notebook, f"panel-overlay-{title.partition(' ')[0]}", panel.locator(".rxg"))
+    overlay.click()
+    expect(panel.locator(".rxg-key")).to_have_count(0)
 
 
 @pytest.mark.compiles
@@ -286,8 +355,10 @@ def test_cancel_ends_a_long_measurement(notebook: Lab, panel: Locator) -> None:
     panel.get_by_role("button", name="Compile & measure").click()
     expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text("round", timeout=MEASURED_S * 1000)
     shot(notebook, "panel-busy", panel)
+    begun = time.monotonic()
     panel.get_by_role("button", name="Cancel").click()
     expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text("Cancelled", timeout=20_000)
+    assert time.monotonic() - begun < 4  # 1 s on a machine with nothing else to do
     shot(notebook, "panel-cancelled", panel)
     expect(row(panel, "mlp").get_by_role("button", name="Close")).to_be_enabled()
     assert asked(notebook, "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]") == "[]"
@@ -332,6 +403,7 @@ def test_a_region_is_made_by_choosing_a_module(notebook: Lab) -> None:
     expect(other).to_contain_text("No region yet")
     other.get_by_label("Mark by").select_option("modules")
     other.get_by_label("Pattern").fill("1")
+    other.get_by_label("Pattern").press("Tab")
     expect(other.locator(".rx-foreseen")).to_contain_text("Would give 2 partitions of 1 op")
     other.get_by_label("Name").last.fill("act")
     other.get_by_role("button", name="Mark").click()
@@ -399,4 +471,5 @@ def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> No
     expect(twin.locator("svg.rx-graph")).to_be_visible()
     expect(twin).to_contain_text("max_fusion_size=4")
     assert notebook.output(1).locator(".rx-panel").count() == 0
+    expect(notebook.output(1).get_by_text("Loading widget")).to_be_hidden()
     shot(notebook, "panel-reopened", notebook.output(1))

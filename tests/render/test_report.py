@@ -157,7 +157,7 @@ def test_a_config_that_was_not_applied_as_asked_is_flagged_with_a_word() -> None
 
 def test_a_failed_partition_shows_its_error() -> None:
     session = sessions.trained(2, state=State.FAILED, error="CppCompileError: no compiler")
-    page = Page(html.partitions_html(session))
+    page = Page(html.results_html(session))
     assert page.cells[4] == "✗ failed"
     assert "mlp in 0/backward: CppCompileError: no compiler" in page.words
     assert "mlp in 0/forward: CppCompileError: no compiler" in text.partitions_text(session)
@@ -235,7 +235,7 @@ def test_page_stands_alone() -> None:
 
 
 def test_fragment_has_tables_whose_cells_hold_the_facts() -> None:
-    found = Page(html.timings_html(sessions.measured())).cells
+    found = Page(html.results_html(sessions.measured())).cells
     assert found[20:30] == [
         "forward",
         "regional",

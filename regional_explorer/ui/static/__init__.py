@@ -17,7 +17,7 @@ _SPACES = {
     "js": re.compile(r" ?([{}()\[\];,:?=<>&|!*]) ?|(?<=[\w)\]]) ([-+/%]) (?=[\w(])"),
     "css": re.compile(r"(?<=[{};,:]) | (?=\{)"),
 }
-_BREAKS = {"js": re.compile(r"(?<=[;,{(\[])\n|\n(?=\})"), "css": re.compile(r"\n")}
+_BREAKS = {"js": re.compile(r"(?<=[;,{}(\[])\n|\n(?=\})"), "css": re.compile(r"\n")}
 
 
 def script(name: str) -> str:

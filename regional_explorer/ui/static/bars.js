@@ -19,6 +19,7 @@ export class Bars {
     this.buttons = Object.fromEntries([
       ["previous", "↑", "Previous match (Shift+Enter)"],
       ["next", "↓", "Next match (Enter)"],
+      ["matched", "Select", "Select all that was found (s)"],
       ["fit", "Fit", "Show all of it (f)"],
       ["out", "−", "Zoom out (−)"],
       ["in", "+", "Zoom in (+)"],
@@ -41,8 +42,7 @@ export class Bars {
     this.help = el("dl", { class: "rxg-help", hidden: true });
     this.problem = part("problem", { role: "alert", hidden: true });
     root.append(
-      part("bar", {}, this.tabs, part("find", {}, this.search, this.count,
-        this.buttons.previous, this.buttons.next)),
+      part("bar", {}, this.tabs, part("find", {}, this.search, this.count, group("previous", "next", "matched"))),
       part("bar", { role: "toolbar", "aria-label": "Graph tools" },
         group("fit", "out", "in"), group("lasso", "upstream", "downstream"), group("open", "close", "overlay"), group("help")),
       this.problem,

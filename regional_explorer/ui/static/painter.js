@@ -324,7 +324,7 @@ export class Painter {
       const piece = picture.pieces[picture.groupPieces[at / 4]];
       const warm = this.heat?.(piece);
       const { sign, name, ops, state, note } = piece, label = warm?.label ?? piece.speedup;
-      const words = [[sign + name, state || ops, note, label], [sign + name, label], [name, label], [label], [name]];
+      const words = [[sign + name, state || ops, note, label], [sign + name, label], [name, label], [warm ? label : name]];
       const { letter } = picture.regions[piece.region];
       const [x, y] = camera.toWindow(picture.groups[at], picture.groups[at + 1]);
       letters.hull(
