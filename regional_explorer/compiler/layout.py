@@ -1,7 +1,9 @@
 """What really flows in and out of a piece, read from one eager run, or from the trace where that run passed it by.
 
 The fakes of the trace do not always tell the truth about strides (a backward input may arrive in another layout), and
-a compiled piece may return other strides than the eager one, which its compiled consumer would reject.
+a compiled piece may return other strides than the eager one, which its compiled consumer would reject. The same holds
+for dtypes: trace and Inductor take the statistics of a layer norm of bfloat16 for bfloat16, where the kernel gives
+float32, and code compiled for the one reads the other as noise.
 """
 
 from __future__ import annotations
@@ -82,6 +84,16 @@ def fitting(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], bool]:
     return fits
 
 
+def as_recorded(value: Any, layout: Layout) -> bool:
+    """Tell whether ``value`` is what ``layout`` says, in dtype and in memory."""
+    return same_dtype(value, layout) and same_strides(value, layout)
+
+
+def same_dtype(value: Any, layout: Layout) -> bool:
+    """Tell whether ``value`` is no tensor, or one of the dtype that ``layout`` says."""
+    return not isinstance(value, torch.Tensor) or str(value.dtype) == layout.dtype
+
+
 def same_strides(value: Any, layout: Layout) -> bool:
     """Tell whether ``value`` lies in memory as ``layout`` says, as far as anybody could tell the difference.
 
@@ -97,10 +109,12 @@ def same_strides(value: Any, layout: Layout) -> bool:
 
 
 def laid_out(value: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return a copy of ``value`` that lies in memory as ``layout`` says, with its gaps: eager results may be slices.
+    """Return a copy of ``value`` of the dtype and in memory as ``layout`` says, with its gaps: it may be a slice.
 
     Of a value of another size, where sizes are dynamic, the order of the dimensions is kept.
     """
+    if not same_dtype(value, layout):
+        value = value.to(getattr(torch, layout.dtype.removeprefix("torch.")))
     if tuple(value.shape) != layout.size:
         return _in_order(value, layout.stride)
     repeated = [step == 0 and size > 1 for size, step in zip(layout.size, layout.stride, strict=True)]

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from regional_explorer.compiler.artifact import Artifact, fingerprint
-from regional_explorer.compiler.layout import Layout, fitting, laid_out, layouts_of, same_strides, traced_layouts
+from regional_explorer.compiler.layout import (
+    Layout,
+    as_recorded,
+    fitting,
+    laid_out,
+    layouts_of,
+    same_dtype,
+    traced_layouts,
+)
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api import BoxedCall, boxed, draws_random
 
@@ -100,10 +108,14 @@ class Switch:
         """Run the artifact for the first time, and settle on the cheapest way to call it from now on."""
         artifact = self.artifact
         assert artifact is not None  # noqa: S101 - set together with this implementation
+        known = zip(args, self.inputs or (), strict=False)
+        if odd := [str(value.dtype) for value, layout in known if not same_dtype(value, layout)]:
+            # Compiled code checks sizes and strides alone, and would read the bytes of another dtype as its own.
+            return self._refuse(artifact, f"it was compiled for other dtypes than {', '.join(odd)}", args)
         results = self._or_eager(artifact, args)
         if self.artifact is None:
             return results
-        wrong = [index for index, layout in enumerate(self.outputs) if not same_strides(results[index], layout)]
+        wrong = [index for index, layout in enumerate(self.outputs) if not as_recorded(results[index], layout)]
         self.implementation = self._settled(artifact, wrong)
         return self._mended(results, wrong)
 
@@ -133,7 +145,10 @@ class Switch:
         try:
             return artifact.call(list(args))
         except AssertionError as error:
-            self.use_eager()
-            self.refused = artifact
-            self.refusal = f"the compiled code refused its inputs: {error}".splitlines()[0]
-            return self.eager(args)
+            return self._refuse(artifact, str(error), args)
+
+    def _refuse(self, artifact: Artifact, why: str, args: list[Any]) -> Any:
+        self.use_eager()
+        self.refused = artifact
+        self.refusal = f"the compiled code refused its inputs: {why}".splitlines()[0]
+        return self.eager(args)

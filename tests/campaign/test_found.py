@@ -11,6 +11,7 @@ from torch.fx.traceback import annotate
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
+from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.layout import laid_out, layouts_of, same_strides
 from regional_explorer.record.region import Cut
 from regional_explorer.torch_api import inductor_knows_fallback
@@ -169,3 +170,36 @@ def test_results_are_laid_out_as_eager_lays_them_out(asked):
     made = laid_out(asked.contiguous(), layout)
     assert torch.equal(made, asked)
     assert same_strides(made, layout) is (asked.stride() != (2, 1)), "an unfolded one cannot be written to"
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("backward", ["compiled", "eager"])
+def test_results_have_the_dtype_that_eager_gives_them(backward):
+    """Inductor makes the statistics of this norm in bfloat16; what reads them was compiled for float32."""
+    norm, x = nn.LayerNorm(16), torch.randn(6, 16, requires_grad=True)
+
+    def fn(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return norm(x.bfloat16())
+
+    ex = rx.explore(fn, (x,)).mark("norm", ops="aten.native_layer_norm*")
+    switch = next(switch for switch in ex._program.switches if switch.piece.graph_id == "0/backward")
+    ex.compile()
+    if backward == "eager":
+        switch.use_eager()
+    out, cotangent = fn(x), torch.randn(6, 16).bfloat16()
+    wanted = torch.autograd.grad(out, (x, *norm.parameters()), cotangent)
+    got = torch.autograd.grad(ex._capture.run(x), (x, *norm.parameters()), cotangent)
+    for ours, theirs in zip(got, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
+
+
+def test_code_for_other_dtypes_is_not_called():
+    """It checks sizes and strides alone."""
+    ex = rx.explore(lambda x: x.sin() + 1, (torch.ones(4),)).mark("r", ops="*sin*")
+    (switch,) = ex._program.switches
+    ex._program.record_layouts()
+    switch.use(Artifact("key", lambda *_: pytest.fail("called"), "", {}, 0.0, "cold"))
+    whole = torch.ones(4, dtype=torch.int32)
+    assert torch.equal(switch.implementation([whole])[0], whole.sin())
+    assert "compiled for other dtypes than torch.int32" in switch.refusal
