@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,50 +10,94 @@ from typing import Any
 
 from torch import nn
 
-MAX_DEPTH = 4
-"""How deep containers, closures and attributes are searched for modules."""
+MAX_DEPTH = 8
+MAX_SEEN = 20_000
+"""How deep, and through how many objects, containers, closures and attributes are searched for modules."""
+
+_MODULES_OWN = frozenset(vars(nn.Module()))
+"""Where a module keeps its parameters, children and hooks: what else it has is the user's."""
 
 
 def reachable_modules(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[nn.Module]:
-    """Return the root modules of a call: passed, closed over, global, bound, in a container or in a partial."""
+    """Return the root modules of a call: passed, closed over, global, bound, in a container or in a partial.
+
+    What is nearer names its modules: a root found on the way to another stays one, though that may hold it.
+    """
     roots: list[nn.Module] = []
-    seen: set[int] = set()
-    for value in (fn, *args, *(kwargs or {}).values()):
-        for module in _search(value, MAX_DEPTH, seen):
-            if not any(module is root for root in roots):
-                roots.append(module)
-    inner = {id(child) for root in roots for child in root.modules() if child is not root}
-    return [root for root in roots if id(root) not in inner]
+    seen: dict[int, Any] = {}  # holds what it saw, lest an address comes back as somebody else's
+    level = [fn, *args, *(kwargs or {}).values()]
+    for _ in range(MAX_DEPTH):
+        found: list[nn.Module] = []
+        below: list[Any] = []
+        for value in level:
+            if id(value) in seen or len(seen) > MAX_SEEN or isinstance(value, _DEAD_ENDS):
+                continue
+            seen[id(value)] = value
+            if isinstance(value, nn.Module):
+                # What torch.compile returns for a module is a module around it; users name paths below the inner one.
+                original = getattr(value, "_orig_mod", None)
+                value = original if isinstance(original, nn.Module) else value  # noqa: PLW2901 - the one users mean
+                found.append(value)
+            below += _contents(value)
+        known = _below(roots)
+        nearer = set(map(id, roots))
+        roots += _outermost([module for module in found if id(module) not in known and not nearer & _below([module])])
+        level = below
+    return roots
 
 
-def _search(value: Any, depth: int, seen: set[int]) -> Iterator[nn.Module]:
-    if depth == 0 or id(value) in seen or isinstance(value, (str, bytes, int, float, type, types.ModuleType)):
-        return
-    seen.add(id(value))
-    if isinstance(value, nn.Module):
-        # What torch.compile returns for a module is a module around it; users name paths below the inner one.
-        original = getattr(value, "_orig_mod", None)
-        yield original if isinstance(original, nn.Module) else value
-        return
-    for inner in _contents(value):
-        yield from _search(inner, depth - 1, seen)
+def _below(roots: Sequence[nn.Module]) -> set[int]:
+    return {id(module) for root in roots for module in root.modules()}
+
+
+def _outermost(modules: Sequence[nn.Module]) -> list[nn.Module]:
+    inner = {id(child) for module in modules for child in module.modules() if child is not module}
+    return [module for module in dict.fromkeys(modules) if id(module) not in inner]
+
+
+_DEAD_ENDS = (str, bytes, int, float, complex, types.ModuleType, types.BuiltinFunctionType, type(None))
 
 
 def _contents(value: Any) -> Iterator[Any]:
-    if isinstance(value, functools.partial):
+    """Yield what ``value`` holds, as far as a call of it could reach modules there."""
+    if isinstance(value, nn.Module):
+        # Children have names below it; modules it holds otherwise are roots of their own.
+        for name, item in vars(value).items():
+            if name not in _MODULES_OWN and isinstance(item, (list, tuple, Mapping)):
+                yield item
+    elif isinstance(value, functools.partial):
         yield from (value.func, *value.args, *value.keywords.values())
     elif isinstance(value, types.MethodType):
         yield from (value.__self__, value.__func__)
     elif isinstance(value, types.FunctionType):
         yield from (cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
-        yield from (value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__)
-        yield from value.__defaults__ or ()
+        if not value.__globals__.get("__name__", "").startswith("torch."):
+            yield from (value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__)
+        yield from (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
     elif isinstance(value, Mapping):
         yield from value.values()
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, (list, tuple, set, frozenset, collections.deque)):
         yield from value
-    elif hasattr(value, "__dict__") and not isinstance(value, types.BuiltinFunctionType):
-        yield from vars(value).values()
+    else:
+        yield from _attributes(value)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Return the names of globals and attributes that a function, or one defined inside it, uses."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return {*code.co_names, *(name for nested in inner for name in _names(nested))}
+
+
+def _attributes(value: Any) -> Iterator[Any]:
+    """Yield the attributes of an object or a class; of its classes, modules and containers alone."""
+    kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__
+    if not isinstance(value, type):
+        yield from getattr(value, "__dict__", {}).values()
+    for kind in kinds:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            yield getattr(value, name, None)
+        yield from (item for item in vars(kind).values() if isinstance(item, (nn.Module, list, tuple, dict)))
 
 
 def _is_filled(cell: types.CellType) -> bool:

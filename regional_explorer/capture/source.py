@@ -5,27 +5,37 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+from collections.abc import Iterator
 
 from regional_explorer.record.graph import SourceLine
 
 
 def source_line(file: str, line: int, function: str, text: str | None = None) -> SourceLine:
-    """Return the line with its text, and the line of the ``def`` around it."""
+    """Return the line with its text, and the function around it."""
     shown = linecache.getline(file, line) if text is None else text
-    return SourceLine(file, line, function, shown.strip(), def_line(file, line))
-
-
-def def_line(file: str, line: int) -> int:
-    """Return the line of the ``def`` of the innermost function around ``line``, or 0 if the source is gone."""
-    return max((start for start, end in _functions(file) if start <= line <= end), default=0)
+    around = [found for found in _functions(file) if found[0] <= line <= found[1]]
+    start, _, scope = max(around, default=(0, 0, ""))
+    return SourceLine(file, line, function, shown.strip(), start, scope)
 
 
 @functools.lru_cache(maxsize=256)
-def _functions(file: str) -> tuple[tuple[int, int], ...]:
+def _functions(file: str) -> tuple[tuple[int, int, str], ...]:
+    """Return first line, last line and name of every function of a file."""
     # linecache knows the cells of a notebook too, whose files are temporary names that exist nowhere.
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return ()
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    return tuple((node.lineno, node.end_lineno or node.lineno) for node in ast.walk(tree) if isinstance(node, kinds))
+    return tuple(_inside(tree, ""))
+
+
+def _inside(tree: ast.AST, scope: str) -> Iterator[tuple[int, int, str]]:
+    for node in ast.iter_child_nodes(tree):
+        name = scope
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            name = f"{scope}.{node.name}".lstrip(".")
+        elif isinstance(node, ast.Lambda):
+            name = f"{scope}.<lambda>".lstrip(".")
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield node.lineno, node.end_lineno or node.lineno, name
+        yield from _inside(node, name)

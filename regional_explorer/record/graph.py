@@ -35,7 +35,8 @@ class Role(StrEnum):
 class SourceLine:
     """One line of the user's program, as the trace saw it.
 
-    ``def_line`` is the line of the function's ``def``, 0 where it is not known.
+    ``def_line`` is the line of the function's ``def``, 0 where it is not known, and ``scope`` the function's name with
+    those of the classes and functions around it: ``Block.forward``.
     """
 
     file: str
@@ -43,14 +44,15 @@ class SourceLine:
     function: str
     text: str = ""
     def_line: int = 0
+    scope: str = ""
 
     @property
     def in_function(self) -> str:
-        """The line counted from the function's ``def``, as line selectors take it: ``forward:3``."""
-        return f"{self.function}:{self.line - self.def_line + 1}"
+        """The line counted from the function's ``def``, as line selectors take it: ``Block.forward:3``."""
+        return f"{self.scope or self.function}:{self.line - self.def_line + 1}"
 
     def __str__(self) -> str:
-        """Return ``file.py:12 in forward``, or ``forward:3`` for a notebook's cell, whose file is a passing name."""
+        """Return ``file.py:12 in forward``, or ``Block.forward:3`` for a notebook's cell, whose file is temporary."""
         if self.def_line and ("ipykernel_" in self.file or self.file.startswith("<")):
             return self.in_function
         return f"{self.file.rsplit('/', 1)[-1]}:{self.line} in {self.function}"

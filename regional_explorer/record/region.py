@@ -81,6 +81,12 @@ class Region:
         return replace(self, config={}, enabled=True) == replace(other, config={}, enabled=True)
 
 
+def require_name(name: object) -> None:
+    """Raise PlanError unless ``name`` can be a region's."""
+    if not isinstance(name, str) or not name.strip():
+        raise PlanError(f"A region's name is a text of one character at least, such as 'mlp'; got {name!r}.")
+
+
 class Cut(StrEnum):
     """How regions become partitions: one per instance, or merged as upstream does."""
 
@@ -130,6 +136,7 @@ class Plan:
         """
         kept = [region for region in self.regions if region.name not in names]
         for region in regions:
+            require_name(region.name)
             if any(region.name == other.name for other in kept):
                 raise PlanError(f"A region called {region.name!r} exists already: give another name.")
         place = next(index for index, region in enumerate(self.regions) if region.name in names)
@@ -139,6 +146,8 @@ class Plan:
         """Return the plan with ``fields`` of the region called ``name`` replaced."""
         old = self[name]
         new_name = fields.get("name", name)
+        if new_name != name:
+            require_name(new_name)
         if new_name != name and new_name in self:
             raise PlanError(f"Cannot rename {name!r} to {new_name!r}: a region of that name exists already.")
         return replace(self, regions=tuple(replace(r, **fields) if r is old else r for r in self.regions))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from regional_explorer.errors import PlanError, SelectorError
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
-from regional_explorer.regions.select import assign, node_names, picks, require_match
+from regional_explorer.record.region import Plan, Region, Selector, SelectorKind, require_name
+from regional_explorer.regions.near import require_match
+from regional_explorer.regions.select import assign, node_names, picks
 
 Patterns = str | Sequence[str] | None
 
@@ -32,7 +33,7 @@ def selectors(given: Mapping[str, Patterns], *, innermost: bool = False, only: P
 
 
 def _texts(keyword: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
-    texts = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+    texts = tuple(patterns) if isinstance(patterns, Iterable) and not isinstance(patterns, str) else (patterns,)
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise SelectorError(f"{keyword}={patterns!r}: give a pattern, or a list of patterns.")
     return texts
@@ -46,7 +47,9 @@ def marked(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
 
     Raises:
         SelectorError: a selector matches nothing.
+        PlanError: the name is no text.
     """
+    require_name(name)
     require_match(name, chosen, graphs)
     if each:
         for path in _paths(chosen, graphs):

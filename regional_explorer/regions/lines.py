@@ -1,4 +1,7 @@
-"""Line selectors: ``function:3-7``, counted from the function's ``def``, or ``file.py:10-20``."""
+"""Line selectors: ``function:3-7``, counted from the function's ``def``, or ``file.py:10-20``.
+
+Where several functions have one name, as every ``forward`` does, ``Class.forward:3-7`` tells them apart.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class LineRange:
         Raises:
             SelectorError: the text is not of that form.
         """
-        match = re.fullmatch(r"\s*(.+?):(\d+)(?:-(\d+))?\s*", text)
+        match = re.fullmatch(r"\s*(.+?)\s*:\s*(\d+)(?:\s*-\s*(\d+))?\s*", text)
         if match is None:
             raise SelectorError(
                 f"lines={text!r} is not a line range. Write function:3-7 (counted from its def) or file.py:10-20."
@@ -38,7 +41,8 @@ class LineRange:
         """Tell whether ``line`` is in the range."""
         if self.place.endswith(".py"):
             return _is_file(line.file, self.place) and self.first <= line.line <= self.last
-        if self.place not in (line.function, line.function.rsplit(".", 1)[-1]):
+        scope = f".{line.scope or line.function}"
+        if self.place != line.function and not scope.endswith(f".{self.place}"):
             return False
         return line.def_line > 0 and self.first <= line.line - line.def_line + 1 <= self.last
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regional_explorer.errors import SelectorError, did_you_mean
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance, Picked, tell_instances_apart
@@ -221,36 +220,6 @@ def module_glob(pattern: str) -> re.Pattern[str]:
         return special.get(part) or re.escape(part)
 
     return re.compile("".join(map(expression, re.split(r"(\*\*|\*|\?|\[!?[^]]+\])", pattern))))
-
-
-def require_match(
-    name: str, chosen: Iterable[Selector], graphs: Sequence[Graph], among: Callable[[int | None], bool] = lambda _: True
-) -> None:
-    """Raise SelectorError when a selector for region ``name`` picks nothing; the text lists near matches.
-
-    ``among`` tells which origins count.
-    """
-    for selector in chosen:
-        if any(map(among, picks(selector, graphs))):
-            continue
-        known = sorted(_known(selector.kind, graphs, among))
-        plain = [pattern.replace("*", "") for pattern in selector.patterns]
-        near = did_you_mean(plain[0], known) or (f" There are for example: {', '.join(known[:8])}." if known else "")
-        where = "of this call" if among(None) else "of the region"
-        raise SelectorError(f"Region {name!r}: {selector} matches no operation {where}.{near}")
-
-
-def _known(kind: SelectorKind, graphs: Sequence[Graph], among: Callable[[int | None], bool]) -> set[str]:
-    ops = [node for graph in graphs for node in graph.ops if among(node.origin)]
-    match kind:
-        case SelectorKind.MODULES:
-            return {call.path for node in ops for call in node.modules if call.path}
-        case SelectorKind.LINES:
-            return {f"{line.file.rsplit('/', 1)[-1]}:{line.line}" for node in ops for line in node.stack}
-        case SelectorKind.OPS:
-            return {node.target for node in ops}
-        case _:
-            return {node.name for node in ops}
 
 
 def members(graphs: Sequence[Graph], assignment: Assignment) -> dict[str, dict[str, tuple[str, ...]]]:

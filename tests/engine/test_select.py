@@ -1,5 +1,6 @@
 """Choosing nodes: marks in the source, modules, lines, ops and names."""
 
+import collections
 import functools
 
 import pytest
@@ -88,12 +89,55 @@ def test_nothing_matched_lists_near_names(ex):
     assert not ex.plan.regions
 
 
+def test_every_pattern_has_to_match(ex):
+    with pytest.raises(SelectorError, match=r"modules:layers.7 matches no operation"):
+        ex.mark("x", modules=["layers.0", "layers.7"])
+    with pytest.raises(SelectorError, match=r"nodes:0/forward:gelu_7 .* Did you mean '0/forward:gelu"):
+        ex.mark("x", nodes=["gelu", "0/forward:gelu_7"])
+    assert not ex.plan.regions
+
+
+def test_nodes_that_no_region_can_have_may_be_among_others(ex):
+    ex.mark("x", nodes=["primals_1", "gelu"])
+    assert names(ex, "x") == ["gelu"]
+    with pytest.raises(SelectorError, match="It is an input"):
+        ex.mark("y", nodes="primals_1")
+
+
+def test_names_that_are_spelt_otherwise_are_found_by_their_last_part(ex):
+    with pytest.raises(SelectorError, match=r"There are for example: layers.0.up, layers.1.up"):
+        ex.mark("x", modules="model.decoder.up")
+    with pytest.raises(SelectorError, match=r"Did you mean 'torch._C._nn.gelu'"):
+        ex.mark("x", ops="torch.gelu")
+
+
+@pytest.mark.parametrize("bad", [3, [], "", ["a", 3]])
+def test_what_is_no_pattern_is_refused(ex, bad):
+    with pytest.raises(SelectorError, match="give a pattern, or a list of patterns"):
+        ex.mark("x", ops=bad)
+
+
+@pytest.mark.parametrize("bad", [3, "", " "])
+def test_what_is_no_name_is_refused(ex, bad):
+    with pytest.raises(PlanError, match="name is a text"):
+        ex.mark(bad, ops="aten.gelu*")
+    with pytest.raises(PlanError, match="name is a text"):
+        ex.mark("x", ops="aten.gelu*").rename("x", bad)
+
+
 def test_lines_count_from_the_def(ex):
     ex.mark("body", lines="forward:2")
     assert len(names(ex, "body")) > 10
     ex.unmark("body")
     ex.mark("loss", lines="forward:4", innermost=True)
     assert names(ex, "loss") == ["pow_1", "mean"]
+
+
+def test_methods_of_one_name_are_told_apart_by_their_class(ex):
+    ex.mark("loss", lines="Stack.forward:4")
+    assert names(ex, "loss") == ["pow_1", "mean"]
+    with pytest.raises(SelectorError, match=r"lines:Stack.forward:40 .* Did you mean 'Stack.forward:4'"):
+        ex.mark("x", lines="Stack.forward:40")
 
 
 def test_lines_of_a_file(ex):
@@ -150,6 +194,55 @@ def test_modules_are_found_wherever_they_are():
     for way, (fn, args) in ways.items():
         found = rx.explore(fn, args).mark("up", modules="up")
         assert names(found, "up"), way
+
+
+class Slotted:
+    __slots__ = ("model",)
+
+    def __init__(self, model):
+        self.model = model
+
+    def run(self, x):
+        return self.model(x)
+
+
+class OfClass:
+    model = programs.Layer()
+
+    @classmethod
+    def run(cls, x):
+        return cls.model(x)
+
+
+class Unregistered(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.bag = [model]
+
+    def forward(self, x):
+        return self.bag[0](x)
+
+
+def test_modules_are_found_where_only_attributes_lead():
+    model = programs.Layer()
+    x = torch.randn(4, 16)
+    ways = {
+        "slots": (Slotted(model).run, (x,)),
+        "of a class": (OfClass.run, (x,)),
+        "in a list of a module": (Unregistered(model), (x,)),
+        "in a deque": (lambda h, x: h[0](x), (collections.deque([model]), x)),
+        "far down": (lambda h, x: h["a"][0]["b"][0]["c"][0](x), ({"a": [{"b": [{"c": [model]}]}]}, x)),
+    }
+    for way, (fn, args) in ways.items():
+        found = rx.explore(fn, args).mark("up", modules="up")
+        assert names(found, "up"), way
+
+
+def test_a_module_found_first_keeps_its_paths_beside_what_holds_it():
+    model = programs.Layer()
+    model.owner = [nn.Sequential(model)]
+    found = rx.explore(model, (torch.randn(4, 16),)).mark("up", modules="up")
+    assert names(found, "up")
 
 
 def test_all_names_of_a_shared_module_match():

@@ -1,0 +1,83 @@
+"""Refusing a selector that picks nothing, and telling what may have been meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from regional_explorer.errors import SelectorError, did_you_mean
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.region import Selector, SelectorKind
+from regional_explorer.regions.select import picks
+
+SHOWN = 8
+Among = Callable[[int | None], bool]
+
+
+def require_match(
+    name: str, chosen: Iterable[Selector], graphs: Sequence[Graph], among: Among = lambda _: True
+) -> None:
+    """Raise SelectorError when a pattern of a selector for region ``name`` picks nothing; the text lists near matches.
+
+    ``among`` tells which origins count. Of several nodes some may be such as no region can have, an input or a sum of
+    gradients: a selection in the graph holds those too.
+    """
+    where = "of this call" if among(None) else "of the region"
+    for selector in chosen:
+        whole = any(map(among, picks(selector, graphs)))
+        for pattern in selector.patterns:
+            alone = replace(selector, patterns=(pattern,))
+            if (whole and selector.only) or any(map(among, picks(alone, graphs))):
+                continue
+            real = selector.kind is SelectorKind.NODES and _exists(pattern, graphs)
+            if real and whole:
+                continue
+            why = (
+                " It is an input, or an op of the backward without a forward op behind it: no region can have those."
+                if real and among(None)
+                else _near(selector.kind, pattern, graphs, among)
+            )
+            raise SelectorError(f"Region {name!r}: {alone} matches no operation {where}.{why}")
+
+
+def _exists(name: str, graphs: Sequence[Graph]) -> bool:
+    return any(name in (node.name, f"{graph.id}:{node.name}") for graph in graphs for node in graph.nodes)
+
+
+def _near(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> str:
+    """Return what is spelt like the pattern, else what has its last part, else a few examples."""
+    known = _known(kind, pattern, graphs, among)
+    plain = pattern.replace("*", "").strip(".")
+    if near := did_you_mean(plain, known):
+        return near
+    tail = re.split(r"[.:/]", plain)[-1]
+    alike = [name for name in known if tail and tail in re.split(r"[.:/]", name)]
+    shown = alike or known
+    more = f", … ({len(shown) - SHOWN} more)" if len(shown) > SHOWN else ""
+    return f" There are for example: {', '.join(shown[:SHOWN])}{more}." if shown else ""
+
+
+def _known(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:
+    """Return what there is of a kind, written as the pattern is: lines by file or function, nodes with graph or not."""
+    ops = [(graph, node) for graph in graphs for node in graph.ops if among(node.origin)]
+    place = pattern.partition(":")[0]
+    match kind:
+        case SelectorKind.MODULES:
+            found = {path for _, node in ops for call in node.modules for path in (call.path, *call.aliases) if path}
+        case SelectorKind.LINES:
+            lines = {line for _, node in ops for line in node.stack}
+            here = {line for line in lines if place in (line.function, line.scope)} or lines
+            ordered = sorted(here, key=lambda line: (line.file, line.line))
+            by_file = place.endswith(".py")
+            return list(
+                dict.fromkeys(
+                    f"{line.file.rsplit('/', 1)[-1]}:{line.line}" if by_file or not line.def_line else line.in_function
+                    for line in ordered
+                )
+            )
+        case SelectorKind.OPS:
+            found = {node.target for _, node in ops}
+        case _:
+            found = {f"{graph.id}:{node.name}" if ":" in pattern else node.name for graph, node in ops}
+    return sorted(found)
