@@ -238,7 +238,7 @@ def record_breaks(breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
         reason = _first_sentences(item.reason)
         key = (reason, stack[-1] if stack else None)
         if key not in found or (item.marks and not found[key].blocks):
-            found[key] = GraphBreak(reason, stack, marked_blocks(item.marks))
+            found[key] = GraphBreak(reason, stack, marked_blocks(item.marks), _hint(item.reason))
     return tuple(found.values())
 
 
@@ -261,9 +261,16 @@ def marked_blocks(marks: Sequence[Mark]) -> tuple[MarkedBlock, ...]:
 
 def _first_sentences(reason: str) -> str:
     """Keep Dynamo's headline and explanation; its hints and developer notes fill a screen."""
-    lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
-    kept = [line for line in lines[1:] if line.startswith("Explanation:")]
-    return ". ".join([lines[0].rstrip("."), *(line.removeprefix("Explanation: ") for line in kept)]) if lines else ""
+    lines = [line.strip().rstrip(".") for line in reason.strip().splitlines() if line.strip()]
+    kept = [line.removeprefix("Explanation: ") for line in lines[1:] if line.startswith("Explanation:")]
+    return f"{'. '.join([*lines[:1], *kept])}{'.' if kept else ''}"
+
+
+def _hint(reason: str) -> str:
+    """Return the one of Dynamo's hints that names a way around the break, not the place to report it."""
+    hints = [line.strip() for line in reason.splitlines() if line.strip().startswith("Hint:")]
+    useful = (hint for hint in hints if "torch._dynamo.config." in hint or "`torch.cond`" in hint)
+    return next(useful, "").removeprefix("Hint: ").rstrip(".")
 
 
 def json_safe(value: Any) -> Any:

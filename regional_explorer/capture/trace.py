@@ -199,14 +199,18 @@ def _traceable(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _nothing_captured(breaks: Sequence[GraphBreak]) -> str:
-    listed = "".join(f"\n  - {item.source or 'unknown line'}: {item.reason}" for item in breaks[:5])
+    listed = "".join(
+        f"\n  - {item.source or 'the call itself'}: {item.reason}{f' {item.hint}.' if item.hint else ''}"
+        for item in breaks[:5]
+    )
     if listed:
         lost = dict.fromkeys(repr(block.region) for item in breaks for block in item.blocks)
         why = (
             f" Lost with them: region {', '.join(lost)} (region-lost). A graph break inside a marked block throws the "
             "whole function back to plain Python: move the line below out of the block."
         )
-        return f"Nothing was captured: every frame of the call fell back to plain Python.{why if lost else ''}{listed}"
+        do = " Change the lines below, or explore the part of the call that does without them."
+        return f"Nothing was captured: every frame of the call fell back to plain Python.{why if lost else do}{listed}"
     return "Nothing was captured: the call runs no torch operation that Dynamo could trace."
 
 

@@ -172,12 +172,14 @@ class MarkedBlock:
 class GraphBreak:
     """A place where Dynamo stopped one graph; what stands there runs in plain Python.
 
-    ``blocks`` are the marked blocks it happened in, outermost first: they run in plain Python as a whole.
+    ``blocks`` are the marked blocks it happened in, outermost first: they run in plain Python as a whole. ``hint`` is
+    the way around it that torch itself knows, if any.
     """
 
     reason: str
     stack: tuple[SourceLine, ...] = field(default=())
     blocks: tuple[MarkedBlock, ...] = field(default=())
+    hint: str = ""
 
     @property
     def source(self) -> SourceLine | None:

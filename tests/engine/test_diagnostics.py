@@ -236,6 +236,17 @@ def test_a_region_lost_with_all_else_is_told_by_the_error() -> None:
         rx.explore(lost, (torch.ones(3),))
 
 
+def test_a_break_passes_on_the_way_around_it_that_torch_knows() -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        x = x.sin()
+        return x.cos() if x.sum() > 0 else x
+
+    found = only(rx.explore(branches, (torch.ones(3),)), "graph-break")
+    assert "Torch's own hint: Use `torch.cond`" in found.remedy
+    with pytest.raises(CaptureError, match=r"(?s)Change the lines below.*the call itself: .*allow_rnn=True"):
+        rx.explore(torch.nn.LSTM(4, 4), (torch.ones(2, 2, 4),))
+
+
 def test_a_region_without_a_backward() -> None:
     def masked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with rx.region("mask"):
@@ -247,6 +258,27 @@ def test_a_region_without_a_backward() -> None:
     assert "no op in the backward" in found.message
 
 
+def test_a_branch_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() -> None:
+    def branched(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+    ex = rx.explore(branched, (torch.ones(3, requires_grad=True),)).mark("r", ops="*sin*")
+    found = only(ex, "region-empty")
+    assert "torch traces the backward of 0/forward:cond anew" in found.message
+    ex.unmark("r").mark("r", nodes="0/forward:cond")
+    assert not codes(ex), "as the remedy says"
+
+
+def test_a_write_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() -> None:
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y[1:].mul_(3)
+        return y.sin()
+
+    ex = rx.explore(writes, (torch.ones(3, requires_grad=True),)).mark("r", ops="mul_")
+    assert "what writes in place leave behind" in only(ex, "region-empty").message
+
+
 def test_the_later_mark_wins_and_says_so() -> None:
     ex = rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layer", modules="layers.*")
     ex.mark("up", modules="layers.*.up")
@@ -254,7 +286,9 @@ def test_the_later_mark_wins_and_says_so() -> None:
     assert (found.region, found.severity) == ("layer", Severity.INFO)
     assert "3 ops that region 'layer' asked for belong to 'up'" in found.message
     ex.mark("all", modules="layers.*")
-    assert {item.region for item in ex.diagnostics if item.code == "region-empty"} == {"layer", "up"}
+    empty = [item for item in ex.diagnostics if item.code == "region-empty"]
+    assert {item.region for item in empty} == {"layer", "up"}
+    assert all(item.where for item in empty), "the lines of what it asked for"
 
 
 def test_folded_ops_say_where_they_went(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.graph import GraphBreak, GraphKind, Node
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, Node
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
 from regional_explorer.torch_api import Folded
 
@@ -37,7 +37,8 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
                 Severity.INFO,
                 where=item.stack[-1:],
                 upstream="the same, without telling; what stands there runs in plain Python.",
-                remedy="Move this line out of the call if a region should reach across it.",
+                remedy="Move this line out of the call if a region should reach across it."
+                + (f" Torch's own hint: {item.hint}." if item.hint else ""),
             )
 
 
@@ -54,21 +55,61 @@ def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
             continue
         forward = {frame for frame, kind in places if kind is GraphKind.FORWARD and frame in trained}
         if forward and not any(kind is GraphKind.BACKWARD for _, kind in places):
-            yield Diagnostic(
-                "region-empty",
-                f"Region {region!r} has no op in the backward: no gradient flows through it.",
-                Severity.INFO,
-                region=region,
-                where=lines(_dynamo_ops(evidence, region))[:1],
-                upstream="the same.",
-                remedy="Nothing, if its results need no gradient.",
-            )
+            yield _without_backward(evidence, region)
+
+
+def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
+    asked = _dynamo_ops(evidence, region)
+    around = _ops_traced_anew(evidence, region)
+    unmarked = any(node.origin is None for graph in evidence.of_kind(GraphKind.BACKWARD) for node in graph.ops)
+    why, remedy = "no gradient flows through it", "Nothing, if its results need no gradient."
+    if around:
+        why = f"torch traces the backward of {listed(around)} anew, and marks inside do not reach it"
+        remedy = (
+            f"Mark the whole op to have its backward compiled, for example ex.mark({region!r}, nodes={around[0]!r})."
+        )
+    elif unmarked and any(node.op.endswith("_") or node.op == "setitem" for node in asked):
+        why = "what writes in place leave behind there belongs to no region"
+        remedy = "Write it without the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
+    return Diagnostic(
+        "region-empty",
+        f"Region {region!r} has no op in the backward: {why}.",
+        Severity.INFO,
+        region=region,
+        where=lines(asked)[:1],
+        upstream="the same.",
+        remedy=remedy,
+    )
+
+
+def _ops_traced_anew(evidence: Evidence, region: str) -> list[str]:
+    """Return the higher-order ops that hold all of a region, and the bodies of whose backward have no origins: cond."""
+
+    def holder(graph: Graph) -> Node | None:
+        return evidence.nodes[graph.parent[0]][graph.parent[1]] if graph.parent else None
+
+    anew = {
+        held.origin
+        for graph in evidence.of_kind(GraphKind.BACKWARD)
+        if (held := holder(graph)) and graph.ops and all(node.origin is None for node in graph.ops)
+    }
+    found: list[str] = []
+    for graph in evidence.of_kind(GraphKind.FORWARD):
+        if any(claim.region == region for claim in evidence.claims[graph.id].values()):
+            held = holder(graph)
+            if graph.parent is None or held is None or held.origin not in anew:
+                return []
+            found += [f"{graph.parent[0]}:{user}" for user in evidence.users(graph.parent[0])[held.name]]
+    return list(dict.fromkeys(found))
 
 
 def _nowhere(evidence: Evidence, region: str) -> Diagnostic:
-    winners = [winner for loser, winner in evidence.assignment.overruled if loser == region]
+    overruled = evidence.assignment.overruled
+    winners = [winner for loser, winner in overruled if loser == region]
     asked = _dynamo_ops(evidence, region)
     if winners:
+        taken = [origin for (loser, _), origins in overruled.items() if loser == region for origin in origins]
+        asked = [evidence.origins[origin] for origin in taken if origin in evidence.origins]
         why = f"all its ops belong to {', '.join(map(repr, winners))}, later in the plan"
         remedy = "Where two regions claim an op, the later has it: unmark one of them, or reorder the plan."
     elif asked:
