@@ -66,9 +66,9 @@ class ClosedError(RegionalExplorerError):
     """The exploration was closed: its arguments and artifacts are freed."""
 
 
-def did_you_mean(word: str, known: Iterable[str], *, limit: int = 3) -> str:
+def did_you_mean(word: object, known: Iterable[str], *, limit: int = 3) -> str:
     """Return `` Did you mean 'a' or 'b'?`` for the names nearest to ``word``, or an empty string."""
-    near = difflib.get_close_matches(word, list(known), n=limit, cutoff=0.6)
+    near = difflib.get_close_matches(str(word), list(known), n=limit, cutoff=0.6)
     if not near:
         return ""
     return " Did you mean " + " or ".join(repr(name) for name in near) + "?"

@@ -14,6 +14,7 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from regional_explorer.capture.held import Held
 from regional_explorer.capture.keep import RandomState, UndoLog
 from regional_explorer.capture.modules import parameter_names, reachable_modules
 from regional_explorer.capture.mute import silent
@@ -62,10 +63,11 @@ class Call:
         self._grad_mode = torch.is_grad_enabled() if grad is None else grad
         self._random = RandomState()
         self._undo = UndoLog()
+        self._held = Held(self.modules, (self.args, self.kwargs))
         self._edges: list[GradientEdge] = []
         self._cotangents: list[torch.Tensor] = []
         outputs = self._first_run()
-        self.stateful = self._undo.wrote or self.draws
+        self.stateful = self._undo.wrote or self._assigned or self.draws
         self.output_names = [name for name, _ in tensors_in(outputs, "output")]
         self.grad = bool(self._edges)
         if grad and not self.grad:
@@ -93,7 +95,8 @@ class Call:
             place = f" at {line}: {line.text}" if line else ""
             raise CaptureError(f"{doing} raises {type(error).__name__}{place}: {error}") from error
         finally:
-            self._undo.restore()
+            self._assigned = self._held.replaced()
+            self._put_back()
         return outputs
 
     def forward(self, fn: Callable[..., Any] | None = None) -> Any:
@@ -107,9 +110,13 @@ class Call:
         return torch.autograd.grad(tensors, self._edges, self._cotangents[: len(tensors)], allow_unused=True)
 
     def restore(self) -> None:
-        """Put back what the call changed in place, and the random generators."""
-        self._undo.restore()
+        """Put back what the call changed in place or assigned anew, and the random generators."""
+        self._put_back()
         self._random.restore()
+
+    def _put_back(self) -> None:
+        self._held.restore()
+        self._undo.restore()
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -123,13 +130,13 @@ class Call:
             with silent():
                 yield
         finally:
-            self._undo.restore()
+            self._put_back()
             before.restore()
 
     def close(self) -> None:
         """Let go of everything that belongs to the user."""
         self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
-        self._edges, self._cotangents, self._undo = [], [], UndoLog()
+        self._edges, self._cotangents, self._undo, self._held = [], [], UndoLog(), Held((), ())
 
     def _name_gradients(self) -> list[str]:
         names = parameter_names(self.modules)

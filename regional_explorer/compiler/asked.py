@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from regional_explorer.compiler.catalogue import check_value
-from regional_explorer.errors import InvalidConfigKeyError, RegionalExplorerError
+from regional_explorer.errors import InvalidConfigKeyError, InvalidConfigValueError, PlanError, RegionalExplorerError
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import DEFAULT, Plan
@@ -42,6 +42,8 @@ def configured(plan: Plan, name: str, changes: Mapping[str, Any]) -> Plan:
         UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
     """
     config = dict(plan[name].config)
+    if not isinstance(changes, Mapping):
+        raise InvalidConfigValueError(f"A config is a dict, such as {{'max_fusion_size': 8}}; got {changes!r}.")
     for key, value in changes.items():
         if check_value(key, value) is DEFAULT:
             config.pop(key, None)
@@ -51,7 +53,9 @@ def configured(plan: Plan, name: str, changes: Mapping[str, Any]) -> Plan:
 
 
 def check_plan(plan: Plan) -> None:
-    """Raise what ``configured`` raises, for any config of a plan that came from elsewhere."""
+    """Raise what ``configured`` raises, for any config of a plan that came from elsewhere; PlanError if it is none."""
+    if not isinstance(plan, Plan):
+        raise PlanError(f"A plan is an rx.Plan, such as ex.draft().plan or one loaded from a file; got {plan!r}.")
     for region in plan.regions:
         for key, value in region.config.items():
             check_value(key, value)

@@ -113,6 +113,35 @@ def test_nothing_of_the_users_changes():
     pending.backward()
 
 
+class Keeps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+        self.last = torch.zeros(3)
+        self.table = None
+
+    def forward(self, x, cache):
+        if self.table is None:
+            self.table = torch.arange(3.0)
+        self.mean = self.mean * 0.9 + x.mean(0)
+        self.last = x[-1]
+        cache["all"] = torch.cat([cache["all"], x])
+        cache["seen"].append(x)
+        return x * self.mean + self.table + cache["all"].sum()
+
+
+def test_what_a_call_assigns_anew_is_put_back():
+    model, x = Keeps(), torch.randn(2, 3)
+    cache = {"all": torch.zeros(1, 3), "seen": []}
+    before = model.mean, model.last, cache["all"]
+    found = capture(model, x, cache)
+    assert all(one is other for one, other in zip(before, (model.mean, model.last, cache["all"]), strict=True))
+    assert cache["seen"] == []
+    assert len(found.frames) == 1
+    assert found.call.stateful
+    assert model.table is not None, "made once and kept, as a call of the user's would have"
+
+
 def test_arguments_written_in_place_are_put_back():
     def write(x, out):
         out.add_(x)

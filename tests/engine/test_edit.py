@@ -5,7 +5,13 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.errors import PlanError, SelectorError, UnknownConfigKeyError, UnknownRegionError
+from regional_explorer.errors import (
+    PlanError,
+    RegionalExplorerError,
+    SelectorError,
+    UnknownConfigKeyError,
+    UnknownRegionError,
+)
 from regional_explorer.record.codec import dump_plan, load_plan
 from regional_explorer.torch_api import inductor_knows_fallback
 from tests.engine import programs
@@ -105,6 +111,23 @@ def test_a_merge_that_joins_nothing_says_so(ex):
     ex.mark("norm", modules="layers.*.up").mark("norm", ops="aten.gelu*")
     assert ops(ex, "norm") == [["native_layer_norm", "addmm", "gelu", "addmm"]] * 3
     assert not [item for item in ex.diagnostics if item.code == "region-split"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda ex: ex.configure("x", [1]),
+        lambda ex: ex.configure("x", {3: 1}),
+        lambda ex: ex.merge("x", "y", config=3),
+        lambda ex: setattr(ex, "plan", {}),
+        lambda ex: ex.preview(None),
+        lambda ex: ex.split(3),
+    ],
+)
+def test_what_is_of_another_type_is_told(ex, edit):
+    ex.mark("x", modules="layers.0").mark("y", modules="layers.1")
+    with pytest.raises(RegionalExplorerError, match=r"got |no key 3|called 3"):
+        edit(ex)
 
 
 def test_what_cannot_be_merged(ex):
