@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -220,6 +221,23 @@ def test_upstreams_cut_merges_sideways() -> None:
     assert len(found.where) == 2
 
 
+def test_a_body_that_calls_share_says_for_whom_it_is_compiled() -> None:
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up = torch.nn.Linear(4, 4)
+
+        @torch.compiler.nested_compile_region
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(self.up(x))
+
+    ex = rx.explore(torch.nn.Sequential(Block(), Block(), Block()), (torch.ones(2, 4),)).mark("up", modules="*.up")
+    found = only(ex, "region-merged")
+    # Whether the first call shares the body too is torch's to decide.
+    assert re.match(r"2 partitions of region 'up' in a body that [23] calls share \((0, )?1, 2\)", found.message)
+    assert found.severity is Severity.INFO
+
+
 def test_a_region_lost_names_break_and_block(tmp_path: Path) -> None:
     found = only(diagnostics_programs.explored(PROGRAMS["region-lost"], tmp_path), "region-lost")
     assert found.severity is Severity.ERROR
@@ -260,7 +278,7 @@ def test_a_region_without_a_backward() -> None:
 
 def test_a_branch_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() -> None:
     def branched(x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))  # type: ignore[no-any-return]
 
     ex = rx.explore(branched, (torch.ones(3, requires_grad=True),)).mark("r", ops="*sin*")
     found = only(ex, "region-empty")

@@ -20,6 +20,7 @@ from regional_explorer.regions.checks.cutting import check_cycles, check_joined,
 from regional_explorer.regions.checks.evidence import Evidence
 from regional_explorer.regions.checks.failures import check_failures
 from regional_explorer.regions.checks.presence import check_breaks, check_empty, check_moved
+from regional_explorer.regions.checks.shared import check_shared
 
 __all__ = ["Evidence", "check", "global_config"]
 
@@ -31,6 +32,7 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     check_split,
     check_joined,
     check_merged,
+    check_shared,
     check_moved,
     check_backward,
     check_recompute,

@@ -1,0 +1,46 @@
+"""Bodies of higher-order ops that several calls share, and the partitions in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import Node, Role
+from regional_explorer.record.region import Partition
+from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
+
+
+def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-merged`` per region with partitions in a body that several calls share."""
+    inside = {(part.graph, name) for part in evidence.partitions for name in part.nodes}
+    found: dict[str, list[tuple[Partition, list[Node]]]] = {}
+    for part in evidence.partitions:
+        calls = [call for call in _calls(evidence, part) if (call[0], call[1].name) not in inside]
+        if len(calls) > 1:
+            found.setdefault(part.region, []).append((part, [call for _, call in calls]))
+    for region, cases in found.items():
+        part, calls = cases[0]
+        who = dict.fromkeys(call.module_path or call.name for call in calls)
+        yield Diagnostic(
+            "region-merged",
+            f"{counted(len(cases), 'partition')} of region {region!r} in a body that {len(calls)} calls share "
+            f"({listed(who)}): torch traces a nested_compile_region once for all that call it alike.",
+            Severity.INFO,
+            region=region,
+            graph=part.graph,
+            nodes=part.nodes,
+            where=lines(calls),
+            upstream="the same: one body, with its pieces, for all calls.",
+            remedy="Nothing, if all are to run compiled; a mark on the call itself is that call's alone.",
+        )
+
+
+def _calls(evidence: Evidence, part: Partition) -> list[tuple[str, Node]]:
+    """Return the ops that run the body a partition lies in, each with its graph; none where it lies in no body."""
+    parent = evidence.by_id[part.graph].parent
+    if parent is None:
+        return []
+    nodes, users = evidence.nodes[parent[0]], evidence.users(parent[0])
+    body = nodes[parent[1]].target
+    holders = [node.name for node in nodes.values() if node.role is Role.SUBGRAPH and node.target == body]
+    return [(parent[0], nodes[user]) for holder in holders for user in users.get(holder, ())]
