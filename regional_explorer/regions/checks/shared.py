@@ -15,9 +15,9 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
     inside = {(part.graph, name) for part in evidence.partitions for name in part.nodes}
     found: dict[str, list[tuple[Partition, list[Node]]]] = {}
     for part in evidence.partitions:
-        calls = [call for call in _calls(evidence, part) if (call[0], call[1].name) not in inside]
+        calls = [call for graph, call in _calls(evidence, part) if (graph, call.name) not in inside]
         if len(calls) > 1:
-            found.setdefault(part.region, []).append((part, [call for _, call in calls]))
+            found.setdefault(part.region, []).append((part, calls))
     for region, cases in found.items():
         part, calls = cases[0]
         who = dict.fromkeys(call.module_path or call.name for call in calls)
