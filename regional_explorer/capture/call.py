@@ -122,16 +122,22 @@ class Call:
     def kept(self) -> Iterator[None]:
         """A block that runs the call and leaves nothing of the user's changed, whatever happens in it.
 
-        What the user's code prints was shown by the first run; repetitions are silent.
+        ``restore`` goes back to where the block began: since the first run the user may have trained the model. What
+        the user's code prints was shown by the first run; repetitions are silent.
         """
-        before = RandomState()
-        self.restore()
+        before, around = RandomState(), (self._undo, self._held)
+        self._undo, self._held = (
+            self._undo.as_now(self._held.replacements()),
+            Held(self.modules, (self.args, self.kwargs)),
+        )
+        self._random.restore()
         try:
             with silent():
                 yield
         finally:
             self._put_back()
             before.restore()
+            self._undo, self._held = around
 
     def close(self) -> None:
         """Let go of everything that belongs to the user."""

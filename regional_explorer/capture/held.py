@@ -36,6 +36,10 @@ class Held:
         """Tell whether anything is another object than it was."""
         return any(map(_replaced, self._tensors)) or any(_changed(*pair) for pair in self._containers)
 
+    def replacements(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors that modules hold now where they held others."""
+        return (space[name] for space, name, _ in filter(_replaced, self._tensors))
+
     def restore(self) -> None:
         """Put everything back."""
         for found in filter(_replaced, self._tensors):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -77,6 +77,15 @@ class UndoLog(TorchDispatchMode):
     def wrote(self) -> bool:
         """Whether the call changed anything of the user's in place."""
         return bool(self._copies)
+
+    def as_now(self, others: Iterable[torch.Tensor] = ()) -> UndoLog:
+        """Return a log of the same storages, as they are now, and of those of ``others``."""
+        log = UndoLog()
+        log._copies = {key: (storage, storage.clone()) for key, (storage, _) in self._copies.items()}
+        log._versions = {key: (tensor, tensor._version) for key, (tensor, _) in self._versions.items()}
+        for tensor in others:
+            log._keep(tensor)
+        return log
 
     def restore(self) -> None:
         """Write everything back as it was before the call."""

@@ -142,6 +142,26 @@ def test_what_a_call_assigns_anew_is_put_back():
     assert model.table is not None, "made once and kept, as a call of the user's would have"
 
 
+def test_what_the_user_changed_since_the_first_run_stays():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    call = Call(model, (torch.randn(8, 3),))
+    norm = model[1]
+    model(torch.randn(8, 3))  # the user goes on training
+    norm.num_batches_tracked = torch.tensor(17)
+    kept, version = norm.running_mean.clone(), norm.running_mean._version
+    with call.kept():
+        call.forward()
+        assert not torch.equal(norm.running_mean, kept)
+        call.restore()
+        with call.kept():
+            call.forward()
+        assert torch.equal(norm.running_mean, kept)
+        call.forward()
+    assert torch.equal(norm.running_mean, kept)
+    assert norm.running_mean._version == version
+    assert norm.num_batches_tracked == 17
+
+
 def test_arguments_written_in_place_are_put_back():
     def write(x, out):
         out.add_(x)
