@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +17,11 @@ from regional_explorer.record.region import DEFAULT
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api import (
     FALLBACK,
+    UNSENDABLE,
     BoxedCall,
-    changed_config,
+    Settings,
     compile_piece,
+    dump_piece,
     fake_mode_with_symbols,
     guard_check,
     new_symbol,
@@ -37,7 +40,7 @@ class Artifact:
     ``call`` takes one argument list, which it empties. ``dynamic`` tells whether sizes may differ from call to call.
     ``config`` is what was read inside the compile for every key asked for. ``guard`` takes the call's arguments and
     tells whether the code may be used for them; None when it always may. ``seconds`` and ``cache`` (``cold`` or
-    ``warm``) belong to the one compile that made it.
+    ``warm``) belong to the one compile that made it, in whichever process.
     """
 
     key: str
@@ -58,8 +61,13 @@ class ArtifactStore:
     failures: dict[str, str] = field(default_factory=dict)
     compiles: int = 0
 
-    def compile(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
+    def compile(
+        self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], ahead_s: float | None = None
+    ) -> Artifact:
         """Compile ``piece`` under ``config`` and keep the artifact under ``key``.
+
+        ``ahead_s`` is what another process has just spent on compiling it, nothing cached: what this process then loads
+        is cold all the same, and that is its cost.
 
         Raises:
             RegionCompileError: Inductor failed; the failure is kept too, so that it is not repeated.
@@ -73,19 +81,33 @@ class ArtifactStore:
         except Exception as error:
             self.failures[key] = str(error)
             raise
+        ahead = ahead_s if compiled.cache == "warm" else None
         check = guard_check(mode, [size for size, _ in symbols])
         artifact = Artifact(
             key=key,
             call=_with_sizes(compiled.call, sizes) if sizes else compiled.call,
             code=compiled.code,
             config=compiled.config,
-            seconds=compiled.seconds,
-            cache=compiled.cache,
+            seconds=compiled.seconds if ahead is None else ahead,
+            cache=compiled.cache if ahead is None else "cold",
             guard=None if check is None else _guard(check, [place for _, place in symbols]),
             dynamic=bool(symbols),
         )
         self.artifacts[key] = artifact
         return artifact
+
+
+def portable(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> bytes | None:
+    """Return what another process needs to compile ``piece`` to the same entry of Inductor's caches.
+
+    None if it cannot be sent, or is not known to be the same there.
+    """
+    gm, fakes, _ = _canonical(piece, inputs, fake_mode_with_symbols())
+    dumped = dump_piece(gm, fakes)
+    try:
+        return None if dumped is None else pickle.dumps((dumped, dict(config)))
+    except UNSENDABLE:
+        return None
 
 
 def asked_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,24 +122,8 @@ def artifact_key(fingerprint: str, config: Mapping[str, Any], surroundings: str)
 
 
 def surroundings() -> str:
-    """Return everything outside of piece and config that reaches the generated code.
-
-    Inductor configs that differ from their default, thread count, precision of products, deterministic mode, and the
-    version of torch.
-    """
-    matmul = torch.backends.cuda.matmul
-    return repr(
-        (
-            torch.__version__,
-            torch.get_num_threads(),
-            torch.get_float32_matmul_precision(),
-            matmul.allow_fp16_reduced_precision_reduction,
-            matmul.allow_bf16_reduced_precision_reduction,
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-            sorted(changed_config().items(), key=lambda item: item[0]),
-        )
-    )
+    """Return everything outside of piece and config that reaches the generated code, as a text."""
+    return repr(Settings.now())
 
 
 def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:

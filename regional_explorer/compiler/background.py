@@ -10,20 +10,18 @@ import getpass
 import importlib.util
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from regional_explorer.compiler.child import Child, attend, can_have_children
+
 SWITCH = "REGIONAL_EXPLORER_WARM"
 """Environment variable: ``0`` leaves everything to the first compile."""
 
 NICENESS = 10
-
-_CHILD = "import sys; sys.path[:] = {path!r}; from regional_explorer.compiler import background; background.main()"
 
 
 def wanted() -> bool:
@@ -34,42 +32,24 @@ def wanted() -> bool:
 class ToolchainBuild:
     """One child process that compiles a tiny graph, so that Inductor's caches hold what every compile shares.
 
-    Whoever compiles meanwhile waits for Inductor's own file locks, so nothing is built twice. The child ends with the
-    process that started it, and takes the compiler it runs along.
+    Whoever compiles meanwhile waits for Inductor's own file locks, so nothing is built twice.
     """
 
     def __init__(self) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._reaper: threading.Thread | None = None
 
     def start(self) -> bool:
         """Start the child where the platform allows and the caches lack something; tell whether it was started."""
-        if self._child is not None or os.name != "posix" or not sys.executable or toolchain_is_built():
+        if self._child is not None or not can_have_children() or toolchain_is_built():
             return False
-        # One worker in this process is enough, and a graphics card is none of its business.
-        environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         try:
-            # Our own interpreter with our own text. The child reads nothing: the pipe closes when this process ends,
-            # however it ends. A session of its own keeps an interrupt of a cell from reaching it.
-            self._child = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-c", _CHILD.format(path=sys.path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
-            )
+            self._child = Child(__name__)
         except OSError:
             return False
-        self._reaper = threading.Thread(target=self._collect, name="regional-explorer-toolchain", daemon=True)
+        self._reaper = threading.Thread(target=self._child.wait, name="regional-explorer-toolchain", daemon=True)
         self._reaper.start()
         return True
-
-    def _collect(self) -> None:
-        """Wait for the child, so that it is never left as a zombie."""
-        if self._child is not None:
-            self._child.wait()
-            self.stop()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the child is gone, and tell whether it is; true as well where none was started."""
@@ -79,9 +59,8 @@ class ToolchainBuild:
 
     def stop(self) -> None:
         """End the child if it still runs."""
-        if self._child is not None and self._child.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._child.stdin.close()
+        if self._child is not None:
+            self._child.end()
 
 
 toolchain = ToolchainBuild()
@@ -91,18 +70,12 @@ toolchain = ToolchainBuild()
 def main() -> None:
     """Be the child: compile the tiny graph, unless the parent ends first."""
     os.nice(NICENESS)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    attend()
     from regional_explorer.compiler.warm import warm_toolchain
     from regional_explorer.errors import NoCompilerError, RegionCompileError
 
     with contextlib.suppress(NoCompilerError, RegionCompileError):
         warm_toolchain("cpu")
-
-
-def _end_with_parent() -> None:
-    """Wait until nobody holds the other end of stdin, then end this process and its compiler, which tidies up."""
-    os.read(0, 1)
-    os.killpg(0, signal.SIGTERM)
 
 
 def toolchain_is_built() -> bool:

@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 from regional_explorer.capture.trace import Capture, Frame, LiveGraph
-from regional_explorer.compiler.artifact import Artifact, ArtifactStore, artifact_key, asked_config, surroundings
+from regional_explorer.compiler.artifact import (
+    Artifact,
+    ArtifactStore,
+    artifact_key,
+    asked_config,
+    portable,
+    surroundings,
+)
+from regional_explorer.compiler.parallel import Crew
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.record.graph import Graph, Role
@@ -213,22 +221,28 @@ class Program:
         known_failures = dict(self.store.failures)
         names = partition_names(self.switches)
         ids = {id(switch): name for switch, (name, _) in zip(self.switches, names, strict=True)}
+
+        asked = {key: asked_config(self.plan[switch.piece.claim.region].config) for key, switch in wanted.items()}
+
+        def sendable(key: str) -> bytes | None:
+            return portable(wanted[key].piece, wanted[key].inputs or (), asked[key])
+
         try:
-            for done, (key, switch) in enumerate(wanted.items()):
-                if cancelled():
-                    return
-                region = self.plan[switch.piece.claim.region]
-                yield CompileStep(done, len(wanted), ids[id(switch)], region.name)
-                assert switch.inputs is not None  # noqa: S101 - layouts were recorded above
-                config = asked_config(region.config)
-                try:
-                    self.store.compile(key, switch.piece, switch.inputs, config)
-                    self.tried.setdefault(switch.fingerprint(), {})[key] = config
-                except NoCompilerError:
-                    self.store.failures.pop(key, None)
-                    raise
-                except RegionCompileError:
-                    continue
+            with Crew(wanted, sendable) as crew:
+                for done, (key, ahead_s) in enumerate(crew.turns(cancelled)):
+                    switch = wanted[key]
+                    yield CompileStep(done, len(wanted), ids[id(switch)], switch.piece.claim.region)
+                    assert switch.inputs is not None  # noqa: S101 - layouts were recorded above
+                    try:
+                        artifact = self.store.compile(key, switch.piece, switch.inputs, asked[key], ahead_s)
+                    except NoCompilerError:
+                        self.store.failures.pop(key, None)
+                        raise
+                    except RegionCompileError:
+                        continue
+                    self.tried.setdefault(switch.fingerprint(), {})[key] = asked[key]
+                    if artifact.cache == "cold" and ahead_s is None:
+                        crew.note_cold(artifact.seconds)
         except (KeyboardInterrupt, GeneratorExit):
             # An interrupt reaches the C++ compiler too: what it broke off is no failure of the region's.
             self.store.failures = known_failures

@@ -27,7 +27,7 @@ from regional_explorer.torch_api.compile import (
 )
 from regional_explorer.torch_api.config import (
     ConfigEntry,
-    changed_config,
+    caches_are_on,
     config_comments,
     config_entries,
     read_config,
@@ -47,6 +47,7 @@ from regional_explorer.torch_api.graphs import (
     target_key,
 )
 from regional_explorer.torch_api.marks import Mark, noting_marks
+from regional_explorer.torch_api.settings import Settings
 from regional_explorer.torch_api.shapes import (
     fake_mode_with_symbols,
     guard_check,
@@ -64,6 +65,7 @@ from regional_explorer.torch_api.trace import (
     graph_breaks,
     recompile_reason,
 )
+from regional_explorer.torch_api.transport import UNSENDABLE, dump_piece, load_piece
 
 __all__ = [
     "ANNOTATION",
@@ -72,22 +74,25 @@ __all__ = [
     "NO_COMPILER",
     "OLDEST_TORCH",
     "ORIGIN",
+    "UNSENDABLE",
     "BoxedCall",
     "Break",
     "Compiled",
     "ConfigEntry",
     "Folded",
     "Mark",
+    "Settings",
     "aot_backend",
     "as_first_call",
     "bodies",
     "boxed",
-    "changed_config",
+    "caches_are_on",
     "compile_isolated",
     "compile_piece",
     "config_comments",
     "config_entries",
     "draws_random",
+    "dump_piece",
     "fake_mode_with_symbols",
     "frame_module",
     "full_compile_is_warm",
@@ -97,6 +102,7 @@ __all__ = [
     "inductor_knows_fallback",
     "input_expression",
     "is_operator",
+    "load_piece",
     "new_symbol",
     "noting_marks",
     "outside_autocast",

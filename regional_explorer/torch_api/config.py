@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 
 
@@ -75,5 +76,27 @@ def _read(key: str) -> Any:
 
 def changed_config() -> dict[str, Any]:
     """Return the Inductor configs that differ from their default in this context, as the cache key sees them."""
-    current = inductor_config.get_config_copy()
-    return {key: value for key, value in current.items() if value != config_entries()[key].default}
+    return _changed(inductor_config)
+
+
+def changed_functorch_config() -> dict[str, Any]:
+    """Return the same of functorch's configs, which AOTAutograd reads."""
+    return _changed(functorch_config)
+
+
+def _changed(module: Any) -> dict[str, Any]:
+    current = module.get_config_copy()
+    return {key: value for key, value in sorted(current.items()) if value != module._config[key].default}
+
+
+def set_config(inductor: Mapping[str, Any], functorch: Mapping[str, Any]) -> None:
+    """Set configs of both kinds for the rest of this context."""
+    for module, values in ((inductor_config, inductor), (functorch_config, functorch)):
+        for key, value in values.items():
+            setattr(module, key, value)
+
+
+def caches_are_on() -> bool:
+    """Tell whether a compile is kept on disk, where another process finds it."""
+    kept = inductor_config.fx_graph_cache and functorch_config.enable_autograd_cache
+    return bool(kept) and not inductor_config.force_disable_caches

@@ -1,0 +1,57 @@
+"""Pieces as bytes, for another process to compile."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch._subclasses import FakeTensor
+from torch.fx._graph_pickler import GraphPickler, Options
+
+if TYPE_CHECKING:
+    from torch._subclasses import FakeTensorMode
+
+NAMESPACES = ("aten", "prims")
+"""Operators that every process knows without being told."""
+
+
+UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError, AssertionError, NotImplementedError)
+"""What pickling raises over things that it cannot send."""
+
+
+def dump_piece(gm: fx.GraphModule, inputs: Sequence[Any]) -> bytes | None:
+    """Return a piece and the fakes for its inputs as bytes.
+
+    None is returned for what is not known to look the same elsewhere: dynamic sizes, other devices than the CPU,
+    constants, bodies of higher-order ops, and operators of other libraries.
+    """
+    if not (all(map(_is_plain_tensor, inputs)) and all(map(_is_plain_node, gm.graph.nodes))):
+        return None
+    try:
+        return GraphPickler.dumps((gm, list(inputs)), Options(ops_filter=None))
+    except UNSENDABLE:
+        return None
+
+
+def load_piece(data: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, list[Any]]:
+    """Return what ``dump_piece`` was given, with its fakes in ``mode``."""
+    loaded: Any = GraphPickler.loads(data, mode)
+    gm, inputs = loaded
+    return gm, inputs
+
+
+def _is_plain_tensor(value: Any) -> bool:
+    if not isinstance(value, FakeTensor) or value.device.type != "cpu" or value.layout is not torch.strided:
+        return False
+    return not any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride(), value.storage_offset()))
+
+
+def _is_plain_node(node: fx.Node) -> bool:
+    if node.op != "call_function":
+        return node.op in ("placeholder", "output")
+    known = isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in NAMESPACES
+    return known or node.target is operator.getitem
