@@ -2,64 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from regional_explorer.torch_api.config import changed_config, changed_functorch_config, set_config
 
-_memory: Any = torch.utils.deterministic
-"""The module replaces its class, so that no type checker knows its one attribute."""
+
+class _Knob(NamedTuple):
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+def _attribute(owner: Any, name: str) -> _Knob:
+    return _Knob(lambda: getattr(owner, name, None), lambda value: setattr(owner, name, value))
+
+
+def _float32_precision() -> str | None:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # It was set by backend, which then tells.
+        return None
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+_matmul = torch.backends.cuda.matmul
+_KNOBS = {
+    "threads": _Knob(torch.get_num_threads, torch.set_num_threads),
+    "default dtype": _Knob(torch.get_default_dtype, torch.set_default_dtype),
+    "float32 precision": _Knob(_float32_precision, torch.set_float32_matmul_precision),
+    "float32 precision on cuda": _attribute(_matmul, "fp32_precision"),
+    "float32 precision of oneDNN": _attribute(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"),
+    "float16 reductions": _attribute(_matmul, "allow_fp16_reduced_precision_reduction"),
+    "bfloat16 reductions": _attribute(_matmul, "allow_bf16_reduced_precision_reduction"),
+    "deterministic": _Knob(
+        _deterministic, lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1])
+    ),
+    "fill uninitialized": _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
+}
 
 
 @dataclass(frozen=True)
 class Settings:
     """Everything outside of a piece and its region's config that reaches the generated code.
 
-    ``inductor`` and ``functorch`` are the configs that differ from their default. Those of functorch are left out of the
-    text: they say how a piece is cached, but AOTAutograd has little left to decide about it.
+    ``inductor`` and ``functorch`` are the configs that differ from their default. Those of functorch are left out of
+    the text: they say how a piece is cached, but AOTAutograd has little left to decide about it.
     """
 
     version: str
-    threads: int
-    default_dtype: torch.dtype
-    float32_matmul_precision: str
-    fp16_reductions: bool | tuple[bool, ...]
-    bf16_reductions: bool | tuple[bool, ...]
-    deterministic: bool
-    warn_only: bool
-    fill_uninitialized: bool
+    knobs: Mapping[str, Any]
     inductor: Mapping[str, Any]
     functorch: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def now(cls) -> Settings:
         """Return what holds in this process and context."""
-        matmul = torch.backends.cuda.matmul
-        return cls(
-            version=torch.__version__,
-            threads=torch.get_num_threads(),
-            default_dtype=torch.get_default_dtype(),
-            float32_matmul_precision=torch.get_float32_matmul_precision(),
-            fp16_reductions=matmul.allow_fp16_reduced_precision_reduction,
-            bf16_reductions=matmul.allow_bf16_reduced_precision_reduction,
-            deterministic=torch.are_deterministic_algorithms_enabled(),
-            warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
-            fill_uninitialized=_memory.fill_uninitialized_memory,
-            inductor=changed_config(),
-            functorch=changed_functorch_config(),
-        )
+        knobs = {name: knob.read() for name, knob in _KNOBS.items()}
+        return cls(torch.__version__, knobs, changed_config(), changed_functorch_config())
 
     def take_over(self) -> None:
-        """Set this process to the same; whether that worked, ``Settings.now()`` tells."""
-        matmul = torch.backends.cuda.matmul
-        torch.set_num_threads(self.threads)
-        torch.set_default_dtype(self.default_dtype)
-        torch.set_float32_matmul_precision(self.float32_matmul_precision)
-        matmul.allow_fp16_reduced_precision_reduction = self.fp16_reductions
-        matmul.allow_bf16_reduced_precision_reduction = self.bf16_reductions
-        torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warn_only)
-        _memory.fill_uninitialized_memory = self.fill_uninitialized
+        """Set this process to the same; whether that worked, ``Settings.now()`` tells.
+
+        What is the same is let alone: to set the precision to what it is makes "none" into "ieee" underneath.
+        """
+        for name, knob in _KNOBS.items():
+            if knob.read() != self.knobs[name]:
+                knob.write(self.knobs[name])
         set_config(self.inductor, self.functorch)
