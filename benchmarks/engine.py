@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._inductor.config as inductor_config
@@ -27,6 +28,7 @@ import regional_explorer as rx
 from benchmarks import first
 from benchmarks.model import Block, Chain, inputs
 from benchmarks.row import Row
+from regional_explorer.compiler import parallel
 
 UNUSED = iter(range(1000, 100_000))
 """Values of max_fusion_size that no compile has seen: the code is the same, the cache key is not."""
@@ -131,6 +133,22 @@ def cold_rows(blocks: int = 24) -> list[Row]:
     return [Row(what, "upstream regional_inductor", ours, sum(spent), 0.35)]
 
 
+def parallel_rows(regions: int = 12, repeats: int = 3) -> list[Row]:
+    """Compile distinct regions, nothing cached, with helper processes and without, in turn."""
+    model, x = Chain(regions, equal=False), inputs()
+
+    def seconds(most: int) -> float:
+        with fresh_cache(), mock.patch.object(parallel, "MOST_HELPERS", most):
+            rx.explore(Chain(1, equal=False), (x,)).compile()  # the toolchain, for both sides
+            ex = rx.explore(model, (x,))
+            return timed(ex.compile)
+
+    pairs = [(seconds(parallel.MOST_HELPERS), seconds(0)) for _ in range(repeats)]
+    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    what = f"cold compile of {regions} distinct regions, forward and backward, on {parallel.cores()} cores"
+    return [Row(what, "the same in one process", ours, theirs, 0.75)]
+
+
 def capture_rows(repeats: int = 5) -> list[Row]:
     """Capture, beside torch.compile with an AOTAutograd backend that records nothing."""
     model, x = Chain(12, equal=False), inputs()
@@ -215,6 +233,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "edit": lambda: edit_rows(12, 0.6),
     "edit48": lambda: edit_rows(48, 0.35),
     "cold": cold_rows,
+    "parallel": parallel_rows,
     "capture": capture_rows,
     "call": call_rows,
     "import": import_rows,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from regional_explorer.compiler import background
+from tests.engine.processes import is_running, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,23 +39,6 @@ def compiler(folder, monkeypatch, body):
     script.chmod(0o755)
     monkeypatch.setenv("CXX", str(script))
     return log
-
-
-def until(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < end:
-        time.sleep(0.05)
-    return found
-
-
-def is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # Where nobody collects orphans they stay as zombies, which run no more.
-    state = Path(f"/proc/{pid}/stat")
-    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def fill(folder, *names, age):

@@ -1,0 +1,374 @@
+"""Pieces compiled by several processes at once: who does what, that results do not depend on it, and that all end."""
+
+import contextlib
+import operator
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from torch._inductor import config as inductor_config
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import regional_explorer as rx
+from regional_explorer.compiler import parallel
+from regional_explorer.compiler.parallel import Crew, Work, helpers_worth
+from regional_explorer.torch_api import Settings, dump_piece, fake_mode_with_symbols
+from tests.engine.processes import is_running, until
+
+ROOT = Path(__file__).resolve().parents[2]
+posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
+
+
+def never():
+    return False
+
+
+# ----------------------------------------------------------------------------------------------------- who does what
+
+
+def test_this_process_takes_from_the_front_and_helpers_from_the_back():
+    work = Work("abcde")
+    assert work.take(1, never) == ("a", None)
+    assert work.lend("abcd") == "d", "e cannot be sent"
+    assert work.lend("abcd") == "c"
+    work.give_back("d", 1.5)
+    assert work.take(1, never) == ("d", 1.5), "what is made comes first"
+    work.give_back("c", None)
+    assert work.take(1, never) == ("c", None), "what failed is to be made here"
+    assert [work.take(1, never), work.take(1, never)] == [("b", None), ("e", None)]
+    assert work.lend("abcde") is None
+    assert work.take(1, never) is None
+
+
+def test_what_a_helper_is_busy_with_is_waited_for():
+    work = Work("a")
+    work.lend("a")
+    threading.Timer(0.2, work.give_back, ("a", 2.0)).start()
+    assert work.take(10, never) == ("a", 2.0)
+
+
+def test_waiting_ends_when_cancelled_and_when_out_of_patience():
+    work = Work("a")
+    work.lend("a")
+    started = time.monotonic()
+    assert work.take(10, lambda: time.monotonic() > started + 0.1) is None
+    with pytest.raises(TimeoutError):
+        work.take(0.1, never)
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("pieces", "seconds", "cores", "expected"),
+    [
+        (1, 100.0, 8, 0),  # the other half of an edit
+        (6, 2.0, 8, 0),
+        (23, 2.0, 1, 0),
+        (23, 2.0, 2, 1),
+        (23, 2.0, 64, 4),
+        (4, 10.0, 8, 2),
+        (300, 0.02, 8, 0),
+    ],
+)
+def test_help_is_had_where_it_pays(pieces, seconds, cores, expected):
+    assert helpers_worth(pieces, seconds, cores) == expected
+
+
+class FakeChild:
+    """A helper that goes by ``script``: what it answers, "die" or "hang"; after that it makes all."""
+
+    script = ()
+    made = ()
+
+    def __init__(self, module, *, answers):
+        self.ended = threading.Event()
+        self.answers = iter(self.script)
+        self.sent = []
+        FakeChild.made = [*FakeChild.made, self]
+
+    def send(self, message):
+        self.sent.append(message)
+
+    def receive(self):
+        answer = next(self.answers, 1.0)
+        if answer == "hang":
+            self.ended.wait(30)
+        if answer in ("hang", "die"):
+            raise EOFError
+        return answer
+
+    def end(self):
+        self.ended.set()
+
+
+@pytest.fixture
+def fakes(monkeypatch):
+    monkeypatch.setattr(FakeChild, "made", [])
+    monkeypatch.setattr(parallel, "Child", FakeChild)
+    monkeypatch.setattr(parallel, "can_help", lambda: True)
+    monkeypatch.setattr(parallel, "cores", lambda: 3)
+    monkeypatch.setattr(parallel, "START_S", 0.0)
+
+
+@pytest.mark.parametrize("script", [(), ("die",), (None, "die"), (None, 1.0, "die"), ("hang",), (None, "hang")])
+def test_all_is_done_once_whatever_becomes_of_helpers(fakes, monkeypatch, script):
+    monkeypatch.setattr(FakeChild, "script", script)
+    with Crew("abcdefgh", str.encode) as crew:
+        done = []
+        for key, ahead in crew.turns(never):
+            done.append(key)
+            if ahead is None:
+                time.sleep(0.02)
+                crew.note_cold(0.02)
+    assert sorted(done) == list("abcdefgh")
+    assert len(FakeChild.made) == 2
+    assert all(child.ended.is_set() for child in FakeChild.made)
+    assert threading.active_count() == len([t for t in threading.enumerate() if "helper" not in t.name])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, ValueError])
+def test_helpers_end_with_the_block(fakes, monkeypatch, error):
+    monkeypatch.setattr(FakeChild, "script", (None, "hang"))
+    with contextlib.suppress(error), Crew("abcdefgh", str.encode) as crew:
+        next(crew.turns(never))
+        crew.note_cold(1.0)
+        assert len(FakeChild.made) == 2
+        raise error
+    assert all(child.ended.is_set() for child in FakeChild.made)
+
+
+def test_no_help_without_a_cold_piece_or_for_what_cannot_be_sent(fakes):
+    with Crew("abcdefgh", lambda key: None) as crew:
+        assert [key for key, _ in crew.turns(never)] == list("abcdefgh")
+    with Crew("abcdefgh", lambda key: None) as crew:
+        for _ in crew.turns(never):
+            crew.note_cold(1.0)
+    assert not FakeChild.made
+
+
+def test_settings_that_cannot_be_sent_leave_this_process_alone(fakes):
+    with inductor_config.patch(post_grad_custom_pre_pass=lambda graph: None), Crew("abcd", str.encode) as crew:
+        for _ in crew.turns(never):
+            crew.note_cold(1.0)
+    assert not FakeChild.made
+
+
+def test_processes_that_cannot_be_had_leave_this_process_alone(fakes, monkeypatch):
+    def refused(*_args, **_kwargs):
+        raise BlockingIOError
+
+    monkeypatch.setattr(parallel, "Child", refused)
+    with Crew("abcd", str.encode) as crew:
+        for _ in crew.turns(never):
+            crew.note_cold(1.0)
+
+
+# --------------------------------------------------------------------------------------------------------- what is sent
+
+
+def dumped(fn, *shapes, mode=None, tracing="fake", device="cpu"):
+    mode = mode or fake_mode_with_symbols()
+    with mode:
+        inputs = [torch.empty(shape, device=device) for shape in shapes]
+    return dump_piece(make_fx(fn, tracing_mode=tracing)(*inputs), inputs)
+
+
+def test_plain_pieces_can_be_sent():
+    assert dumped(lambda a, b: torch.max(a @ b, 0)[0] + torch.zeros(4, dtype=torch.bfloat16), (4, 4), (4, 4))
+
+
+@torch.library.custom_op("regional_explorer_tests::ours", mutates_args=())
+def ours(a: torch.Tensor) -> torch.Tensor:
+    return a + 1
+
+
+@ours.register_fake
+def _(a):
+    return torch.empty_like(a)
+
+
+def test_what_may_differ_elsewhere_cannot_be_sent():
+    constant = torch.ones(4)
+    assert dumped(torch.sin, (4,), device="meta") is None
+    assert dumped(ours, (4,)) is None
+    gm = make_fx(lambda a: a + constant)(torch.ones(4))
+    with fake_mode_with_symbols():
+        inputs = [torch.empty(4)]
+    assert dump_piece(gm, inputs) is None
+    assert dump_piece(make_fx(operator.add)(torch.ones(4), 2), [inputs[0], 2]) is None
+
+
+def test_settings_are_taken_over():
+    before = Settings.now()
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    with inductor_config.patch({"max_fusion_size": 7, "cpp.simdlen": 256}):
+        try:
+            torch.set_num_threads(threads + 1)
+            torch.set_default_dtype(torch.float64)
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            wanted = Settings.now()
+        finally:
+            torch.use_deterministic_algorithms(False)
+            torch.set_default_dtype(dtype)
+            torch.set_num_threads(threads)
+    assert Settings.now() == before
+    with inductor_config.patch({"max_fusion_size": 1, "cpp.simdlen": 1}):
+        try:
+            wanted.take_over()
+            assert Settings.now() == wanted
+        finally:
+            before.take_over()
+    assert Settings.now() == before
+
+
+# ------------------------------------------------------------------------------------------------------ real processes
+
+
+def three(x, w):
+    with rx.region("a"):
+        y = (x @ w).sin() * x
+    with rx.region("b"):
+        z = torch.softmax(y, -1) + w.sum(0).exp()
+        with torch.fx.traceback.annotate({"fallback_to_eager": True}):
+            z = torch.sort(z)[0]
+        z = z * y.cos()
+    with rx.region("c"):
+        v = torch.nn.functional.layer_norm(z + y, (8,)).tanh()
+    return v.square().sum()
+
+
+def explored():
+    """Explore under configs that were never compiled before, whatever the cache directory."""
+    ex = rx.explore(three, tuple(torch.randn(8, 8, generator=torch.manual_seed(i)).requires_grad_() for i in range(2)))
+    for region in ("a", "b", "c"):
+        ex.configure(region, {"max_fusion_size": random.SystemRandom().randrange(1000, 2**31)})
+    return ex
+
+
+def codes(ex):
+    return [switch.artifact.code for switch in ex._program.switches]
+
+
+@pytest.fixture
+def pids(monkeypatch):
+    """Have one helper after the first cold compile; the ids of the processes that were started."""
+    started = []
+
+    class Noted(parallel.Child):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            started.append(self.pid)
+
+    monkeypatch.setattr(parallel, "Child", Noted)
+    monkeypatch.setattr(parallel, "START_S", 0.0)
+    monkeypatch.setattr(parallel, "MOST_HELPERS", 1)
+    monkeypatch.setattr(parallel, "cores", lambda: 2)
+    return started
+
+
+@pytest.fixture
+def crews(monkeypatch):
+    """The crews of the compiles that follow."""
+    made = []
+    monkeypatch.setattr(Crew, "__enter__", lambda crew: made.append(crew) or crew)
+    return made
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.compiles
+def test_results_do_not_depend_on_helpers(pids, crews, monkeypatch):
+    ex = explored()
+
+    def leave_the_rest_to_the_helper(_doing, _fraction):
+        if pids:
+            work = crews[0]._work
+            until(lambda: not work._left and not work._lent)
+
+    hits = counters["aot_autograd"]["autograd_cache_hit"]
+    ex.compile(tell=leave_the_rest_to_the_helper)
+    made = len(set(ex.partitions.artifact))
+    assert made >= 6
+    assert counters["aot_autograd"]["autograd_cache_hit"] - hits >= made - 2, "all but what was compiled meanwhile"
+    assert set(ex.partitions.cache) == {"cold"}
+    assert (ex.partitions.compile_s > 0.1).all(), "what the compile took, wherever"
+    assert ex.partitions.config_applied.tolist() == ex.partitions.config_asked.tolist()
+    assert len(pids) == 1
+    assert not is_running(pids[0])
+
+    monkeypatch.setattr(parallel, "MOST_HELPERS", 0)
+    alone = explored()
+    alone.compile()
+    assert len(pids) == 1
+    assert codes(alone) == codes(ex)
+    for mine, theirs in zip(stepped(ex), stepped(alone), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def stepped(ex):
+    leaves = [torch.randn(8, 8, generator=torch.manual_seed(9)).requires_grad_() for _ in range(2)]
+    loss = ex.compiled(*leaves)
+    return loss, *torch.autograd.grad(loss, leaves)
+
+
+@posix
+@pytest.mark.compiles
+@pytest.mark.parametrize("way", ["cancel", "interrupt"])
+def test_breaking_off_leaves_no_process_and_keeps_what_is_done(pids, way):
+    ex = explored()
+
+    def tell(_doing, _fraction):
+        if pids and way == "interrupt":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) if way == "interrupt" else contextlib.nullcontext():
+        ex.compile(cancelled=lambda: bool(pids), tell=tell)
+    assert len(pids) == 1
+    assert not is_running(pids[0])
+    assert sorted(set(ex.partitions.state)) == ["fresh", "stale"]
+    assert (ex.partitions.state == "fresh").sum() == 1
+
+
+@posix
+@pytest.mark.compiles
+def test_a_helper_that_is_killed_does_no_harm(pids):
+    ex = explored()
+
+    def kill(_doing, _fraction):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    ex.compile(tell=kill)
+    assert len(pids) == 1
+    assert not is_running(pids[0])
+    assert set(ex.partitions.state) == {"fresh"}
+    assert set(ex.partitions.cache) == {"cold"}
+
+
+START = """
+import time
+from regional_explorer.compiler.child import Child
+child = Child("regional_explorer.compiler.helper", answers=True)
+print(child.pid, flush=True)
+time.sleep(100)
+"""
+
+
+@posix
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_helper_ends_with_the_kernel(end):
+    parent = subprocess.Popen([sys.executable, "-c", START], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    assert is_running(child)
+    parent.send_signal(end)
+    parent.wait()
+    parent.stdout.close()
+    assert until(lambda: not is_running(child), 20)
