@@ -61,13 +61,8 @@ class ArtifactStore:
     failures: dict[str, str] = field(default_factory=dict)
     compiles: int = 0
 
-    def compile(
-        self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], ahead_s: float | None = None
-    ) -> Artifact:
+    def compile(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
         """Compile ``piece`` under ``config`` and keep the artifact under ``key``.
-
-        ``ahead_s`` is what another process has just spent on compiling it, nothing cached: what this process then loads
-        is cold all the same, and that is its cost.
 
         Raises:
             RegionCompileError: Inductor failed; the failure is kept too, so that it is not repeated.
@@ -81,15 +76,14 @@ class ArtifactStore:
         except Exception as error:
             self.failures[key] = str(error)
             raise
-        ahead = ahead_s if compiled.cache == "warm" else None
         check = guard_check(mode, [size for size, _ in symbols])
         artifact = Artifact(
             key=key,
             call=_with_sizes(compiled.call, sizes) if sizes else compiled.call,
             code=compiled.code,
             config=compiled.config,
-            seconds=compiled.seconds if ahead is None else ahead,
-            cache=compiled.cache if ahead is None else "cold",
+            seconds=compiled.seconds,
+            cache=compiled.cache,
             guard=None if check is None else _guard(check, [place for _, place in symbols]),
             dynamic=bool(symbols),
         )

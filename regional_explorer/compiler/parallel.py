@@ -16,10 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Self
 
 import torch
 
+from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.child import Child, can_have_children
 from regional_explorer.torch_api import UNSENDABLE, Settings, caches_are_on
 
@@ -123,10 +125,25 @@ class Crew:
                 return
             yield turn
 
-    def note_cold(self, seconds: float) -> None:
-        """Note what a piece cost that was nowhere in the caches; get help if those left are worth it.
+    def credited(self, artifact: Artifact, ahead_s: float | None) -> Artifact:
+        """Return what this process has compiled with what it really cost: ``ahead_s``, if a helper has done it.
 
-        Before the first such piece nothing is known: all may be in the caches.
+        It is cold then too: it is in the caches only because the helper has just put it there.
+        """
+        if ahead_s is None:
+            if artifact.cache == "cold":
+                self._note_cold(artifact.seconds)
+        elif artifact.cache == "warm":
+            return replace(artifact, cache="cold", seconds=ahead_s)
+        else:
+            # The keys disagree, so that all the helpers do is done twice.
+            self._helpers.close()
+        return artifact
+
+    def _note_cold(self, seconds: float) -> None:
+        """Get help if the pieces left are worth it.
+
+        Before the first one that was nowhere in the caches nothing is known: all may be there.
         """
         self._cold.append(seconds)
         mean = sum(self._cold) / len(self._cold)

@@ -234,15 +234,14 @@ class Program:
                     yield CompileStep(done, len(wanted), ids[id(switch)], switch.piece.claim.region)
                     assert switch.inputs is not None  # noqa: S101 - layouts were recorded above
                     try:
-                        artifact = self.store.compile(key, switch.piece, switch.inputs, asked[key], ahead_s)
+                        artifact = self.store.compile(key, switch.piece, switch.inputs, asked[key])
                     except NoCompilerError:
                         self.store.failures.pop(key, None)
                         raise
                     except RegionCompileError:
                         continue
+                    self.store.artifacts[key] = crew.credited(artifact, ahead_s)
                     self.tried.setdefault(switch.fingerprint(), {})[key] = asked[key]
-                    if artifact.cache == "cold" and ahead_s is None:
-                        crew.note_cold(artifact.seconds)
         except (KeyboardInterrupt, GeneratorExit):
             # An interrupt reaches the C++ compiler too: what it broke off is no failure of the region's.
             self.store.failures = known_failures
