@@ -4,6 +4,7 @@ import contextlib
 import operator
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -276,7 +277,8 @@ def explored():
 
 
 def codes(ex):
-    return [switch.artifact.code for switch in ex._program.switches]
+    """Return the generated codes, without the running number of the compile."""
+    return [re.sub(r"# AOT ID: .*", "", switch.artifact.code) for switch in ex._program.switches]
 
 
 @pytest.fixture
@@ -356,11 +358,11 @@ def test_breaking_off_leaves_no_process_and_keeps_what_is_done(pids, way):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) if way == "interrupt" else contextlib.nullcontext():
-        ex.compile(cancelled=lambda: bool(pids), tell=tell)
+        ex.compile(cancelled=lambda: way == "cancel" and bool(pids), tell=tell)
     assert len(pids) == 1
     assert not is_running(pids[0])
     assert sorted(set(ex.partitions.state)) == ["fresh", "stale"]
-    assert (ex.partitions.state == "fresh").sum() == 1
+    assert (ex.partitions.state == "fresh").sum() == len(ex._program.store.artifacts)
 
 
 @posix
