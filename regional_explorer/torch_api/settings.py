@@ -20,12 +20,12 @@ def _attribute(owner: Any, name: str) -> _Knob:
     return _Knob(lambda: getattr(owner, name, None), lambda value: setattr(owner, name, value))
 
 
-def _float32_precision() -> str | None:
+def _float32_precision() -> Any:
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
-        # It was set by backend, which then tells.
-        return None
+        # It was set by backend, and so is told by backend.
+        return tuple(knob.read() for knob in _UNDERNEATH.values())
 
 
 def _deterministic() -> tuple[bool, bool]:
@@ -33,12 +33,15 @@ def _deterministic() -> tuple[bool, bool]:
 
 
 _matmul = torch.backends.cuda.matmul
+_UNDERNEATH = {
+    "float32 precision on cuda": _attribute(_matmul, "fp32_precision"),
+    "float32 precision of oneDNN": _attribute(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"),
+}
+"""What the float32 precision sets. Inductor's keys tell "none" from "ieee", which comes to the same."""
 _KNOBS = {
     "threads": _Knob(torch.get_num_threads, torch.set_num_threads),
     "default dtype": _Knob(torch.get_default_dtype, torch.set_default_dtype),
     "float32 precision": _Knob(_float32_precision, torch.set_float32_matmul_precision),
-    "float32 precision on cuda": _attribute(_matmul, "fp32_precision"),
-    "float32 precision of oneDNN": _attribute(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"),
     "float16 reductions": _attribute(_matmul, "allow_fp16_reduced_precision_reduction"),
     "bfloat16 reductions": _attribute(_matmul, "allow_bf16_reduced_precision_reduction"),
     "deterministic": _Knob(
@@ -52,27 +55,30 @@ _KNOBS = {
 class Settings:
     """Everything outside of a piece and its region's config that reaches the generated code.
 
-    ``inductor`` and ``functorch`` are the configs that differ from their default. Those of functorch are left out of
-    the text: they say how a piece is cached, but AOTAutograd has little left to decide about it.
+    ``inductor`` and ``functorch`` are the configs that differ from their default. What changes no more than the keys of
+    Inductor's caches is left out of the text: ``underneath`` and, as pieces leave AOTAutograd little to decide,
+    ``functorch``.
     """
 
     version: str
     knobs: Mapping[str, Any]
     inductor: Mapping[str, Any]
+    underneath: Mapping[str, Any] = field(repr=False)
     functorch: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def now(cls) -> Settings:
         """Return what holds in this process and context."""
-        knobs = {name: knob.read() for name, knob in _KNOBS.items()}
-        return cls(torch.__version__, knobs, changed_config(), changed_functorch_config())
+        knobs, underneath = ({name: knob.read() for name, knob in group.items()} for group in (_KNOBS, _UNDERNEATH))
+        return cls(torch.__version__, knobs, changed_config(), underneath, changed_functorch_config())
 
     def take_over(self) -> None:
         """Set this process to the same; whether that worked, ``Settings.now()`` tells.
 
         What is the same is let alone: to set the precision to what it is makes "none" into "ieee" underneath.
         """
-        for name, knob in _KNOBS.items():
-            if knob.read() != self.knobs[name]:
-                knob.write(self.knobs[name])
+        for group, values in ((_UNDERNEATH, self.underneath), (_KNOBS, self.knobs)):
+            for name, knob in group.items():
+                if knob.read() != values[name]:
+                    knob.write(values[name])
         set_config(self.inductor, self.functorch)
