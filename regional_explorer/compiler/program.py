@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import torch
-
 from regional_explorer.capture.trace import Capture, Frame, LiveGraph
-from regional_explorer.compiler.artifact import (
-    Artifact,
-    ArtifactStore,
-    artifact_key,
-    asked_config,
-    portable,
-    surroundings,
-)
+from regional_explorer.compiler.artifact import Artifact, ArtifactStore, asked_config
+from regional_explorer.compiler.canonical import portable
+from regional_explorer.compiler.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.parallel import Crew
+from regional_explorer.compiler.retraced import warn_of_trace
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
-from regional_explorer.record.graph import Graph, Role
+from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Plan, Region
 from regional_explorer.regions.cut import Piece, cut_graph, propose_cut
 from regional_explorer.regions.numbering import Place, numbered
@@ -116,11 +107,7 @@ class Program:
         for switch in switches:
             switch.record()
         if switches and not self._recording:
-            warnings.warn(
-                f"The call was traced again ({', '.join(frame_inputs(frame))}); its {len(switches)} new {live.kind} "
-                "partitions run eagerly until the next ex.compile().",
-                stacklevel=_stacklevel_of_caller(),
-            )
+            warn_of_trace(frame, f"{len(switches)} new {live.kind} partitions")
         self.select_regional(on=self._selected)
 
     def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> _Cut:
@@ -221,7 +208,6 @@ class Program:
         known_failures = dict(self.store.failures)
         names = partition_names(self.switches)
         ids = {id(switch): name for switch, (name, _) in zip(self.switches, names, strict=True)}
-
         asked = {key: asked_config(self.plan[switch.piece.claim.region].config) for key, switch in wanted.items()}
 
         def sendable(key: str) -> bytes | None:
@@ -282,18 +268,6 @@ class Program:
         self._made = []
         self.capture.close()
         self.store = ArtifactStore()
-
-
-def _stacklevel_of_caller() -> int:
-    """Return the stacklevel of the line that made the call; between lie torch, ourselves and the standard library."""
-    inner = tuple(str(Path(file).parent) for file in (torch.__file__, Path(__file__).parent, contextlib.__file__))
-    return next((level for level, frame in enumerate(inspect.stack(0)) if not frame.filename.startswith(inner)), 1)
-
-
-def frame_inputs(frame: Frame) -> list[str]:
-    """Return dtypes and shapes of the first few inputs of a frame."""
-    nodes = [node for node in frame.dynamo[0].nodes if node.role is Role.INPUT]
-    return [str(value) for node in nodes[:4] for value in node.values]
 
 
 def partition_names(switches: Sequence[Switch]) -> list[tuple[str, int]]:

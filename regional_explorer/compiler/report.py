@@ -8,7 +8,8 @@ from typing import Any
 
 from regional_explorer.compiler.artifact import Artifact, asked_config
 from regional_explorer.compiler.catalogue import catalogue, inert_reason
-from regional_explorer.compiler.program import Program, frame_inputs, partition_names
+from regional_explorer.compiler.program import Program, partition_names
+from regional_explorer.compiler.retraced import frame_inputs
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.region import DEFAULT, Partition, Plan, Region, State

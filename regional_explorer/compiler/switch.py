@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from regional_explorer.compiler.artifact import Artifact, fingerprint
+from regional_explorer.compiler.artifact import Artifact
+from regional_explorer.compiler.fingerprint import fingerprint
 from regional_explorer.compiler.layout import (
     Layout,
     as_recorded,

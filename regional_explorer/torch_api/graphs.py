@@ -13,7 +13,7 @@ from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
 
-from regional_explorer.torch_api.versions import BoxedCall
+from regional_explorer.torch_api.versions import FALLBACK, BoxedCall
 
 
 def boxed(gm: fx.GraphModule) -> BoxedCall:
@@ -71,6 +71,11 @@ def draws_random(node: fx.Node) -> bool:
     given = {argument.name: argument.default_value for argument in arguments}
     given |= {argument.name: value for argument, value in zip(arguments, node.args, strict=False)} | node.kwargs
     return all(given.get(name, True) not in (0, False) for name in ("dropout_p", "dropout", "train", "training"))
+
+
+def is_carved(node: fx.Node) -> bool:
+    """Tell whether a node was carved out: Inductor calls its eager kernel."""
+    return FALLBACK in (node.meta.get("custom") or {})
 
 
 def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:

@@ -1,0 +1,34 @@
+"""Telling that a call on other inputs made Dynamo trace it again."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from pathlib import Path
+
+import torch
+
+from regional_explorer.capture.trace import Frame
+from regional_explorer.record.graph import Role
+
+
+def warn_of_trace(frame: Frame, partitions: str) -> None:
+    """Warn, at the line that made the call, that the ``partitions`` of ``frame`` are not compiled yet."""
+    warnings.warn(
+        f"The call was traced again ({', '.join(frame_inputs(frame))}); its {partitions} run eagerly until the next "
+        "ex.compile().",
+        stacklevel=_stacklevel_of_caller(),
+    )
+
+
+def frame_inputs(frame: Frame) -> list[str]:
+    """Return dtypes and shapes of the first few inputs of a frame."""
+    nodes = [node for node in frame.dynamo[0].nodes if node.role is Role.INPUT]
+    return [str(value) for node in nodes[:4] for value in node.values]
+
+
+def _stacklevel_of_caller() -> int:
+    """Return the stacklevel of the line that made the call; between lie torch, ourselves and the standard library."""
+    inner = tuple(str(Path(file).parent) for file in (torch.__file__, Path(__file__).parent, contextlib.__file__))
+    return next((level for level, frame in enumerate(inspect.stack(0)) if not frame.filename.startswith(inner)), 1)
