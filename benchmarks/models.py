@@ -27,7 +27,8 @@ class Row:
     """What came of one model in one mode.
 
     ``artifacts`` counts runs of Inductor: partitions that are equal share one. ``numerics`` is the verdict over all
-    outputs and gradients, or why there is none. ``diagnostics`` counts what the exploration had to say, by code.
+    outputs and gradients, or why there is none. ``diagnostics`` counts what the exploration had to say, by code;
+    ``failures`` says what did not compile, and why.
     """
 
     model: str
@@ -40,6 +41,7 @@ class Row:
     partitions: int = 0
     artifacts: int = 0
     diagnostics: str = ""
+    failures: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the row of a Markdown table."""
@@ -97,6 +99,7 @@ def run(name: str, *, training: bool) -> Row:
         partitions=len(session.partitions),
         artifacts=len({part.artifact for part in session.partitions if part.artifact}),
         diagnostics=", ".join(f"{count} {code}" for code, count in Counter(d.code for d in ex.diagnostics).items()),
+        failures=tuple(d.message for d in ex.diagnostics if d.code == "region-failed"),
     )
     ex.close()
     return row

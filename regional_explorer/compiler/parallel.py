@@ -28,8 +28,11 @@ from regional_explorer.torch_api import UNSENDABLE, Settings, caches_are_on
 MOST_HELPERS = 4
 """Each takes some 450 MB of memory. With 0 this process compiles alone."""
 
-START_S = 8.0
-"""What a helper costs before its first piece, in seconds of one core: importing torch and Inductor."""
+START_S = 12.0
+"""What a helper costs before its first piece, in seconds of one core: importing torch and Inductor (7 to 14 s).
+
+With 8 s, five pieces of ResNet of 3.8 s each got a helper on two cores, and nothing was won.
+"""
 
 POLL_S = 0.1
 """So often a wait looks whether it was cancelled."""
@@ -102,7 +105,7 @@ class Crew:
         self._helpers = ExitStack()
         self._started = time.monotonic()
         self._cold: list[float] = []
-        self._asked = False
+        self._asked = self._helped = False
 
     def __enter__(self) -> Self:
         """Start nothing yet."""
@@ -140,6 +143,12 @@ class Crew:
             self._helpers.close()
         return artifact
 
+    def alone(self) -> bool:
+        """End the helpers; tell whether there were any: what failed beside them is worth another try without."""
+        helped, self._helped = self._helped, False
+        self._helpers.close()
+        return helped
+
     def _note_cold(self, seconds: float) -> None:
         """Get help if the pieces left are worth it.
 
@@ -159,6 +168,7 @@ class Crew:
             settings = pickle.dumps(Settings.now())
             for _ in range(count):
                 self._helpers.callback(Helper(self._work, pieces, settings).end)
+                self._helped = True
 
 
 class Helper:

@@ -218,9 +218,8 @@ class Program:
                 for done, (key, ahead_s) in enumerate(crew.turns(cancelled)):
                     switch = wanted[key]
                     yield CompileStep(done, len(wanted), ids[id(switch)], switch.piece.claim.region)
-                    assert switch.inputs is not None  # noqa: S101 - layouts were recorded above
                     try:
-                        artifact = self.store.compile(key, switch.piece, switch.inputs, asked[key])
+                        artifact = self._artifact(key, switch, asked[key], crew)
                     except NoCompilerError:
                         self.store.failures.pop(key, None)
                         raise
@@ -234,6 +233,18 @@ class Program:
             raise
         finally:
             self.settle()
+
+    def _artifact(self, key: str, switch: Switch, config: Mapping[str, Any], crew: Crew) -> Artifact:
+        """Compile a partition; a failure beside helpers is believed only if it comes again without them."""
+        assert switch.inputs is not None  # noqa: S101 - what is stale has had its layouts recorded
+        try:
+            return self.store.compile(key, switch.piece, switch.inputs, config)
+        except RegionCompileError:
+            if not crew.alone():
+                raise
+            artifact = self.store.compile(key, switch.piece, switch.inputs, config)
+            del self.store.failures[key]
+            return artifact
 
     @contextlib.contextmanager
     def drawing_as_eager(self) -> Iterator[None]:

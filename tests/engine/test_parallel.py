@@ -20,9 +20,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import regional_explorer as rx
 from regional_explorer.compiler import parallel
-from regional_explorer.compiler.artifact import Artifact
+from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.parallel import Crew, Work, helpers_worth
+from regional_explorer.errors import RegionCompileError
 from regional_explorer.torch_api import Settings, dump_piece, fake_mode_with_symbols
+from tests.engine import programs
 from tests.engine.processes import is_running, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -308,6 +310,30 @@ def crews(monkeypatch):
     found = []
     monkeypatch.setattr(Crew, "__enter__", lambda crew: found.append(crew) or crew)
     return found
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("helped", [True, False])
+def test_a_failure_beside_helpers_is_believed_when_it_comes_again(helped, monkeypatch):
+    ex = rx.explore(programs.textbook, programs.pair(grad=False))
+    original, failures = ArtifactStore.compile, []
+
+    def failing_once(store, key, *rest):
+        if not failures:
+            failures.append(key)
+            store.failures[key] = "half a file"
+            raise RegionCompileError("half a file")
+        return original(store, key, *rest)
+
+    def entered(crew):
+        crew._helped = helped
+        return crew
+
+    monkeypatch.setattr(ArtifactStore, "compile", failing_once)
+    monkeypatch.setattr(Crew, "__enter__", entered)
+    ex.compile()
+    assert set(ex.partitions.state) == {"fresh" if helped else "failed"}
+    assert not ex._program.store.failures if helped else ex._program.store.failures
 
 
 @posix
