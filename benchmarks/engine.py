@@ -7,6 +7,7 @@ cold get a config value that was never used before.
 from __future__ import annotations
 
 import copy
+import gc
 import statistics
 import subprocess
 import sys
@@ -35,7 +36,8 @@ UNUSED = iter(range(1000, 100_000))
 
 
 def timed(act: Callable[[], Any]) -> float:
-    """Return the wall seconds that ``act`` takes."""
+    """Return the wall seconds that ``act`` takes; garbage of what ran before is collected first."""
+    gc.collect()
     started = time.perf_counter()
     act()
     return time.perf_counter() - started
@@ -54,7 +56,7 @@ def upstream(model: Chain) -> Callable[..., Any]:
     return compiled
 
 
-def edit_rows(regions: int, goal: float, repeats: int = 3) -> list[Row]:
+def edit_rows(regions: int, goal: float, repeats: int) -> list[Row]:
     """Edit one of ``regions`` until it can be called: beside its own two compiles, and upstream from the start."""
     model, x = Chain(regions, equal=False), inputs()
     leaves = [x, *model.parameters()]
@@ -149,7 +151,7 @@ def parallel_rows(regions: int = 12, repeats: int = 3) -> list[Row]:
     return [Row(what, "the same in one process", ours, theirs, 0.75)]
 
 
-def capture_rows(repeats: int = 5) -> list[Row]:
+def capture_rows(repeats: int = 10) -> list[Row]:
     """Capture, beside torch.compile with an AOTAutograd backend that records nothing."""
     model, x = Chain(12, equal=False), inputs()
     leaves = [x, *model.parameters()]
@@ -230,8 +232,8 @@ def import_rows(repeats: int = 5) -> list[Row]:
 
 
 ROWS: dict[str, Callable[[], list[Row]]] = {
-    "edit": lambda: edit_rows(12, 0.6),
-    "edit48": lambda: edit_rows(48, 0.35),
+    "edit": lambda: edit_rows(12, 0.6, repeats=7),
+    "edit48": lambda: edit_rows(48, 0.35, repeats=3),
     "cold": cold_rows,
     "parallel": parallel_rows,
     "capture": capture_rows,
