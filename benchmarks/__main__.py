@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+import statistics
 
 import torch
 
@@ -16,10 +17,8 @@ from regional_explorer.measure.trial import table
 def line(row: Row) -> str:
     """Return a row of the Markdown table."""
     met = "met" if row.ratio <= row.goal else "missed"
-    return (
-        f"| {row.what} | {row.against} | {row.ours_s:.4g} s | {row.theirs_s:.4g} s | {row.ratio:.2f} "
-        f"| ≤ {row.goal:g} | {met} |"
-    )
+    ours, theirs = statistics.median(row.ours), statistics.median(row.theirs)
+    return f"| {row.what} | {row.against} | {ours:.3g} s | {theirs:.3g} s | {row.ratio:.2f} | ≤ {row.goal:g} | {met} |"
 
 
 def main() -> None:

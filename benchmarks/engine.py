@@ -7,8 +7,6 @@ cold get a config value that was never used before.
 from __future__ import annotations
 
 import copy
-import gc
-import statistics
 import subprocess
 import sys
 import time
@@ -28,19 +26,11 @@ from torch.fx.passes.regional_inductor import regional_inductor
 import regional_explorer as rx
 from benchmarks import first
 from benchmarks.model import Block, Chain, inputs
-from benchmarks.row import Row
+from benchmarks.row import Row, timed, turns
 from regional_explorer.compiler import parallel
 
 UNUSED = iter(range(1000, 100_000))
 """Values of max_fusion_size that no compile has seen: the code is the same, the cache key is not."""
-
-
-def timed(act: Callable[[], Any]) -> float:
-    """Return the wall seconds that ``act`` takes; garbage of what ran before is collected first."""
-    gc.collect()
-    started = time.perf_counter()
-    act()
-    return time.perf_counter() - started
 
 
 def step(fn: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tensor]) -> None:
@@ -68,18 +58,25 @@ def edit_rows(regions: int, goal: float, repeats: int) -> list[Row]:
         pieces = [(_plain(switch.piece.gm), switch.inputs) for switch in switches]
         edited = next(block for block in model.blocks if isinstance(block, Block) and block.region == name)
         step(upstream(model), x, leaves)
-        ours, floor, theirs = [], [], []
-        for _ in range(repeats):
-            ours.append(timed(lambda: (ex.configure(name, {"max_fusion_size": next(UNUSED)}), ex.compiled)))
-            config = {"max_fusion_size": next(UNUSED)}
-            floor.append(timed(partial(_compile_alone, pieces, config)))
+
+        def edit() -> Callable[..., Any]:
+            ex.configure(name, {"max_fusion_size": next(UNUSED)})
+            return ex.compiled
+
+        def again() -> None:
             edited.config = {"max_fusion_size": next(UNUSED)}
-            theirs.append(timed(lambda: step(upstream(model), x, leaves)))
-    median = statistics.median
-    edit = f"edit one of {regions} regions, forward and backward, until it can be called"
+            step(upstream(model), x, leaves)
+
+        ours, floor, theirs = turns(
+            repeats,
+            lambda: timed(edit),
+            lambda: timed(lambda: _compile_alone(pieces, {"max_fusion_size": next(UNUSED)})),
+            lambda: timed(again),
+        )
+    what = f"edit one of {regions} regions, forward and backward, until it can be called"
     return [
-        Row(edit, "its own two standalone_compile calls", median(ours), median(floor), 1.15),
-        Row(edit, "upstream: reset and run again", median(ours), median(theirs), goal),
+        Row(what, "its own two standalone_compile calls", ours, floor, 1.15),
+        Row(what, "upstream: reset and run again", ours, theirs, goal),
     ]
 
 
@@ -132,7 +129,7 @@ def cold_rows(blocks: int = 24) -> list[Row]:
         backend = aot_autograd(fw_compiler=compiling, bw_compiler=compiling)
         step(torch.compile(model, backend=backend), x, leaves)
     what = f"cold compile of the regions of {blocks} equal blocks, forward and backward"
-    return [Row(what, "upstream regional_inductor", ours, sum(spent), 0.35)]
+    return [Row(what, "upstream regional_inductor", [ours], [sum(spent)], 0.35)]
 
 
 def parallel_rows(regions: int = 12, repeats: int = 3) -> list[Row]:
@@ -145,13 +142,12 @@ def parallel_rows(regions: int = 12, repeats: int = 3) -> list[Row]:
             ex = rx.explore(model, (x,))
             return timed(ex.compile)
 
-    pairs = [(seconds(parallel.MOST_HELPERS), seconds(0)) for _ in range(repeats)]
-    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ours, theirs = turns(repeats, partial(seconds, parallel.MOST_HELPERS), partial(seconds, 0))
     what = f"cold compile of {regions} distinct regions, forward and backward, on {parallel.cores()} cores"
     return [Row(what, "the same in one process", ours, theirs, 0.75)]
 
 
-def capture_rows(repeats: int = 10) -> list[Row]:
+def capture_rows(repeats: int = 9) -> list[Row]:
     """Capture, beside torch.compile with an AOTAutograd backend that records nothing."""
     model, x = Chain(12, equal=False), inputs()
     leaves = [x, *model.parameters()]
@@ -170,18 +166,17 @@ def capture_rows(repeats: int = 10) -> list[Row]:
         torch._dynamo.reset()
         step(torch.compile(model, backend=aot_autograd(fw_compiler=plain, bw_compiler=plain)), x, leaves)
 
-    pairs = [(timed(lambda: rx.explore(model, (x,))), timed(bare)) for _ in range(repeats + 1)][1:]
-    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
-    return [
-        Row(
-            "capture: rx.explore", "torch.compile with an aot_autograd backend that records nothing", ours, theirs, 1.15
-        )
-    ]
+    bare()  # what is built at the first trace of a process
+    rx.explore(model, (x,))
+    ours, theirs = turns(repeats, lambda: timed(lambda: rx.explore(model, (x,))), lambda: timed(bare))
+    against = "torch.compile with an aot_autograd backend that records nothing"
+    return [Row("capture: rx.explore", against, ours, theirs, 1.15)]
 
 
 def call_rows(budget_s: float = 10.0) -> list[Row]:
     """Call the finished callable, small regions and large, beside upstream's; interleaved rounds."""
     from regional_explorer.measure import Contender, Effort, run_rounds
+    from regional_explorer.record.timing import Phase
 
     found = []
     for size, rows in (("small", 8), ("large", 2048)):
@@ -191,19 +186,9 @@ def call_rows(budget_s: float = 10.0) -> list[Row]:
         functions = {"upstream": theirs, "ours": rx.explore(model, (x,)).compiled}
         contenders = [Contender(name, partial(fn, x), partial(_gradients, leaves)) for name, fn in functions.items()]
         result = run_rounds(contenders, Effort(budget_s=budget_s), baseline="upstream")
-        seconds = {
-            name: statistics.median(next(iter(values for phase, values in phases.items() if phase == "step")))
-            for name, phases in result.samples.items()
-        }
-        found.append(
-            Row(
-                f"a step through ex.compiled, {size} regions",
-                "upstream's compiled function",
-                seconds["ours"],
-                seconds["upstream"],
-                1.02,
-            )
-        )
+        steps = {name: phases[Phase.STEP] for name, phases in result.samples.items()}
+        what = f"a step through ex.compiled, {size} regions"
+        found.append(Row(what, "upstream's compiled function", steps["ours"], steps["upstream"], 1.02))
     return found
 
 
@@ -215,20 +200,13 @@ def import_rows(repeats: int = 5) -> list[Row]:
     """Import, each in fresh processes; the interpreter's own start is taken off."""
 
     def seconds(code: str) -> float:
-        return statistics.median(
-            timed(lambda: subprocess.run([sys.executable, "-c", code], check=True)) for _ in range(repeats)
-        )
+        return timed(lambda: subprocess.run([sys.executable, "-c", code], check=True))
 
-    start = seconds("pass")
-    return [
-        Row(
-            "import regional_explorer",
-            "import torch",
-            seconds("import regional_explorer") - start,
-            seconds("import torch") - start,
-            0.1,
-        )
-    ]
+    start, ours, theirs = turns(
+        repeats, *(partial(seconds, code) for code in ("pass", "import regional_explorer", "import torch"))
+    )
+    ours, theirs = ([took - empty for took, empty in zip(side, start, strict=True)] for side in (ours, theirs))
+    return [Row("import regional_explorer", "import torch", ours, theirs, 0.1)]
 
 
 ROWS: dict[str, Callable[[], list[Row]]] = {

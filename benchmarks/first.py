@@ -8,15 +8,16 @@ one those that the same program filled before.
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.row import Row
+from benchmarks.row import Row, turns
 
 IDLE_S = 20.0
 """Seconds between the first cell and the one that compiles."""
@@ -43,26 +44,20 @@ grads = torch.autograd.grad(compiled(x), leaves)
 
 def rows(*, warm: bool, repeats: int = 3) -> list[Row]:
     """Return the row of a filled cache (``warm``), or of an empty one."""
-    seconds: dict[str, list[float]] = {"ours": [], "plain": []}
+    numbers = count()
     with tempfile.TemporaryDirectory(prefix="regional-explorer-bench-") as folder:
-        kept = {side: Path(folder, side) for side in seconds}
+        kept = {side: Path(folder, side) for side in ("ours", "plain")}
         if warm:
             for side, cache in kept.items():
                 _run(side, cache, 0.0)
-        for number in range(repeats):
-            for side in list(seconds)[:: 1 if number % 2 else -1]:
-                cache = kept[side] if warm else Path(folder, f"{side}{number}")
-                seconds[side].append(_run(side, cache, IDLE_S))
+
+        def seconds(side: str) -> float:
+            return _run(side, kept[side] if warm else Path(folder, f"{next(numbers)}"), IDLE_S)
+
+        ours, theirs = turns(repeats, *(partial(seconds, side) for side in kept))
     state = "filled" if warm else "empty"
-    return [
-        Row(
-            f"first compiled time in a fresh kernel, {state} Inductor cache, {IDLE_S:.0f} s after %load_ext",
-            "plain torch.compile, the same",
-            statistics.median(seconds["ours"]),
-            statistics.median(seconds["plain"]),
-            1.05 if warm else 0.6,
-        )
-    ]
+    what = f"first compiled time in a fresh kernel, {state} Inductor cache, {IDLE_S:.0f} s after %load_ext"
+    return [Row(what, "plain torch.compile, the same", ours, theirs, 1.05 if warm else 0.6)]
 
 
 def _run(side: str, cache: Path, idle_s: float) -> float:

@@ -1,21 +1,46 @@
-"""One line of the table that ``make bench`` prints."""
+"""One line of the table that ``make bench`` prints, and the turns it comes from."""
 
 from __future__ import annotations
 
+import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds of ours and of the other side, and the ratio that is wanted at most."""
+    """What ours and theirs took in each turn, in seconds, and the ratio that is wanted at most.
+
+    Both sides of a turn ran one right after the other: what slows a machine down for a while slows both.
+    """
 
     what: str
     against: str
-    ours_s: float
-    theirs_s: float
+    ours: Sequence[float]
+    theirs: Sequence[float]
     goal: float
 
     @property
     def ratio(self) -> float:
-        """Ours / theirs."""
-        return self.ours_s / self.theirs_s
+        """Ours / theirs, the median over the turns."""
+        return statistics.median(ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True))
+
+
+def timed(act: Callable[[], Any]) -> float:
+    """Return the wall seconds that ``act`` takes; garbage of what ran before is collected first."""
+    gc.collect()
+    started = time.perf_counter()
+    act()
+    return time.perf_counter() - started
+
+
+def turns(repeats: int, *sides: Callable[[], float]) -> list[list[float]]:
+    """Call each of ``sides``, which return seconds, once a turn, every second turn backwards; return them by side."""
+    found: list[list[float]] = [[] for _ in sides]
+    for turn in range(repeats):
+        for index in list(range(len(sides)))[:: -1 if turn % 2 else 1]:
+            found[index].append(sides[index]())
+    return found
