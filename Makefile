@@ -60,7 +60,7 @@ test-all: lint cxx chromium ## lint, then all tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # Deprecations of a torch newer than the pinned one are shown, but are no failure.
-test-torch: .venv-$(TORCH)/.stamp cxx ## the engine's tests with another torch: make test-torch TORCH=2.15.0
+test-torch: .venv-$(TORCH)/.stamp cxx ## all but the browser tests with another torch: make test-torch TORCH=2.15.0
 	.venv-$(TORCH)/bin/python -m pytest -m "not browser" -W default::DeprecationWarning -W default::FutureWarning \
 		$(PYTEST_ARGS)
 

@@ -69,6 +69,7 @@ def explore(
     Raises:
         CaptureError: the call raises, trains by itself, or cannot be traced.
         UnknownConfigKeyError, InvalidConfigValueError: a mark in the source holds a config that torch does not have.
+        SelectorError: the plan has a selector that is malformed.
         UnsupportedTorchError: torch is too old.
         PlanError: the plan's file cannot be read.
     """
@@ -139,11 +140,11 @@ class Exploration(SessionView, PlanEditing, Measuring):
             NoCompilerError: there is no C++ compiler.
         """
         self._alive()
-        before = {part.artifact for part in self._partitions()}
+        before = set(self._program.store.artifacts)
         wanted = self._program.stale()
         if wanted and self._toolchain is None:
             tell("warming up the toolchain", 0.0)
-            self._toolchain = warm_toolchain(self._environment.device.partition(":")[0].partition(" ")[0])
+            self._toolchain = warm_toolchain(self._environment.device_type)
         for step in self._program.compile(cancelled):
             tell(_describe(step), step.done / step.total)
         report = frames.partitions_frame(self.session)
@@ -202,7 +203,7 @@ class Exploration(SessionView, PlanEditing, Measuring):
             return list(self._told)
         found = [
             *self._source_diagnostics,
-            *told(self._program, session.partitions, self._environment.device),
+            *told(self._program, session.partitions, self._environment.device_type),
             *self._outcome.diagnostics,
             *still_true(session, self._outcome.alone.diagnostics),
             *region_findings(session),
@@ -253,6 +254,7 @@ class Exploration(SessionView, PlanEditing, Measuring):
             self._last = self._partitions()
             self._told = self.diagnostics
             self._call.close()
+            self._variants.close()
             self._call = None
             self._program.close()
 

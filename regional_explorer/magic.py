@@ -70,8 +70,6 @@ class RegionalMagics(Magics):
         self._run(before)
         with _friendly(verbose=verbose):
             exploration = self._explore(command, call, local_ns)
-        if command.output is not None:
-            self.shell.user_ns[command.output] = exploration
         return exploration if self._is_assigned(line) else None
 
     def _read(self, line: str, cell: str | None) -> tuple[Command, str, CallText]:
@@ -104,6 +102,8 @@ class RegionalMagics(Magics):
             exploration = command.explore(fn, args, kwargs)
         except KeyboardInterrupt:
             raise CommandError("Interrupted while capturing the call: there is nothing to show yet.") from None
+        if command.output is not None:  # before anything that may end early: what is measured until then is kept
+            self.shell.user_ns[command.output] = exploration
         if call.quiet:
             command.measure(exploration, tell=lambda _doing, _fraction: None)
             command.finish(exploration)

@@ -20,6 +20,7 @@ from nbclient import NotebookClient
 from nbconvert.exporters.html import HTMLExporter
 
 from regional_explorer.command.options import OPTIONS
+from regional_explorer.errors import SessionError
 from regional_explorer.explorer import Exploration
 from regional_explorer.ui.control import control_of
 
@@ -305,6 +306,17 @@ def test_earlier_results_survive_an_error(run: Run, refused: Callable[[str], str
     earlier = shell.user_ns["ex"]
     refused("%regional_compile --no-bench -o ex f(xx)")
     assert shell.user_ns["ex"] is earlier
+
+
+def test_what_was_measured_is_kept_where_it_cannot_be_saved(
+    refused: Callable[[str], str], shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_self: Exploration, path: Path) -> None:
+        raise SessionError(f"Cannot write {path}: no space left on device.")
+
+    monkeypatch.setattr(Exploration, "save", full)
+    assert "no space left" in refused(f"%regional_compile --no-bench -o ex --save {tmp_path / 'x.html'} f(x)")
+    assert isinstance(shell.user_ns["ex"], Exploration)
 
 
 def test_verbose_shows_the_traceback(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,8 +26,8 @@ from regional_explorer.record.graph import SourceLine
 COTANGENT_SEED = 20_251_016
 """Seed of the generator that draws the fixed random cotangents."""
 
-_TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(__file__).parent.parent)
+_TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # torchvision is not torch
+_OURS = f"{Path(__file__).parent.parent}{os.sep}"
 
 
 class Call:

@@ -61,6 +61,8 @@ def _replaced(found: tuple[dict[str, Any], str, Any]) -> bool:
 
 
 def _changed(container: Container, before: Container) -> bool:
+    if isinstance(container, dict) and list(container) != list(before):
+        return True
     now, then = (list(held.values()) if isinstance(held, dict) else held for held in (container, before))
     return len(now) != len(then) or any(one is not other for one, other in zip(now, then, strict=True))
 

@@ -12,18 +12,19 @@ from regional_explorer.record.graph import SourceLine
 
 def source_line(file: str, line: int, function: str, text: str | None = None) -> SourceLine:
     """Return the line with its text, and the function around it."""
+    linecache.checkcache(file)  # edited since, under autoreload
     shown = linecache.getline(file, line) if text is None else text
-    around = [found for found in _functions(file) if found[0] <= line <= found[1]]
+    # linecache knows the cells of a notebook too, whose files are temporary names that exist nowhere.
+    around = [found for found in _functions("".join(linecache.getlines(file))) if found[0] <= line <= found[1]]
     start, _, scope = max(around, default=(0, 0, ""))
     return SourceLine(file, line, function, shown.strip(), start, scope)
 
 
 @functools.lru_cache(maxsize=256)
-def _functions(file: str) -> tuple[tuple[int, int, str], ...]:
-    """Return first line, last line and name of every function of a file."""
-    # linecache knows the cells of a notebook too, whose files are temporary names that exist nowhere.
+def _functions(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Return first line, last line and name of every function of a module's text."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return ()
     return tuple(_inside(tree, ""))

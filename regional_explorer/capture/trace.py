@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,7 +103,8 @@ class Capture:
         self._names = module_names(call.modules)
         self._next_origin = 0
         self._done = False
-        self.run = compile_isolated(_traceable(call.fn), self._backend, dynamic=dynamic)
+        self.run = compile_isolated(_traceable(call.fn), _backend_of(self), dynamic=dynamic)
+        vars(self.run)[_KEPT] = self
         with call.kept(), as_first_call(), noting_marks(), graph_breaks() as breaks:
             try:
                 outputs = call.forward(self.run)
@@ -134,16 +136,21 @@ class Capture:
         self.on_graph = lambda _frame, _live: None
         self.run = self.call.fn
 
-    def _backend(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        """Take a graph of Dynamo's, as its backend, and return what to run for it."""
         index = len(self.frames)
         self._stamp(gm, self._module_of_frame())
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self._names)
         frame = Frame(index, dynamo, late=self._done, reason=recompile_reason() if self._done else "")
         origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
         inputs_read = [node for node in dynamo[0].nodes if node.role in GRAPH_INPUTS]
+        owner = weakref.ref(self)
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
-            return self._add_graph(frame, GraphKind(kind), aot_gm, origins, inputs_read)
+            capture = owner()
+            if capture is None:  # a backward is compiled when it is first run: nobody may be left by then
+                return boxed(aot_gm)
+            return capture.add_graph(frame, GraphKind(kind), aot_gm, origins, inputs_read)
 
         backend = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)
         compiled = backend(gm, inputs)
@@ -151,9 +158,10 @@ class Capture:
         self.frames.append(frame)
         return compiled
 
-    def _add_graph(
+    def add_graph(
         self, frame: Frame, kind: GraphKind, gm: fx.GraphModule, origins: dict[int, Node], inputs: list[Node]
     ) -> BoxedCall:
+        """Take a graph that AOTAutograd made of the frame's, and return what to run for it."""
         live = LiveGraph(f"{frame.index}/{kind}", kind, gm)
         frame.live.append(live)
         frame.records += record_graphs(
@@ -185,6 +193,24 @@ class Capture:
                 node.meta["custom"] = custom
         for _, body in bodies(gm):
             self._stamp(body, module)
+
+
+_KEPT = "_regional_explorer_capture"
+
+
+def _backend_of(capture: Capture) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
+    """Return the backend that hands Dynamo's graphs to ``capture`` and does not keep it.
+
+    Dynamo keeps the backend as long as the user's code lives, and would keep with it the arguments of every call ever
+    explored. Who can call the traced callable has the capture, too: ``_KEPT`` is an attribute of it.
+    """
+    owner = weakref.ref(capture)
+
+    def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        kept = owner()
+        return gm.forward if kept is None else kept.add_frame(gm, inputs)
+
+    return backend
 
 
 def _traceable(fn: Callable[..., Any]) -> Callable[..., Any]:

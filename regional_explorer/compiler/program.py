@@ -57,26 +57,32 @@ class Program:
     _made: list[_Cut] | None = None
     _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     _selected: bool = True
-    _recorded: bool = False
+    _recorded: str = ""
     _recording: bool = False
 
     def __post_init__(self) -> None:
         """Cut what is there, and whatever later calls make Dynamo trace."""
         self.capture.on_graph = self._add
-        self.cut()
+        self.cut(self.plan)
 
     def apply(self, plan: Plan) -> None:
-        """Go over to ``plan``; graphs are cut again only if it moves nodes between regions."""
-        before, self.plan = self.plan, plan
+        """Go over to ``plan``; graphs are cut again only if it moves nodes between regions.
+
+        Raises:
+            SelectorError: a selector is malformed; all stays as it was.
+        """
+        before = self.plan
         moved = before.cut is not plan.cut or len(before.regions) != len(plan.regions)
         if moved or not all(map(Region.same_nodes, before.regions, plan.regions)):
-            self.cut()
-        self.settle()
+            self.cut(plan)
+        else:
+            self.plan = plan
+            self.settle()
 
-    def cut(self) -> None:
-        """Let the graphs be cut along the plan when next looked at. Nothing is traced, and artifacts are kept."""
-        self.assignment = assign(self.capture.graphs, self.plan)
-        self._recorded = False
+    def cut(self, plan: Plan) -> None:
+        """Let the graphs be cut along ``plan`` when next looked at. Nothing is traced, and artifacts are kept."""
+        self.assignment, self.plan = assign(self.capture.graphs, plan), plan
+        self._recorded = ""
         self._made = None
         for live in self.capture.live:
             live.implementation = live.eager
@@ -139,8 +145,13 @@ class Program:
     # ----------------------------------------------------------------------------------------------------- compiling
 
     def record_layouts(self) -> None:
-        """Run the call once, eagerly, so that every partition it comes by knows what flows through it."""
-        if self._recorded or not self.switches:
+        """Run the call once, eagerly, so that every partition it comes by knows what flows through it.
+
+        Again where what surrounds it has changed: Dynamo guards on the number of threads and the like and traces anew,
+        and it is those graphs that have to be compiled then.
+        """
+        here = surroundings()
+        if self._recorded == here or not self.switches:
             return
         selected = self._selected
         for switch in self.switches:
@@ -155,7 +166,7 @@ class Program:
             for switch in self.switches:
                 if switch.inputs is None:
                     switch.assume()
-            self._recorded = True
+            self._recorded = here
         finally:
             self._recording = False
             self.settle()

@@ -73,10 +73,10 @@ def noted(program: Program) -> Evidence:
     )
 
 
-def told(program: Program, parts: Sequence[Partition], device: str) -> list[Diagnostic]:
+def told(program: Program, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return what differs between asked and done: how the graphs were cut, what compiling and later calls showed."""
     evidence = replace(noted(program), partitions=parts, cyclic=program.cyclic)
-    return [*check(evidence), *inert_configs(program, parts, device), *recompiles(program)]
+    return [*check(evidence), *inert_configs(program, parts, device_type), *recompiles(program)]
 
 
 def previewed(program: Program, plan: Plan) -> Preview:
@@ -102,9 +102,8 @@ def recompiles(program: Program) -> list[Diagnostic]:
     ]
 
 
-def inert_configs(program: Program, parts: Sequence[Partition], device: str) -> list[Diagnostic]:
+def inert_configs(program: Program, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return one ``config-inert`` per config key that is known, or was seen, to change nothing for its region."""
-    device_type = device.partition(":")[0].partition(" ")[0]
     seen = _without_effect(program)
     found = []
     for region in program.plan.regions:

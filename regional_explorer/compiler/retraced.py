@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import warnings
 from pathlib import Path
 
@@ -30,5 +31,7 @@ def frame_inputs(frame: Frame) -> list[str]:
 
 def _stacklevel_of_caller() -> int:
     """Return the stacklevel of the line that made the call; between lie torch, ourselves and the standard library."""
-    inner = tuple(str(Path(file).parent) for file in (torch.__file__, Path(__file__).parent, contextlib.__file__))
+    inner = tuple(
+        f"{Path(file).parent}{os.sep}" for file in (torch.__file__, Path(__file__).parent, contextlib.__file__)
+    )
     return next((level for level, frame in enumerate(inspect.stack(0)) if not frame.filename.startswith(inner)), 1)

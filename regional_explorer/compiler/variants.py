@@ -83,3 +83,7 @@ class Variants:
         seconds = time.perf_counter() - started
         self.cost = CompileCost("full", seconds, "warm" if full_compile_is_warm() > hits else "cold")
         self._full = function
+
+    def close(self) -> None:
+        """Let go of the whole-graph compile: Dynamo keeps the user's function with it."""
+        self._full = None

@@ -117,7 +117,7 @@ def _sum(seconds: Sequence[float | None]) -> float | None:
 
 def partitions_frame(session: Session) -> pd.DataFrame:
     """Return one row per partition, the config asked beside the config applied."""
-    ops = {(graph.id, node.name) for graph in session.graphs for node in graph.ops if node.target != "getitem"}
+    ops = {(graph.id, node.name) for graph in session.graphs for node in graph.ops}
     rows = [
         {
             "partition": part.id,

@@ -119,7 +119,8 @@ class Measuring(ABC):
                 share = Effort(budget_s=budget_s * REGION_SHARE)
                 benchmark_regions(self._variants, share, environment, outcome, cancelled=cancelled, tell=tell_regions)
         finally:
-            if outcome.timings or outcome.numerics or outcome.diagnostics:
+            # What ended before it measured anything takes no earlier measurement away.
+            if outcome.timings or (not self._outcome.timings and (outcome.numerics or outcome.diagnostics)):
                 self._outcome, self._measured = outcome, measured
                 if outcome.alone.timings:
                     rows = region_timings(self.session)

@@ -58,8 +58,10 @@ def from_json(kind: type[T], value: Any) -> T:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    if kind is Any or (isinstance(value, dict) and set(value) == {"float"}):
-        return value if kind is Any else float(value["float"])
+    if isinstance(value, dict) and kind in (float, Any) and set(value) == {"float"} and isinstance(value["float"], str):
+        return float(value["float"])
+    if kind is Any:
+        return value
     origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
         return _read_record(kind, value)
@@ -143,7 +145,7 @@ def _load(path: str | Path, what: str, kind: type[T], error: type[RegionalExplor
     except ValueError as problem:
         raise error(f"{path} is not JSON: {problem}.") from problem
     if not isinstance(found, dict) or found.pop("kind", None) != what:
-        raise error(f"{path} holds no {what}; ex.save() and ex.plan.save() write such files.")
+        raise error(f"{path} holds no {what}; ex.save() and ex.save_plan() write such files.")
     version = found.pop("format", 0)
     if not isinstance(version, int) or version > FORMAT:
         raise error(f"{path} was written by a newer version (format {version}, this one reads {FORMAT}).")

@@ -31,6 +31,11 @@ class Environment:
     device: str
     threads: int
 
+    @property
+    def device_type(self) -> str:
+        """``cuda`` of the device ``cuda:0 (NVIDIA H100)``."""
+        return self.device.partition(" ")[0].partition(":")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from regional_explorer.record.session import Session
@@ -24,6 +25,8 @@ MOST_FAILED = 8
 """So many failed tensors of one variant are shown."""
 
 MOST_NAMES = 4
+
+_NUMBERS = re.compile(r"\d+")
 
 
 def timings_table(session: Session) -> Table:
@@ -49,7 +52,8 @@ def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
     kinds: dict[str, tuple[str, dict[str, None]]] = {}
     for name, warnings in warned:
         for warning in warnings:
-            _, names = kinds.setdefault(warning.partition(":")[0], (warning, {}))
+            kind = _NUMBERS.sub("", warning.partition(":")[0])
+            _, names = kinds.setdefault(kind, (warning, {}))
             names[clean(name, SHORT)] = None
     return [f"{listing(list(names), MOST_NAMES)}: {clean(text)}" for text, names in kinds.values()]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.session import Session
 from regional_explorer.render.region_results import memory_table, reconciliation_table, region_times_table
-from regional_explorer.render.results import compile_table, conditions, numerics_table, timings_table
+from regional_explorer.render.results import compile_table, numerics_table, timings_table
 from regional_explorer.render.table import Table
 from regional_explorer.render.tables import breaks_table, partitions_table, regions_table, summary
 from regional_explorer.render.untrusted import LONG_TEXT, clean
@@ -68,11 +68,6 @@ def numerics_text(session: Session, *, width: int = WIDTH) -> str:
     return table_text(numerics_table(session), width=width)
 
 
-def conditions_text(session: Session) -> str:
-    """Return the line about the conditions of the benchmark."""
-    return conditions(session)
-
-
 def diagnostics_text(diagnostics: Sequence[Diagnostic], *, width: int = WIDTH) -> str:
     """Return the diagnostics as paragraphs."""
     if not diagnostics:
@@ -93,7 +88,12 @@ def table_text(table: Table, *, width: int = WIDTH) -> str:
         )
     shown = [n for n in range(len(table.columns)) if any(row[n].text for row in table.rows)]
     heads = [table.columns[n] for n in shown]
-    least = [max(_columns(table.columns[n]), *(_longest_word(row[n].text) for row in table.rows)) for n in shown]
+    # A figure stays beside its unit.
+    narrowest = [_columns if head in table.figures else _longest_word for head in heads]
+    least = [
+        max(_columns(head), *(narrow(row[n].text) for row in table.rows))
+        for n, head, narrow in zip(shown, heads, narrowest, strict=True)
+    ]
     widest = [WIDEST_CELL] * len(heads)
     while True:
         rows = [[_wrapped(row[n].text, most) for n, most in zip(shown, widest, strict=True)] for row in table.rows]

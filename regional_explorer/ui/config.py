@@ -23,7 +23,7 @@ class ConfigBox:
     def __init__(self, control: Control, name: str) -> None:
         self._control = control
         self.name = name
-        self._device = control.session.environment.device.partition(":")[0].partition(" ")[0]
+        self._device = control.session.environment.device_type
         self.fields: dict[str, Field] = {}
         self._listed: tuple[Any, ...] = ()
         self._title = widgets.HTML(f"<h4>Config of {markup(name)}</h4>")

@@ -54,8 +54,10 @@ class Control:
     def refresh(self) -> None:
         """Take up what was changed or found without the panel, by code in a cell."""
         with self._lock:
+            if self.state.busy:  # the worker changes what a session is made of, and may be measuring
+                return
             session = self.exploration.session
-            if not self.state.busy and session != self.session:
+            if session != self.session:
                 self.session = session
                 self.elsewhere = True
                 try:

@@ -100,8 +100,10 @@ class Editing:
         found = self._inside(self._control.state)
 
         def carve(ex: Exploration) -> None:
+            draft = ex.draft()
             for name, nodes in found.items():
-                ex.carve(name, nodes=nodes)
+                draft.carve(name, nodes=nodes)
+            ex.plan = draft.plan  # all at once: one that is refused leaves none half done
 
         self._do(carve)
 

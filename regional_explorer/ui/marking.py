@@ -16,6 +16,7 @@ from regional_explorer.ui.control import Control
 from regional_explorer.ui.foresee import foreseen_html
 from regional_explorer.ui.graph_view import GraphView
 from regional_explorer.ui.later import Later
+from regional_explorer.ui.naming import proposed_name
 from regional_explorer.ui.state import PanelState
 
 HINTS = {
@@ -25,7 +26,6 @@ HINTS = {
     "ops": "a glob over operators, such as aten.gelu*",
 }
 MOST_SUGGESTED = 300
-UNNAMED = "the new region"
 
 
 class Marking:
@@ -97,14 +97,19 @@ class Marking:
             return {"nodes": list(self._graph.selection)} if self._graph.selection else {}
         return {kind: pattern} if pattern else {}
 
+    def _name(self, asked: dict[str, Any]) -> str:
+        """Return the name typed, or else the one proposed for what is asked."""
+        return self.name.value.strip() or proposed_name(asked, self._control.session)
+
     def _foresee(self) -> None:
-        """Tell what marking would give, off the main thread: a large graph takes a while to cut."""
+        """Propose a name, and tell what marking would give, off the main thread: a large graph takes a while to cut."""
         self.later.stop()
-        asked, name = self._asked(), self.name.value.strip() or UNNAMED
+        asked = self._asked()
+        self.name.placeholder = proposed_name(asked, self._control.session) or "of the region"
         if self._busy or not asked or self._is_picked(asked):
             self.foreseen.value = ""
             return
-        control = self._control
+        control, name = self._control, self._name(asked)
 
         def work(wanted: Callable[[], bool]) -> None:
             try:
@@ -125,14 +130,13 @@ class Marking:
         return "nodes" in asked and set(asked["nodes"]) == nodes
 
     def _mark(self) -> None:
-        asked, name = self._asked(), self.name.value.strip()
-        missing = "a pattern" if not asked else "a name" if not name else ""
-        self._tell(f"Give {missing}: {'any text' if asked else HINTS[self.kind.value]}." if missing else "")
-        if missing:
+        asked = self._asked()
+        self._tell("" if asked else f"Give a pattern: {HINTS[self.kind.value]}.")
+        if not asked:
             return
         with self._control.guarded():
             try:
-                self._control.edit(lambda ex: ex.mark(name, **asked))
+                self._control.edit(lambda ex: ex.mark(self._name(asked), **asked))
             except SelectorError as error:
                 self._tell(str(error))
                 return

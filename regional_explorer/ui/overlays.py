@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from regional_explorer.record.region_timing import standing
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import PartitionTiming
 from regional_explorer.render.untrusted import sendable
@@ -20,11 +21,9 @@ _FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...]
 
 def overlays(session: Session) -> list[dict[str, Any]]:
     """Return what can be laid over the graph, each as numbers by partition; nothing before regions were measured."""
-    artifacts = {cut.id: cut.artifact for cut in session.partitions}
-    measured = [one for one in session.partition_timings if artifacts.get(one.partition) == one.artifact]
     found = []
     for title, unit, figure in _FIGURES:
-        values = {sendable(one.partition): value for one in measured if (value := figure(one)) is not None}
+        values = {sendable(one.partition): value for one in standing(session) if (value := figure(one)) is not None}
         if values:
             found.append({"title": title, "unit": unit, "values": values})
     return found

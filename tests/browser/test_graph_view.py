@@ -62,6 +62,17 @@ ex.mark("attention", modules="*.attention")
 ex.mark("mlp", modules=["*.up", "*.down"])
 """
 
+INK = """
+([x, y]) => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
+    const canvas = document.querySelector(".rxg-stage canvas");
+    const k = canvas.width / canvas.clientWidth;
+    const { data } = canvas.getContext("2d").getImageData((x - 4) * k, y * k, 8 * k, 1);
+    let sum = 0;
+    for (let at = 0; at < data.length; at += 4) sum += 255 - (data[at] + data[at + 1] + data[at + 2]) / 3;
+    done(sum / (data.length / 4));
+})))
+"""
+
 
 class Graph:
     """A graph view in the page, in the words of a test; it was fitted into its window."""
@@ -100,6 +111,15 @@ class Graph:
 
     def says(self, text: str) -> None:
         expect(self.root.locator(".rxg-selected")).to_have_text(text)
+
+    def ink_between(self, above: str, below: str) -> float:
+        """Return how dark the picture is, 0 to 255, between two boxes that stand one above the other."""
+        (x, y), (_, lower) = self.at(above), self.at(below)
+        area = self.stage.bounding_box()
+        assert area is not None
+        self.lab.page.mouse.move(area["x"] + 3, area["y"] + 3)  # what is pointed at is lit too
+        ink: float = self.lab.page.evaluate(INK, [round(x - area["x"]), round((y + lower) / 2 - area["y"])])
+        return ink
 
     def selection(self) -> list[str]:
         self.lab.wait_idle()  # the page holds a change back while the kernel is busy with the one before
@@ -163,6 +183,19 @@ def test_pointing_selecting_and_the_kernel_knows(lab: Lab, show: Any) -> None:
     graph.says("1 of 19 nodes selected, 1 in other graphs")
     lab.add_cell_and_run("view.set_session(sessions.trained(2))")
     graph.says("1 of 13 nodes selected, 1 in other graphs")
+
+
+def test_the_edges_of_the_selection_are_lit(show: Any) -> None:
+    graph = show(TRAINED)
+    before = [graph.ink_between(f"mm{n}", f"gelu{n}") for n in (0, 1)]
+    graph.click("mm1")
+    graph.says("1 of 19 nodes selected")
+    after = [graph.ink_between(f"mm{n}", f"gelu{n}") for n in (0, 1)]
+    assert after[1] > 1.3 * before[1]
+    assert after[0] <= before[0]  # the others step back
+    graph.press("Escape")
+    graph.says("19 nodes in 16 boxes")
+    assert [graph.ink_between(f"mm{n}", f"gelu{n}") for n in (0, 1)] == before
 
 
 def test_the_lasso(lab: Lab, show: Any) -> None:

@@ -246,6 +246,32 @@ def test_cancelling_keeps_what_was_measured():
     assert ex.compiled(*programs.pair(grad=False)) is not None
 
 
+def test_who_cancels_before_anything_is_measured_keeps_the_last_measurement():
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
+    measured = ex.benchmark(variants=("regional",), budget_s=0.2)
+    doing = []
+    ex.benchmark(
+        variants=("regional",),
+        budget_s=0.2,
+        cancelled=lambda: any("numerics" in one for one in doing),
+        tell=lambda what, _fraction: doing.append(what),
+    )
+    assert any("numerics" in one for one in doing)
+    assert ex.timings.equals(measured)
+    assert not ex.partition_timings.empty
+
+
+def test_a_branch_not_taken_of_sizes_that_nobody_knows_is_told_not_timed():
+    def f(x):
+        n = x.nonzero().float()
+        return torch.cond(x.sum() > 0, lambda a: a.sum(0), lambda a: (a.cos() * 2).sum(0), (n,))
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        ex = rx.explore(f, (torch.ones(4),), grad=False).mark("r", ops=["aten.mul*", "aten.cos*"])
+        ex.benchmark(variants=("regional",), budget_s=0.2)
+    assert ex.partition_timings.runs.tolist() == [0]
+
+
 def test_regions_may_be_left_out():
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.benchmark(variants=("regional",), budget_s=0.2, regions=False)

@@ -1,6 +1,9 @@
 """Capturing: what is recorded, and that nothing of the user's changes."""
 
+import gc
 import random
+import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 import regional_explorer as rx
-from regional_explorer.capture.call import Call
+from regional_explorer.capture.call import Call, is_internal
+from regional_explorer.capture.source import source_line
 from regional_explorer.capture.trace import Capture
 from regional_explorer.errors import CaptureError
 from regional_explorer.measure.float64 import Float64
@@ -140,6 +144,16 @@ def test_what_a_call_assigns_anew_is_put_back():
     assert len(found.frames) == 1
     assert found.call.stateful
     assert model.table is not None, "made once and kept, as a call of the user's would have"
+
+
+def test_a_container_whose_keys_change_is_put_back():
+    def move(x, cache):
+        cache["new"] = cache.pop("old")
+        return x + cache["new"]
+
+    cache = {"old": torch.ones(3)}
+    rx.explore(move, (torch.ones(3), cache))
+    assert list(cache) == ["old"]
 
 
 def test_what_the_user_changed_since_the_first_run_stays():
@@ -287,3 +301,35 @@ def test_any_number_of_explorations_of_one_function():
         for fn, args in ((programs.textbook, programs.pair()), (model, (torch.randn(2, 4),))):
             kept = [rx.explore(fn, args) for _ in range(5)]
             assert all(len(ex.session.graphs) == 3 for ex in kept)
+
+
+def test_lines_are_those_of_the_file_as_it_is_now(tmp_path):
+    file = tmp_path / "step.py"
+    file.write_text("def step(x):\n    return x\n")
+    assert source_line(str(file), 2, "step").def_line == 1
+    file.write_text("import os\n\n\ndef step(x):\n    return x + 1\n")
+    line = source_line(str(file), 5, "step")
+    assert (line.def_line, line.text) == (4, "return x + 1")
+
+
+def test_what_only_begins_like_torch_is_the_users():
+    packages = Path(torch.__file__).parent.parent
+    assert is_internal(str(packages / "torch" / "nn" / "functional.py"))
+    assert not is_internal(str(packages / "torchvision" / "models" / "resnet.py"))
+
+
+def test_who_drops_an_exploration_drops_its_arguments():
+    def step(x):
+        return (x * 2).sum()
+
+    x = torch.randn(4, requires_grad=True)
+    ex, seen = rx.explore(step, (x,)), weakref.ref(x)
+    run = ex.compiled
+    del ex, x
+    gc.collect()
+    assert torch.equal(run(torch.ones(4)), torch.tensor(8.0))
+    assert torch.equal(run(torch.ones(3)), torch.tensor(6.0)), "traced again, with nobody but the callable left"
+    assert seen() is not None
+    del run
+    gc.collect()
+    assert seen() is None

@@ -1,7 +1,10 @@
 """Compiling: each region under its own config, only what is stale, equal pieces once."""
 
 import copy
+import gc
 import sys
+import warnings
+import weakref
 
 import pytest
 import torch
@@ -114,15 +117,23 @@ def test_constants_tell_pieces_apart():
 
 
 def test_thread_count_makes_artifacts_stale():
-    ex = rx.explore(programs.textbook, programs.pair(grad=False))
-    ex.compile()
+    """Dynamo guards on it too: what has to be compiled then is what the next call will run."""
+    ex = rx.explore(programs.textbook, programs.pair())
+    assert compiles(ex) == 2
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(threads + 1)
-        assert ex.partitions.state.tolist() == ["stale"]
+        assert ex.partitions.state.tolist() == ["stale", "stale"]
+        assert compiles(ex) == 2
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert_right(ex)
+            assert all(switch.artifact is not None for switch in ex._program.switches)
     finally:
         torch.set_num_threads(threads)
-    assert ex.partitions.state.tolist() == ["fresh"]
+    assert compiles(ex) == 0
+    assert_right(ex)
+    assert set(ex.partitions.state) == {"fresh"}
 
 
 def test_the_users_inductor_config_is_kept_and_counts():
@@ -393,6 +404,26 @@ def test_closing_frees_and_says_so():
     for use in (ex.compile, ex.benchmark, lambda: ex.compiled, lambda: ex.configure("middle", {})):
         with pytest.raises(ClosedError, match="was closed"):
             use()
+
+
+def test_closing_frees_what_was_compiled_whole():
+    def step(x):
+        return x.sin().sum()
+
+    seen = weakref.ref(step)
+    ex = rx.explore(step, (torch.ones(3),))
+    ex.benchmark(variants=("full",), budget_s=0.1)
+    ex.close()
+    del step
+    torch._dynamo.reset()
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_region_of_any_name_is_saved_and_loaded_again(tmp_path):
+    ex = rx.explore(programs.textbook, programs.pair()).rename("middle", "float")
+    loaded = rx.load(ex.save(tmp_path / "x.json"))
+    assert loaded.session == ex.session
 
 
 def test_saved_and_loaded_again(tmp_path):

@@ -148,6 +148,23 @@ def test_a_split_names_the_op_on_the_path(tmp_path: Path) -> None:
     assert "0/inference:exp" in found.remedy
 
 
+def test_the_remedy_of_a_split_behind_a_graph_break_names_the_graph_it_is_in() -> None:
+    def behind(x: torch.Tensor) -> torch.Tensor:
+        x = x.sin()
+        print("a graph break")
+        with rx.region("r"):
+            a = x * 2
+        b = a.exp()
+        with rx.region("r"):
+            return a + b
+
+    ex = rx.explore(behind, (torch.ones(3),))
+    found = only(ex, "region-split")
+    assert "1/inference:exp" in found.remedy
+    ex.mark("r", nodes="1/inference:exp")
+    assert len(ex.partitions) == 1
+
+
 def test_a_split_around_random_draws_says_so() -> None:
     def drops(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         with rx.region("r"):

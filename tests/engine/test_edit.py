@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
+from regional_explorer.compiler import program
 from regional_explorer.errors import (
     PlanError,
     RegionalExplorerError,
@@ -13,6 +14,7 @@ from regional_explorer.errors import (
     UnknownRegionError,
 )
 from regional_explorer.record.codec import dump_plan, load_plan
+from regional_explorer.regions.cut import propose_cut
 from regional_explorer.torch_api import inductor_knows_fallback
 from tests.engine import programs
 from tests.engine.test_cut import assert_bitwise, cut_by_region
@@ -329,6 +331,24 @@ def test_only_what_moves_nodes_cuts_again(ex):
     assert len(ex._program.switches) == 2 * len(made)
 
 
+def test_many_edits_in_a_row_cost_one_cut(ex, monkeypatch):
+    cut = []
+    monkeypatch.setattr(program, "propose_cut", lambda *given: cut.append(given[1]) or propose_cut(*given))
+    ex.mark("layer", modules="layers.*").mark("down", modules="layers.*.down")
+    ex.carve("layer", ops="aten.gelu*").rename("layer", "rest")
+    assert cut == []
+    assert set(ex.partitions.region) == {"rest", "down"}
+    assert cut == ["0/forward", "0/backward"]
+
+
+def test_a_plan_that_cannot_be_taken_leaves_all_as_it_was(ex):
+    ex.mark("layer", modules="layers.*")
+    before = ex.session
+    with pytest.raises(rx.SelectorError, match="garbage"):
+        ex.plan = rx.Plan((rx.Region("r", (rx.Selector("lines", ("garbage",)),)),))
+    assert ex.session == before
+
+
 def test_a_preview_tells_what_would_be_and_changes_nothing(ex):
     ex.mark("layer", modules="layers.*")
     plan, made = ex.plan, ex._program.switches
@@ -349,6 +369,15 @@ def test_a_preview_tells_what_would_be_and_changes_nothing(ex):
 
 
 @pytest.mark.compiles
+@pytest.mark.compiles
+def test_compile_tells_only_what_it_compiled(ex):
+    ex.mark("up", modules="layers.*.up")
+    assert set(ex.compile().region) == {"up"}
+    ex.mark("down", modules="layers.*.down")
+    assert set(ex.compile().region) == {"down"}
+    assert ex.compile().empty
+
+
 def test_edited_regions_compile_under_their_configs_and_compute_the_same(ex):
     ex.mark("layer", modules="layers.*").split("layer", at="gelu").carve("layer.2", nodes="add")
     ex.mark("loss", ops="aten.pow*").mark("mean", ops="aten.mean*").merge("loss", "mean", config={"max_fusion_size": 5})

@@ -111,6 +111,21 @@ def test_warnings_of_timings_are_told() -> None:
     assert "eager, aot_eager, regional, full: the clock is coarse" in text.timings_text(replace(base, timings=loud))
 
 
+def test_a_warning_of_several_variants_is_told_once_whatever_its_figures() -> None:
+    base = sessions.measured()
+    loud = tuple(
+        replace(found, warnings=(f"the machine got quicker meanwhile, by {20 + n}%: look",))
+        for n, found in enumerate(base.timings)
+    )
+    assert text.timings_text(replace(base, timings=loud)).count("got quicker") == 1
+
+
+def test_a_figure_stays_beside_its_unit() -> None:
+    said = text.timings_text(sessions.measured(), width=60)
+    assert "320 µs" in said
+    assert "µs" not in said.split("\n")
+
+
 def test_an_empty_session_says_what_to_do() -> None:
     said = " ".join(text.session_text(sessions.session()).split())
     assert 'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp")' in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import threading
 import time
 from typing import Any
@@ -91,6 +92,21 @@ def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
     assert "Take back" in possible(panel)
     panel.editing.uncarve.click()
     assert not exploration.plan["mm"].carved
+
+
+def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
+    pick(panel, "mm", "act")
+    panel.editing.merge.click()
+    exploration.mark("sum", ops="aten.sum*")
+    control.refresh()
+    before = exploration.plan
+    relu = next(node for node in nodes(control, "mm") if "relu" in node)
+    panel.graph.selection = [relu, *nodes(control, "sum")]
+    panel.editing.carve.click()
+    assert "That is all of region 'sum'" in html.unescape(panel.editing._error.value)
+    assert exploration.plan == before
 
 
 def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:

@@ -107,7 +107,7 @@ def test_a_region_is_marked_by_the_form(panel: Panel, exploration: Exploration) 
 
 @pytest.mark.parametrize(
     ("pattern", "name", "said"),
-    [("", "x", "Give a pattern"), ("aten.sum*", "", "Give a name"), ("aten.nothing", "x", "aten.nothing")],
+    [("", "x", "Give a pattern"), ("aten.nothing", "x", "aten.nothing"), ("aten.nothing", "", "aten.nothing")],
 )
 def test_a_wrong_mark_is_told_in_the_form(panel: Panel, pattern: str, name: str, said: str) -> None:
     panel.marking.kind.value = "ops"
@@ -115,6 +115,16 @@ def test_a_wrong_mark_is_told_in_the_form(panel: Panel, pattern: str, name: str,
     panel.marking.button.click()
     assert said in panel.marking._error.value
     assert list(rows(panel)) == ["mm", "act"]
+
+
+def test_a_region_without_a_name_takes_the_one_proposed(panel: Panel) -> None:
+    panel.marking.kind.value = "ops"
+    panel.marking.pattern.value = "aten.sum*"
+    assert panel.marking.name.placeholder == "sum"
+    panel.marking.button.click()
+    assert list(rows(panel)) == ["mm", "act", "sum"]
+    panel.marking.pattern.value = "aten.sum*"
+    assert panel.marking.name.placeholder == "sum_2"
 
 
 def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel, exploration: Exploration) -> None:

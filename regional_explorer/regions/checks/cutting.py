@@ -95,7 +95,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             if drawn
             else f"a path from one part to the next runs through {via}, outside the region"
         )
-        example = f"0/{kind}:{between[0].name}" if between else ""
+        example = f"{parts[0].graph}:{between[0].name}" if between else ""
         yield Diagnostic(
             "region-split",
             f"{counted(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "

@@ -1,0 +1,62 @@
+"""A name for a region that was given none, from what is marked."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+from itertools import count
+from typing import Any
+
+from regional_explorer.record.session import Session
+
+COMMON = 0.5
+"""The part of the selected nodes that must lie in one module for its name to stand for all."""
+
+
+def proposed_name(asked: Mapping[str, Any], session: Session) -> str:
+    """Return a name that no region has, for the region of ``asked``, which is what ``mark`` takes; "" for nothing.
+
+    ``blocks.*.mlp`` gives ``mlp``, ``aten.gelu*`` gives ``gelu``, ``step:3-7`` gives ``step``; selected nodes give the
+    name of the module, the op or the function they have in common.
+    """
+    if not asked:
+        return ""
+    (kind, what), *_ = asked.items()
+    word = _of_nodes(set(what), session) if kind == "nodes" else _of_pattern(kind, str(what))
+    return _not_taken(word or "region", {region.name for region in session.plan.regions})
+
+
+def _of_pattern(kind: str, pattern: str) -> str:
+    plain = pattern.partition(":")[0].removesuffix(".py") if kind == "lines" else pattern
+    words = [word for word in re.findall(r"\w+", plain) if not word.isdigit()]
+    if kind == "ops":  # namespace.op.overload
+        words = words[1:2] or words
+    return words[-1] if words else ""
+
+
+def _of_nodes(chosen: set[str], session: Session) -> str:
+    nodes = [node for graph in session.graphs for node in graph.ops if f"{graph.id}:{node.name}" in chosen]
+    ops = {node.op for node in nodes}
+    if len(ops) == 1:
+        return ops.pop()
+    calls = Counter(call.path for node in nodes for call in node.modules if _last_word(call.path))
+    # Of the modules that hold most of the nodes, the innermost.
+    holding = [path for path, held in calls.items() if held > COMMON * len(nodes)]
+    if holding:
+        return _last_word(max(holding, key=len))
+    functions = {node.source.function for node in nodes if node.source is not None}
+    return functions.pop().rpartition(".")[2] if len(functions) == 1 else ""
+
+
+def _last_word(path: str) -> str:
+    return next((word for word in reversed(path.split(".")) if word and not word.isdigit()), "")
+
+
+def _not_taken(word: str, taken: Container[str]) -> str:
+    return next(name for name in _numbered(word) if name not in taken)
+
+
+def _numbered(word: str) -> Iterator[str]:
+    yield word
+    yield from (f"{word}_{number}" for number in count(2))
