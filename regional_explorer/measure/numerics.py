@@ -132,29 +132,32 @@ def _mismatch(variant: str, name: str, why: str) -> Numerics:
 def _bitwise(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
     if left is None or right is None:
         return left is right
-    return (
-        left.dtype == right.dtype
-        and left.shape == right.shape
-        and bool(
-            ((left == right) | ((left != left) & (right != right))).all()  # noqa: PLR0124 - NaN is not itself
-        )
-    )
+    return left.dtype == right.dtype and left.shape == right.shape and torch.equal(_bits(left), _bits(right))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a tensor, element by element: ``==`` would take -0.0 for 0.0."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8)
 
 
 def _difference(left: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
     """Return root mean square and maximum of ``|left - right|``; equal infinities and NaNs differ by nothing."""
     if left.numel() == 0:
         return 0.0, 0.0
-    wide = torch.complex128 if left.is_complex() else torch.float64
-    mine, theirs = left.detach().to(wide), right.detach().to(wide)
+    mine, theirs = _wide(left), _wide(right)
     equal = (mine == theirs) | ((mine != mine) & (theirs != theirs))  # noqa: PLR0124 - NaN is not itself
     gap = torch.where(equal, 0.0, (mine - theirs).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
     return float(gap.square().mean().sqrt()), float(gap.max())
 
 
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in the widest dtype of its kind: the narrowest know hardly an operation."""
+    return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
 def _rms(tensor: torch.Tensor) -> float:
     if tensor.numel() == 0 or not (tensor.is_floating_point() or tensor.is_complex()):
         return 0.0
-    finite = tensor.detach().abs().double()
+    finite = _wide(tensor).abs()
     finite = finite[torch.isfinite(finite)]
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0

@@ -1,0 +1,25 @@
+"""What a comparison of two runs says of each tensor."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regional_explorer.measure.numerics import OK, Values, compare
+
+PAIRS = {
+    "equal": (torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0]), True),
+    "sign of zero": (torch.tensor([-0.0, 1.0]), torch.tensor([0.0, 1.0]), False),
+    "not a number": (torch.tensor(float("nan")), torch.tensor(float("nan")), True),
+    "strides": (torch.zeros(2, 3).t(), torch.zeros(3, 2), True),
+    "conjugate": (torch.tensor([1 + 1j]).conj(), torch.tensor([1 - 1j]), True),
+    "truth values": (torch.tensor([True, False]), torch.tensor([True, False]), True),
+    "nothing": (torch.zeros(0, 3), torch.zeros(0, 3), True),
+    "eight bits": (torch.ones(2).to(torch.float8_e5m2), torch.ones(2).to(torch.float8_e5m2), True),
+}
+
+
+@pytest.mark.parametrize(("mine", "theirs", "bitwise"), PAIRS.values(), ids=PAIRS)
+def test_bitwise_means_to_the_last_bit(mine: torch.Tensor, theirs: torch.Tensor, *, bitwise: bool) -> None:
+    (row,) = compare("regional", *(Values((("output", value),), ()) for value in (mine, theirs)), None)
+    assert (row.bitwise, row.verdict) == (bitwise, OK)
