@@ -31,7 +31,9 @@ _STEADY = 0.98
 _TELL_S = 0.05
 _ROUNDS_WANTED = 50
 _ROUNDS_AT_MOST = 2000
-_ROUNDS_WITH_CONTROL = 20
+_ROUNDS_WITH_CONTROL = 10
+"""With fewer there is no verdict, and so nothing to hold against a floor."""
+
 _CONTROL = "\0control"
 
 
@@ -163,13 +165,14 @@ class _Run:
         if not costs:
             return
         budget_s = self.effort.budget_s
-        round_s = max(sum(costs.values()) + costs.get(self.baseline, 0.0), 1e-9)  # of one call each
+        bare_s = sum(costs.values())  # a round of one call each, without the control
+        round_s = max(bare_s + costs.get(self.baseline, 0.0), 1e-9)
         long_enough = math.ceil(SAMPLE_S / max(min(costs.values()), 1e-9))
         few_enough = math.ceil(budget_s / (_ROUNDS_AT_MOST * round_s))
         self.calls = max(1, min(max(long_enough, few_enough), int(budget_s / (_ROUNDS_WANTED * round_s))))
         wanted = self.effort.control
         if wanted is None:
-            wanted = budget_s >= _ROUNDS_WITH_CONTROL * self.calls * round_s
+            wanted = budget_s >= _ROUNDS_WITH_CONTROL * self.calls * bare_s
         if wanted and self.baseline in self.seats and len(self.seats) > 1:
             self.seats[_CONTROL] = self.seats[self.baseline]
 

@@ -99,6 +99,7 @@ def test_the_control_is_there_when_the_budget_has_room(clock: FakeClock, taking:
 
     assert run(4.0).control
     assert not run(4.0, control=False).control
+    assert run(24 * LONG).control, "wherever there are rounds enough for a verdict"
     assert not run(16 * LONG).control
     assert run(16 * LONG, control=True).control
     assert not run_rounds([taking("eager", LONG)], Effort(4.0), clock=clock).control
