@@ -17,7 +17,7 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock
 from regional_explorer.measure.contender import Contender
 from regional_explorer.measure.effort import Effort
-from regional_explorer.measure.machine import launch_share, launch_warning
+from regional_explorer.measure.machine import device_state, launch_share, launch_warning, throttled
 from regional_explorer.measure.numerics import FAILED
 from regional_explorer.measure.partition_check import VARIANT, Check, check_partition
 from regional_explorer.measure.result import Progress, Stop
@@ -132,7 +132,7 @@ class _Measured:
         if check is not None and switch.artifact is not None:
             self.alone.numerics += check.rows
             self._suggest(switch, check)
-        seats = contenders(switch, args)
+        seats, before = contenders(switch, args), device_state(self.environment.device)
         try:
             result = run_rounds(
                 seats,
@@ -147,20 +147,18 @@ class _Measured:
             self._tell(Diagnostic("variant-failed", text, Severity.ERROR), switch)
             return 0.0, Stop.FAILED
         seats = [seat for seat in seats if seat.name not in result.dropped]
-        launched = {seat.name: launch_warning(launch_share(seat, self.clock)) for seat in seats if self._on_device()}
+        fell = throttled(before, device_state(self.environment.device))
+        launched = {seat.name: launch_warning(launch_share(seat, self.clock)) for seat in seats if before is not None}
         said = check.verdict if check is not None else "not checked"
         withheld = [VARIANT] if said == FAILED else []
         summary = summarize(result, self.environment, numerics={VARIANT: said}, withheld=withheld)
         found = {
-            timing.variant: replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ())))
+            timing.variant: replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ()), *fell))
             for timing in summary.timings
         }
         if EAGER in found:
             self._note(recorded, found[EAGER], found.get(VARIANT), check)
         return result.spent_s, result.stopped
-
-    def _on_device(self) -> bool:
-        return self.environment.device.startswith("cuda")
 
     def _note(self, recorded: Recorded, eager: Timing, compiled: Timing | None, check: Check | None) -> None:
         assert recorded.switch is not None  # noqa: S101 - something was recorded, or nothing could have been measured
@@ -176,7 +174,7 @@ class _Measured:
             eager_iqr_s=eager.iqr_s,
             samples=len(eager.samples_s),
             artifact=key,
-            warnings=(*eager.warnings, *(compiled.warnings if compiled is not None else ())),
+            warnings=tuple(dict.fromkeys((*eager.warnings, *(compiled.warnings if compiled is not None else ())))),
         )
         if compiled is not None and artifact is not None:
             timing = replace(
