@@ -13,6 +13,7 @@ from unittest import mock
 import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
+import torch.compiler.config as compiler_config
 from torch import fx
 from torch._dynamo.utils import counters
 from torch._guards import TracingContext, tracing
@@ -20,6 +21,7 @@ from torch._inductor.graph import GraphLowering
 
 from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.torch_api.config import read_config
+from regional_explorer.torch_api.graphs import bodies, is_carved
 from regional_explorer.torch_api.versions import BoxedCall
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ def compile_piece(
         with (
             torch.fx.traceback.preserve_node_meta(enable=False),
             inductor_config.patch(dict(config)),
+            compiler_config.patch(cache_key_tag=compiler_config.cache_key_tag + _carved(gm)),
             # Graph rematerialisation ran before the pieces were cut and must not run again (pytorch #180251).
             functorch_config.patch(_known_functorch({"remat_using_tags_for_fwd_loss_bwd_graph": False})),
             mock.patch.object(GraphLowering, "save_output_code", staticmethod(at_code)),
@@ -110,6 +113,17 @@ def _boxed_call(call: Callable[..., Any]) -> BoxedCall:
         return inner(given)
 
     return with_constants if constants else inner
+
+
+def _carved(gm: fx.GraphModule) -> str:
+    """Return which ops of ``gm`` are carved out, nothing where none is.
+
+    The keys of Inductor's caches leave out what nodes carry (torch 2.13): without this, a carved piece would be given
+    the code of the same piece uncarved.
+    """
+    own = [node.name for node in gm.graph.nodes if is_carved(node)]
+    inner = [f"{node.name}({text})" for node, body in bodies(gm) if (text := _carved(body))]
+    return ",".join((*own, *inner))
 
 
 def _known_functorch(patches: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,20 @@ def test_upstreams_cut_leaves_carved_ops_to_inductor():
 
 
 @pytest.mark.compiles
+@pytest.mark.skipif(not inductor_knows_fallback(), reason="Inductor compiles carved ops")
+def test_a_carved_piece_is_not_given_the_cached_code_of_the_same_piece_uncarved():
+    def plain(x):
+        with rx.region("r"):
+            return x.sin().exp().cos()
+
+    ex = rx.explore(plain, (torch.randn(8),))
+    ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
+    ex.compile()
+    ex.carve("r", ops="aten.exp*").compile()
+    assert "aten.exp" in ex.code("r").partitions[0].text
+
+
+@pytest.mark.compiles
 def test_a_branch_not_taken_is_compiled_too():
     def yes(x):
         with rx.region("yes"):
