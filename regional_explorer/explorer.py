@@ -142,13 +142,17 @@ class Exploration(SessionView, PlanEditing, Measuring):
         self._alive()
         before = set(self._program.store.artifacts)
         wanted = self._program.stale()
-        if wanted and self._toolchain is None:
-            tell("warming up the toolchain", 0.0)
-            self._toolchain = warm_toolchain(self._environment.device_type)
+        if wanted:
+            self._warm_up(tell)
         for step in self._program.compile(cancelled):
             tell(_describe(step), step.done / step.total)
         report = frames.partitions_frame(self.session)
         return report[report["compile_s"].notna() & ~report["artifact"].isin(before) | (report["state"] == "failed")]
+
+    def _warm_up(self, tell: Tell) -> None:
+        if self._toolchain is None:
+            tell("warming up the toolchain", 0.0)
+            self._toolchain = warm_toolchain(self._environment.device_type)
 
     @property
     def compiled(self) -> Callable[..., Any]:

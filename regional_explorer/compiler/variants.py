@@ -11,7 +11,7 @@ from typing import Any
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.record.timing import CompileCost
-from regional_explorer.torch_api import as_first_call, compile_isolated, full_compile_is_warm
+from regional_explorer.torch_api import as_first_call, cache_answers, compile_isolated
 
 
 class VariantName(StrEnum):
@@ -74,14 +74,15 @@ class Variants:
         if self._full is not None:
             return
         function = compile_isolated(self.call.fn, "inductor", dynamic=self._dynamic)
-        hits = full_compile_is_warm()
+        had, lacked = cache_answers()
         started = time.perf_counter()
         with self.call.kept(), as_first_call():
             outputs = self.call.forward(function)
             if self.call.grad:
                 self.call.backward(outputs)
         seconds = time.perf_counter() - started
-        self.cost = CompileCost("full", seconds, "warm" if full_compile_is_warm() > hits else "cold")
+        now_had, now_lacked = cache_answers()
+        self.cost = CompileCost("full", seconds, "warm" if now_had > had and now_lacked == lacked else "cold")
         self._full = function
 
     def close(self) -> None:

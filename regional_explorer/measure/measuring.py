@@ -62,6 +62,10 @@ class Measuring(ABC):
         """Compile what is stale."""
 
     @abstractmethod
+    def _warm_up(self, tell: Tell) -> None:
+        """Pay for the toolchain once, so that no compile is charged for it."""
+
+    @abstractmethod
     def _alive(self) -> None:
         """Raise if the exploration was closed."""
 
@@ -142,6 +146,8 @@ class Measuring(ABC):
         self, names: list[VariantName], outcome: Outcome, cancelled: Callable[[], bool], tell: Tell
     ) -> list[VariantName]:
         try:
+            if VariantName.FULL in names:
+                self._warm_up(tell)
             self.compile(cancelled=cancelled, tell=tell)
         except NoCompilerError as error:
             outcome.diagnostics.append(Diagnostic("no-compiler", str(error), Severity.ERROR))

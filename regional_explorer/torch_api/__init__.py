@@ -20,8 +20,8 @@ require_supported_torch()
 from regional_explorer.torch_api.compile import (
     NO_COMPILER,
     Compiled,
+    cache_answers,
     compile_piece,
-    full_compile_is_warm,
     has_cxx_compiler,
     probe_instruction_set,
 )
@@ -87,6 +87,7 @@ __all__ = [
     "as_first_call",
     "bodies",
     "boxed",
+    "cache_answers",
     "caches_are_on",
     "compile_isolated",
     "compile_piece",
@@ -96,7 +97,6 @@ __all__ = [
     "dump_piece",
     "fake_mode_with_symbols",
     "frame_module",
-    "full_compile_is_warm",
     "graph_breaks",
     "guard_check",
     "has_cxx_compiler",

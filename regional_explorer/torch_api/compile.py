@@ -161,6 +161,8 @@ def probe_instruction_set() -> None:
         pick_vec_isa()
 
 
-def full_compile_is_warm() -> int:
-    """Return how many whole-graph compiles were answered from Inductor's caches so far in this process."""
-    return int(counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"])
+def cache_answers() -> tuple[int, int]:
+    """Return how many graphs Inductor's caches have had so far in this process, and how many they have not had."""
+    inductor, aot = counters["inductor"], counters["aot_autograd"]
+    had = inductor["fxgraph_cache_hit"] + aot["autograd_cache_hit"]
+    return int(had), int(inductor["fxgraph_cache_miss"] + inductor["fxgraph_cache_bypass"])

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import random
 import sys
 import warnings
 import weakref
@@ -23,6 +24,7 @@ from regional_explorer.errors import (
     UnknownConfigKeyError,
     UnknownRegionError,
 )
+from regional_explorer.measure.benchmark import contender
 from regional_explorer.measure.numerics import compare, run_once, verdict
 from tests.engine import programs
 from tests.engine.upstream import needs_region_ids
@@ -303,6 +305,46 @@ def test_benchmark_fills_the_tables():
     assert ex.session.conditions.outdated is False
     ex.configure("first", {"max_fusion_size": 5})
     assert ex.session.conditions.outdated is True
+
+
+def test_plain_torch_compile_is_not_charged_for_the_toolchain():
+    ex = rx.explore(programs.textbook, programs.pair(grad=False), plan=rx.Plan())
+    ex.benchmark(variants=("eager", "full"), budget_s=0.2)
+    assert ex.compile_costs.what.tolist() == ["toolchain (once per process)", "full"]
+
+
+def broken(x):
+    x = x.sin() * 2
+    torch._dynamo.graph_break()
+    return x.cos() + BROKEN_CONSTANT
+
+
+BROKEN_CONSTANT = 1.0
+
+
+def test_plain_torch_compile_is_cold_where_any_of_its_graphs_is(monkeypatch):
+    def cost():
+        ex = rx.explore(broken, (torch.randn(3, 5, 7),), plan=rx.Plan())
+        ex.benchmark(variants=("eager", "full"), budget_s=0.2)
+        return ex.compile_costs.cache.tolist()[-1]
+
+    monkeypatch.setattr(sys.modules[__name__], "BROKEN_CONSTANT", random.SystemRandom().random())
+    assert [cost(), cost()] == ["cold", "warm"]
+    monkeypatch.setattr(sys.modules[__name__], "BROKEN_CONSTANT", random.SystemRandom().random())
+    assert cost() == "cold", "the graph before the break is in the cache, that behind it is not"
+
+
+def test_all_variants_run_with_one_number_of_threads():
+    ex = rx.explore(programs.textbook, programs.pair(grad=False))
+    threads = torch.get_num_threads()
+    seats = [contender(ex._call, ex._variants.get(name)) for name in ("eager", "aot_eager", "regional")]
+    try:
+        for seat in seats:
+            torch.set_num_threads(threads + 1)  # as code of the user's may
+            seat.select()
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_wrong_gradients_withhold_the_speedup(monkeypatch):
