@@ -65,7 +65,7 @@ def compile_piece(
         with (
             torch.fx.traceback.preserve_node_meta(enable=False),
             inductor_config.patch(dict(config)),
-            compiler_config.patch(cache_key_tag=compiler_config.cache_key_tag + _carved(gm)),
+            compiler_config.patch(cache_key_tag=compiler_config.cache_key_tag + _carved(gm)),  # type: ignore[attr-defined]  # made at import
             # Graph rematerialisation ran before the pieces were cut and must not run again (pytorch #180251).
             functorch_config.patch(_known_functorch({"remat_using_tags_for_fwd_loss_bwd_graph": False})),
             mock.patch.object(GraphLowering, "save_output_code", staticmethod(at_code)),

@@ -21,5 +21,6 @@ PAIRS = {
 
 @pytest.mark.parametrize(("mine", "theirs", "bitwise"), PAIRS.values(), ids=PAIRS)
 def test_bitwise_means_to_the_last_bit(mine: torch.Tensor, theirs: torch.Tensor, *, bitwise: bool) -> None:
-    (row,) = compare("regional", *(Values((("output", value),), ()) for value in (mine, theirs)), None)
+    ours, eager = (Values((("output", value),), ()) for value in (mine, theirs))
+    (row,) = compare("regional", ours, eager, None)
     assert (row.bitwise, row.verdict) == (bitwise, OK)
