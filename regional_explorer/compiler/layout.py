@@ -94,6 +94,17 @@ def same_dtype(value: Any, layout: Layout) -> bool:
     return not isinstance(value, torch.Tensor) or str(value.dtype) == layout.dtype
 
 
+def misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
+    """Return why compiled code would misread ``values``, nothing if it would not: it checks sizes and strides alone."""
+    known = zip(values, layouts, strict=False)
+    if odd := [str(value.dtype) for value, layout in known if not same_dtype(value, layout)]:
+        return f"it was compiled for other dtypes than {', '.join(odd)}"
+    # z.conj() and z.conj().imag are views with a bit set; Inductor reads the numbers below (torch 2.13).
+    if any(value.is_conj() or value.is_neg() for value in values if isinstance(value, torch.Tensor)):
+        return "it would read a conjugated or negated view without its conjugation or sign"
+    return ""
+
+
 def same_strides(value: Any, layout: Layout) -> bool:
     """Tell whether ``value`` lies in memory as ``layout`` says, as far as anybody could tell the difference.
 

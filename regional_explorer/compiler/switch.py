@@ -14,7 +14,7 @@ from regional_explorer.compiler.layout import (
     fitting,
     laid_out,
     layouts_of,
-    same_dtype,
+    misread,
     traced_layouts,
 )
 from regional_explorer.regions.cut import Piece
@@ -109,10 +109,8 @@ class Switch:
         """Run the artifact for the first time, and settle on the cheapest way to call it from now on."""
         artifact = self.artifact
         assert artifact is not None  # noqa: S101 - set together with this implementation
-        known = zip(args, self.inputs or (), strict=False)
-        if odd := [str(value.dtype) for value, layout in known if not same_dtype(value, layout)]:
-            # Compiled code checks sizes and strides alone, and would read the bytes of another dtype as its own.
-            return self._refuse(artifact, f"it was compiled for other dtypes than {', '.join(odd)}", args)
+        if why := misread(args, self.inputs or ()):
+            return self._refuse(artifact, why, args)
         results = self._or_eager(artifact, args)
         if self.artifact is None:
             return results

@@ -11,7 +11,7 @@ from typing import Any
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.record.timing import CompileCost
-from regional_explorer.torch_api import as_first_call, cache_answers, compile_isolated
+from regional_explorer.torch_api import CacheAnswers, as_first_call, compile_isolated
 
 
 class VariantName(StrEnum):
@@ -74,15 +74,14 @@ class Variants:
         if self._full is not None:
             return
         function = compile_isolated(self.call.fn, "inductor", dynamic=self._dynamic)
-        had, lacked = cache_answers()
+        answers = CacheAnswers.now()
         started = time.perf_counter()
         with self.call.kept(), as_first_call():
             outputs = self.call.forward(function)
             if self.call.grad:
                 self.call.backward(outputs)
         seconds = time.perf_counter() - started
-        now_had, now_lacked = cache_answers()
-        self.cost = CompileCost("full", seconds, "warm" if now_had > had and now_lacked == lacked else "cold")
+        self.cost = CompileCost("full", seconds, answers.since())
         self._full = function
 
     def close(self) -> None:

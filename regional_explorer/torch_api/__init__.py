@@ -19,8 +19,8 @@ require_supported_torch()
 
 from regional_explorer.torch_api.compile import (
     NO_COMPILER,
+    CacheAnswers,
     Compiled,
-    cache_answers,
     compile_piece,
     has_cxx_compiler,
     probe_instruction_set,
@@ -78,6 +78,7 @@ __all__ = [
     "UNSENDABLE",
     "BoxedCall",
     "Break",
+    "CacheAnswers",
     "Compiled",
     "ConfigEntry",
     "Folded",
@@ -87,7 +88,6 @@ __all__ = [
     "as_first_call",
     "bodies",
     "boxed",
-    "cache_answers",
     "caches_are_on",
     "compile_isolated",
     "compile_piece",

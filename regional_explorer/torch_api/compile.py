@@ -59,7 +59,7 @@ def compile_piece(
         seen.append(read_config(list(config)))
         codes.append(code)
 
-    hits = counters["aot_autograd"]["autograd_cache_hit"]
+    answers = CacheAnswers.now()
     started = time.perf_counter()
     try:
         with (
@@ -78,14 +78,13 @@ def compile_piece(
     except Exception as error:
         raise _compile_error(error) from error
     seconds = time.perf_counter() - started
-    warm = counters["aot_autograd"]["autograd_cache_hit"] > hits
     return Compiled(
         # Two layers of Python calls below the artifact: they do nothing but pass the arguments on.
         call=_boxed_call(getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)),
         code="\n".join(codes),
         config=seen[-1] if seen else None,
         seconds=seconds,
-        cache="warm" if warm else "cold",
+        cache=answers.since(),
     )
 
 
@@ -161,8 +160,23 @@ def probe_instruction_set() -> None:
         pick_vec_isa()
 
 
-def cache_answers() -> tuple[int, int]:
-    """Return how many graphs Inductor's caches have had so far in this process, and how many they have not had."""
-    inductor, aot = counters["inductor"], counters["aot_autograd"]
-    had = inductor["fxgraph_cache_hit"] + aot["autograd_cache_hit"]
-    return int(had), int(inductor["fxgraph_cache_miss"] + inductor["fxgraph_cache_bypass"])
+@dataclass(frozen=True)
+class CacheAnswers:
+    """How many graphs Inductor's caches have had so far in this process, and how many they have not had."""
+
+    had: int
+    lacked: int
+
+    @classmethod
+    def now(cls) -> CacheAnswers:
+        """Count."""
+        inductor, aot = counters["inductor"], counters["aot_autograd"]
+        return cls(
+            had=int(inductor["fxgraph_cache_hit"] + aot["autograd_cache_hit"]),
+            lacked=int(inductor["fxgraph_cache_miss"] + inductor["fxgraph_cache_bypass"]),
+        )
+
+    def since(self) -> str:
+        """Return ``warm`` if all that was compiled since then came out of the caches, else ``cold``."""
+        now = CacheAnswers.now()
+        return "warm" if now.had > self.had and now.lacked == self.lacked else "cold"

@@ -217,3 +217,21 @@ def test_code_for_other_dtypes_is_not_called():
     whole = torch.ones(4, dtype=torch.int32)
     assert torch.equal(switch.implementation([whole])[0], whole.sin())
     assert "compiled for other dtypes than torch.int32" in switch.refusal
+
+
+@pytest.mark.compiles
+def test_a_view_with_its_sign_in_a_bit_is_not_read_without_it():
+    """Plain torch.compile misreads such an argument, too; inside a graph it is right (torch 2.13)."""
+
+    def fn(z):
+        y = z.conj().imag
+        with rx.region("r"):
+            return y.sin() * 2
+
+    z = torch.randn(8, dtype=torch.complex64)
+    with torch.no_grad():
+        ex = rx.explore(fn, (z,))
+        assert torch.equal(ex.compiled(z), fn(z))
+    (switch,) = ex._program.switches
+    assert "negated view" in switch.refusal
+    assert "region-failed" in {found.code for found in ex.diagnostics}
