@@ -26,7 +26,7 @@ STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Judged:
     """What one way of measuring said of one pair: ``verdict`` is about the second function against the first."""
 
     method: str
@@ -86,18 +86,18 @@ def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s
     return Verdict.FASTER if second_high < first_low else Verdict.SAME
 
 
-def outcomes(pairs: int, planted: float, budget_s: float, threads: int) -> Iterator[Outcome]:
+def outcomes(pairs: int, planted: float, budget_s: float, threads: int) -> Iterator[Judged]:
     """Yield what both ways say of ``pairs`` pairs in turn, each pair on the same two functions."""
     pieces = list(works().items())
     with torch.no_grad(), _threads(threads):
         for pair in range(pairs):
             work, piece = pieces[pair % len(pieces)]
             first, second = repeated(piece, STEPS), repeated(piece, round(STEPS * (1.0 + planted)))
-            yield Outcome("rounds", work, planted, by_rounds(first, second, budget_s, seed=pair))
-            yield Outcome("torch.utils.benchmark", work, planted, by_timer(first, second, budget_s))
+            yield Judged("rounds", work, planted, by_rounds(first, second, budget_s, seed=pair))
+            yield Judged("torch.utils.benchmark", work, planted, by_timer(first, second, budget_s))
 
 
-def rates(seen: list[Outcome]) -> list[Rate]:
+def rates(seen: list[Judged]) -> list[Rate]:
     """Count by method and slow-down. With nothing planted any difference counts, else the right one alone."""
     kinds = sorted({(outcome.planted, outcome.method) for outcome in seen})
     counted = []

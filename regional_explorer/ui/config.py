@@ -50,7 +50,7 @@ class ConfigBox:
         for key, value in region.config.items():
             if key not in self.fields:
                 self.fields[key] = self._field(key, value)
-            self.fields[key].show(value, state.drafts.get((region.name, key)), busy=state.busy)
+            self.fields[key].show(value, state.refusals.get((region.name, key)), busy=state.busy)
         shown = tuple(self.fields[key].box for key in region.config)
         if self._fields.children != shown:
             self._fields.children = shown

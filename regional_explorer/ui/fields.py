@@ -11,7 +11,7 @@ from regional_explorer.compiler.catalogue import ConfigKey, check_value, parse_v
 from regional_explorer.errors import InvalidConfigValueError
 from regional_explorer.render.untrusted import markup
 from regional_explorer.ui.key_list import key_facts
-from regional_explorer.ui.state import Draft
+from regional_explorer.ui.state import Refused
 
 LARGEST = 2**31 - 1
 
@@ -45,16 +45,16 @@ class Field:
         self.box.add_class("rx-field")
         self.show(value, None, busy=False)
 
-    def show(self, value: Any, draft: Draft | None, *, busy: bool) -> None:
+    def show(self, value: Any, refused: Refused | None, *, busy: bool) -> None:
         """Show ``value``, or what was typed and is wrong."""
         self._showing = True
         try:
-            if draft is None:
+            if refused is None:
                 self.input.value = _shown(value, self.input)
-            self.error.value = f'<span role="alert">✗ {markup(draft.error)}</span>' if draft else ""
-            self.error.layout.display = "" if draft else "none"
+            self.error.value = f'<span role="alert">✗ {markup(refused.error)}</span>' if refused else ""
+            self.error.layout.display = "" if refused else "none"
             self.input.disabled = self._drop.disabled = busy
-            (self.input.add_class if draft else self.input.remove_class)("rx-wrong")
+            (self.input.add_class if refused else self.input.remove_class)("rx-wrong")
         finally:
             self._showing = False
 

@@ -15,7 +15,7 @@ Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Refused:
     """What was typed into a field and could not be taken, with the reason."""
 
     text: str
@@ -63,7 +63,7 @@ class PanelState:
     picked: tuple[str, ...] = ()
     opened: str | None = None
     sort: Sort | None = None
-    drafts: Mapping[Place, Draft] = field(default_factory=dict)
+    refusals: Mapping[Place, Refused] = field(default_factory=dict)
     job: Job | None = None
     problem: Problem | None = None
     note: str = ""
@@ -96,8 +96,8 @@ class PanelState:
     def _at(self, plan: Plan, past: tuple[Plan, ...], future: tuple[Plan, ...]) -> Self:
         # A field that has a value again, or has gone, has no wrong text any longer.
         kept = {
-            place: draft
-            for place, draft in self.drafts.items()
+            place: refused
+            for place, refused in self.refusals.items()
             if place[0] in plan and place[0] in self.plan and _asked(plan, place) == _asked(self.plan, place)
         }
         renamed = _renamed(self.plan, plan)
@@ -110,7 +110,7 @@ class PanelState:
             future=future,
             picked=picked,
             opened=opened if opened is not None and opened in plan else None,
-            drafts=kept,
+            refusals=kept,
             problem=None,
             note="",
         )
@@ -148,11 +148,11 @@ class PanelState:
 
     def refused(self, place: Place, text: str, error: str) -> Self:
         """Keep what was typed at ``place``, and why it cannot be taken."""
-        return replace(self, drafts={**self.drafts, place: Draft(text, error)})
+        return replace(self, refusals={**self.refusals, place: Refused(text, error)})
 
     def cleared(self, place: Place) -> Self:
         """Forget what was wrong at ``place``."""
-        return replace(self, drafts={other: draft for other, draft in self.drafts.items() if other != place})
+        return replace(self, refusals={other: refused for other, refused in self.refusals.items() if other != place})
 
     # ---------------------------------------------------------------------------------------------------------- work
 

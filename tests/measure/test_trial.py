@@ -9,13 +9,13 @@ import pytest
 
 from regional_explorer.measure import trial
 from regional_explorer.measure.__main__ import main
-from regional_explorer.measure.trial import STEPS, Outcome, Rate, rates, repeated, table
+from regional_explorer.measure.trial import STEPS, Judged, Rate, rates, repeated, table
 from regional_explorer.record.timing import Verdict
 
 
 def test_any_difference_counts_between_equals_and_the_right_one_elsewhere() -> None:
-    equal = [Outcome("rounds", "tanh", 0.0, verdict) for verdict in Verdict]
-    slowed = [Outcome("rounds", "tanh", 0.03, verdict) for verdict in Verdict]
+    equal = [Judged("rounds", "tanh", 0.0, verdict) for verdict in Verdict]
+    slowed = [Judged("rounds", "tanh", 0.03, verdict) for verdict in Verdict]
     assert rates(equal + slowed) == [Rate("rounds", 0.0, 5, 2), Rate("rounds", 0.03, 5, 1)]
 
 
