@@ -113,7 +113,7 @@ class Program:
         for switch in switches:
             switch.record()
         if switches and not self._recording:
-            warn_of_trace(frame, f"{len(switches)} new {live.kind} partitions")
+            warn_of_trace(frame, f"{len(switches)} new {live.kind} partition{'s' if len(switches) > 1 else ''}")
         self.select_regional(on=self._selected)
 
     def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> _Cut:

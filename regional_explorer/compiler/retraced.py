@@ -16,9 +16,10 @@ from regional_explorer.record.graph import Role
 
 def warn_of_trace(frame: Frame, partitions: str) -> None:
     """Warn, at the line that made the call, that the ``partitions`` of ``frame`` are not compiled yet."""
+    why = f", since a guard failed: {frame.reason.strip().rstrip('.')}" if frame.reason else ""
     warnings.warn(
-        f"The call was traced again ({', '.join(frame_inputs(frame))}); its {partitions} run eagerly until the next "
-        "ex.compile().",
+        f"The call was traced again ({', '.join(frame_inputs(frame))}){why}. Eager until the next ex.compile(): "
+        f"{partitions}.",
         stacklevel=_stacklevel_of_caller(),
     )
 
