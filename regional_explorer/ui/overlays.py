@@ -21,9 +21,10 @@ _FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...]
 
 def overlays(session: Session) -> list[dict[str, Any]]:
     """Return what can be laid over the graph, each as numbers by partition; nothing before regions were measured."""
+    measured = standing(session)
     found = []
     for title, unit, figure in _FIGURES:
-        values = {sendable(one.partition): value for one in standing(session) if (value := figure(one)) is not None}
+        values = {sendable(one.partition): value for one in measured if (value := figure(one)) is not None}
         if values:
             found.append({"title": title, "unit": unit, "values": values})
     return found
