@@ -47,6 +47,7 @@ class Program:
     ``capture`` stays untouched by plans: a new plan only cuts again, and only when regions changed their nodes. Cutting
     waits until somebody looks, so that many edits in a row cost one cut.
     ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
+    ``_recorded`` are the surroundings that layouts were last recorded in, nothing before.
     """
 
     capture: Capture
