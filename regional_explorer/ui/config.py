@@ -11,10 +11,11 @@ from regional_explorer.compiler.catalogue import PRESETS, catalogue, check_key, 
 from regional_explorer.record.region import Region
 from regional_explorer.render.untrusted import markup
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.fields import Field, close_tree, first_value
+from regional_explorer.ui.fields import Field, first_value
 from regional_explorer.ui.key_list import key_tree
 from regional_explorer.ui.sheet import Sheet, Tree, node
 from regional_explorer.ui.state import PanelState
+from regional_explorer.ui.widget_tree import close_tree, hear_in_order
 
 
 class ConfigBox:
@@ -54,6 +55,7 @@ class ConfigBox:
         shown = tuple(self.fields[key].box for key in region.config)
         if self._fields.children != shown:
             self._fields.children = shown
+            hear_in_order(self._fields)
         self._empty.layout.display = "none" if shown else ""
         self.python.tree = _as_python(region)
         self.preset.disabled = state.busy

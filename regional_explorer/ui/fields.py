@@ -64,16 +64,6 @@ class Field:
             take(str(value), lambda text: _read(self._entry, value if not isinstance(value, str) else text))
 
 
-def close_tree(widget: widgets.Widget) -> None:
-    """Close ``widget`` and all widgets inside it, with their layouts and styles."""
-    for child in getattr(widget, "children", ()):
-        close_tree(child)
-    for part in ("layout", "style"):
-        if isinstance(inner := getattr(widget, part, None), widgets.Widget):
-            inner.close()
-    widget.close()
-
-
 def first_value(entry: ConfigKey) -> Any:
     """Return the value a key gets when it is added: a switch the other way round, else the default."""
     return not entry.default if isinstance(entry.default, bool) else entry.default

@@ -43,7 +43,8 @@ PANEL button.jupyter-button.mod-primary { border-color: #0b5cad; background: #0b
   font-weight: 600 }
 PANEL button.jupyter-button.mod-primary:hover:enabled { background: #094b8e }
 PANEL button.jupyter-button:disabled { opacity: .5; cursor: default }
-PANEL :is(button, input, select, summary, textarea):focus-visible { outline: 2px solid #3b8eea; outline-offset: 1px }
+PANEL :is(button, input, select, summary, textarea):focus-visible { outline: 2px solid #3b8eea !important;
+  outline-offset: 1px }
 PANEL button.jupyter-button.rx-small { width: 30px; padding: 0; border-color: transparent; background: none;
   font-size: 16px }
 PANEL :is(input[type=text], input[type=number], select) { height: 30px; border-radius: 4px; padding: 0 8px;

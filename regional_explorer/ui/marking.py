@@ -102,10 +102,12 @@ class Marking:
         return self.name.value.strip() or proposed_name(asked, self._control.session)
 
     def _foresee(self) -> None:
-        """Propose a name, and tell what marking would give, off the main thread: a large graph takes a while to cut."""
+        """Tell under which name what would be marked, off the main thread: a large graph takes a while to cut.
+
+        The name is not told in its own field: whatever is told to a field takes away what is being typed there.
+        """
         self.later.stop()
         asked = self._asked()
-        self.name.placeholder = proposed_name(asked, self._control.session) or "of the region"
         if self._busy or not asked or self._is_picked(asked):
             self.foreseen.value = ""
             return

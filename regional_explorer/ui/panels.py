@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import ipywidgets as widgets
 
 from regional_explorer.record.session import Session
@@ -14,7 +16,6 @@ from regional_explorer.ui.actions import Actions
 from regional_explorer.ui.compare import Compare
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.editing import Editing
-from regional_explorer.ui.fields import close_tree
 from regional_explorer.ui.findings import Findings
 from regional_explorer.ui.graph_view import GraphView
 from regional_explorer.ui.look import style_html
@@ -22,6 +23,7 @@ from regional_explorer.ui.marking import Marking
 from regional_explorer.ui.overlays import overlays
 from regional_explorer.ui.regions import Regions
 from regional_explorer.ui.source_view import SourceView
+from regional_explorer.ui.widget_tree import close_tree, hear_in_order
 
 
 class Panel:
@@ -30,7 +32,7 @@ class Panel:
     def __init__(self, control: Control) -> None:
         self.control = control
         self._session: Session | None = None
-        self._picked: tuple[str, ...] = ()
+        self._held: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._style = widgets.HTML(layout={"display": "none"})
         self._header = widgets.HTML()
         self.regions = Regions(control)
@@ -61,6 +63,7 @@ class Panel:
         )
         for name in (PAGE, "rx-panel"):
             self.box.add_class(name)
+        hear_in_order(self.box)
         control.listeners.append(self.show)
         self.show(control)
 
@@ -79,11 +82,12 @@ class Panel:
 
     def _select(self, control: Control) -> None:
         """Light the nodes of the regions whose rows are selected, in the graphs and in the source."""
-        picked = control.state.picked
-        if picked != self._picked:
-            self._picked = picked
-            held = [control.session.members.get(name, {}) for name in picked]
-            self.graph.select(f"{graph}:{name}" for one in held for graph, names in one.items() for name in names)
+        held = {name: control.session.members.get(name, {}) for name in control.state.picked}
+        if held != self._held:  # other rows, or the same with other nodes
+            self._held = held
+            self.graph.select(
+                f"{graph}:{name}" for one in held.values() for graph, names in one.items() for name in names
+            )
 
     def _show_session(self, session: Session) -> None:
         _set(self._style, style_html([paint(number) for number in range(len(session.plan.regions))]))

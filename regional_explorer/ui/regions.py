@@ -11,9 +11,9 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.untrusted import sendable
 from regional_explorer.ui.config import ConfigBox
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.fields import close_tree
 from regional_explorer.ui.region_table import RegionFacts, facts_of, ordered, region_tree
 from regional_explorer.ui.sheet import Sheet
+from regional_explorer.ui.widget_tree import close_tree, hear_in_order
 
 
 class Regions:
@@ -47,6 +47,7 @@ class Regions:
         if opened is not None:
             if self.config is None:
                 self.config = ConfigBox(control, opened)
+                hear_in_order(self.config.box)
                 self.box.children = (self.sheet, self.config.box)
             self.config.show(control.state, control.state.plan[opened])
 
