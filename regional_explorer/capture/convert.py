@@ -7,13 +7,14 @@ import json
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
 
 from regional_explorer.capture.call import is_internal
+from regional_explorer.capture.callers import Chain, with_callers
 from regional_explorer.capture.source import source_line
 from regional_explorer.record.graph import (
     Graph,
@@ -42,6 +43,17 @@ from regional_explorer.torch_api import (
 ModuleNames = Mapping[int, tuple[str, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Where a body belongs to.
+
+    ``parent`` is the graph and the node that holds it, ``callers`` are the modules around each op that calls it.
+    """
+
+    parent: tuple[str, str]
+    callers: Sequence[Chain]
+
+
 def record_graphs(
     gm: fx.GraphModule,
     graph_id: str,
@@ -51,7 +63,7 @@ def record_graphs(
     names: ModuleNames,
     origins: Mapping[int, Node] | None = None,
     inputs: Sequence[Node] = (),
-    parent: tuple[str, str] | None = None,
+    within: Within | None = None,
 ) -> list[Graph]:
     """Return the record of ``gm`` and, after it, of the bodies of its higher-order ops.
 
@@ -63,12 +75,14 @@ def record_graphs(
         names: module paths keyed by ``id(module)``, from ``module_names``.
         origins: the recorded Dynamo node of each origin; nodes take stack and modules from theirs.
         inputs: the recorded inputs of the Dynamo graph in order, for graphs whose inputs are those.
-        parent: for a body, the graph and node it belongs to.
+        within: for a body, where it belongs to.
     """
-    reader = _Reader(kind, names, origins or {}, inputs)
+    reader = _Reader(kind, names, origins or {}, inputs, within.callers if within else ())
     nodes = tuple(reader.node(node, gm) for node in gm.graph.nodes)
-    found = [Graph(graph_id, kind, frame, nodes, parent)]
+    found = [Graph(graph_id, kind, frame, nodes, within.parent if within else None)]
+    modules = {node.name: node.modules for node in nodes}
     for node, body in bodies(gm):
+        held = [other for other in gm.graph.find_nodes(op="get_attr") if resolve(gm, other) is body]
         found += record_graphs(
             body,
             f"{graph_id}/{node.target}",
@@ -76,19 +90,25 @@ def record_graphs(
             frame,
             names=names,
             origins=origins,
-            parent=(graph_id, node.name),
+            within=Within((graph_id, node.name), [modules[user.name] for holder in held for user in holder.users]),
         )
     return found
 
 
 class _Reader:
     def __init__(
-        self, kind: GraphKind, names: ModuleNames, origins: Mapping[int, Node], inputs: Sequence[Node]
+        self,
+        kind: GraphKind,
+        names: ModuleNames,
+        origins: Mapping[int, Node],
+        inputs: Sequence[Node],
+        callers: Sequence[Chain],
     ) -> None:
         self._kind = kind
         self._names = names
         self._origins = origins
         self._inputs = list(inputs)
+        self._callers = callers
 
     def node(self, node: fx.Node, gm: fx.GraphModule) -> Node:
         custom = node.meta.get("custom") or {}
@@ -153,7 +173,7 @@ class _Reader:
             class_name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
             number = int(call) if call.isdigit() else 0
             calls.append(ModuleCall(path, class_name.rsplit(".", 1)[-1], number, tuple(aliases)))
-        return tuple(calls)
+        return with_callers(tuple(calls), self._callers)
 
 
 def _strip_root(expression: str) -> str:

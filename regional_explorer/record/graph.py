@@ -152,6 +152,11 @@ class Graph:
         """Return the nodes keyed by name."""
         return {node.name: node for node in self.nodes}
 
+    def holding(self, name: str) -> frozenset[str]:
+        """Return the nodes that hold the same body of a higher-order op as the node called ``name``."""
+        body = self.by_name()[name].target
+        return frozenset(node.name for node in self.nodes if node.role is Role.SUBGRAPH and node.target == body)
+
 
 @dataclass(frozen=True, slots=True)
 class MarkedBlock:

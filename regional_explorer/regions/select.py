@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.graph import Graph, GraphKind, ModuleCall, Node, Role
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance, Picked, tell_instances_apart
 from regional_explorer.regions.lines import LineRange
@@ -185,26 +185,55 @@ def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Inst
 
 def _pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
     rules = [module_glob(pattern) for pattern in patterns]
-    found = ((origin, _instance_of(node, rules)) for origin, node in _dynamo_ops(graphs))
-    return {origin: instance for origin, instance in found if instance is not None}
+    shared = _shared_with(graphs)
+    found: dict[int, Instance] = {}
+    for graph in graphs:
+        if graph.kind is GraphKind.DYNAMO:
+            for node in graph.ops:
+                instance = _instance_of(node.modules, rules, shared.get(graph.id, 0))
+                if instance is not None and node.origin is not None:
+                    found[node.origin] = instance
+    return found
 
 
-def _instance_of(node: Node, rules: Sequence[re.Pattern[str]]) -> Instance:
-    """Return the outermost module call around ``node`` that a rule matches, else the outermost module that holds one.
+def _shared_with(graphs: Sequence[Graph]) -> dict[str, int]:
+    """Return for bodies that several calls share how many of the module calls around their ops are the callers'.
+
+    A mark on one of those is the caller's alone: the others run the same body, and nobody marked them.
+    """
+    by_id, depths = {graph.id: graph for graph in graphs}, dict[str, int]()
+    for graph in graphs:
+        if graph.parent is None:
+            continue
+        outer, name = by_id[graph.parent[0]], graph.parent[1]
+        callers = [op for op in outer.ops if any(source in outer.holding(name) for source in op.inputs)]
+        mine = max(len(op.modules) for op in callers) if len(callers) > 1 else 0
+        depths[graph.id] = max(mine, depths.get(outer.id, 0))
+    return depths
+
+
+def _instance_of(calls: Sequence[ModuleCall], rules: Sequence[re.Pattern[str]], above: int) -> Instance:
+    """Return the outermost module call around an op that a rule matches, else the outermost module that holds one.
 
     A module may hold what is called without being called itself, or without the trace knowing: a ModuleList, or a
-    layer that a graph break runs piece by piece.
+    layer that a graph break runs piece by piece. The first ``above`` calls are not asked.
     """
-    for call in node.modules:
+    for call in calls[above:]:
         if any(rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
             return call.path, call.call
-    for call in node.modules:
+    covered = _depth(calls[above - 1].path) if above else 0
+    for call in calls[above:]:
         for path in (call.path, *call.aliases):
             parts = path.split(".")
-            for holder in (".".join(parts[:depth]) for depth in range(1, len(parts))):
+            first = covered + len(parts) - _depth(call.path)  # another name of it may be longer
+            for holder in (".".join(parts[:depth]) for depth in range(first + 1, len(parts))):
                 if any(rule.fullmatch(holder) for rule in rules):
                     return holder, 0
     return None
+
+
+def _depth(path: str) -> int:
+    return len(path.split(".")) if path else 0
 
 
 def module_glob(pattern: str) -> re.Pattern[str]:

@@ -21,7 +21,9 @@ def foreseen_html(name: str, found: Preview, session: Session) -> str:
     graphs = ", ".join(f"{number} in {markup(graph, SHORT)}" for graph, number in _by(mine, "graph").items())
     where = f" ({graphs})" if graphs else ""
     others = "".join(f"; {markup(text)}" for text in _changed(name, found.partitions, session.partitions))
-    head = f"As <b>{markup(name, SHORT)}</b> it would give <b>{count(len(mine), 'partition')}</b>{sizes}{where}{others}."
+    head = (
+        f"As <b>{markup(name, SHORT)}</b> it would give <b>{count(len(mine), 'partition')}</b>{sizes}{where}{others}."
+    )
     told = "".join(map(_told, _new(found.diagnostics, session.diagnostics)))
     return f'<div role="status">{head}</div>' + (f'<ul class="rx-list">{told}</ul>' if told else "")
 

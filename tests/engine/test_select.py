@@ -260,6 +260,52 @@ def test_all_names_of_a_shared_module_match():
         assert found.partitions.query("graph == '0/forward'").shape[0] == 2
 
 
+class Shared(nn.Module):
+    """Equal blocks whose forward is traced once for all."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.act = nn.Linear(8, 8), nn.GELU()
+
+    @torch.compiler.nested_compile_region
+    def forward(self, x):
+        return self.act(self.up(x)) + x
+
+
+class Towers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = nn.ModuleList(Shared() for _ in range(2))
+        self.right = nn.ModuleList(Shared() for _ in range(2))
+
+    def forward(self, x):
+        for block in (*self.left, *self.right):
+            x = block(x)
+        return x
+
+
+def test_every_caller_of_a_shared_body_leads_into_it():
+    ex = rx.explore(Towers(), (torch.randn(4, 8),), grad=False)
+    inside = {"0/dynamo/subgraph_0": ("gelu",), "0/inference/repeated_subgraph0": ("gelu",)}
+    for path in ("left.0.act", "right.1.act", "right.*.act"):
+        assert ex.mark("act", modules=path).session.members["act"] == inside, path
+        ex.unmark("act")
+    ex.mark("act", modules="right.1.act").compile()
+    assert "region-merged" in [found.code for found in ex.diagnostics]
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(ex.compiled(x), ex._call.fn(x))
+
+
+@pytest.mark.parametrize("path", ["left.0", "right.1", "right", "left.*"])
+def test_a_mark_on_a_caller_of_a_shared_body_is_of_that_call_alone(path):
+    ex = rx.explore(Towers(), (torch.randn(4, 8),), grad=False).mark("block", modules=path)
+    assert all("subgraph" not in graph for graph in ex.session.members["block"])
+    calls = 1 if path[-1].isdigit() else 2
+    assert len(ex.partitions) == calls
+    assert "region-merged" not in [found.code for found in ex.diagnostics]
+
+
 def test_marks_without_an_id_are_one_region_while_their_configs_agree():
     from torch.fx.traceback import annotate
 

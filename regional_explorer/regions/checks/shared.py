@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.graph import Node, Role
+from regional_explorer.record.graph import Node
 from regional_explorer.record.region import Partition
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
 
@@ -41,6 +41,5 @@ def _calls(evidence: Evidence, part: Partition) -> list[tuple[str, Node]]:
     if parent is None:
         return []
     nodes, users = evidence.nodes[parent[0]], evidence.users(parent[0])
-    body = nodes[parent[1]].target
-    holders = [node.name for node in nodes.values() if node.role is Role.SUBGRAPH and node.target == body]
-    return [(parent[0], nodes[user]) for holder in holders for user in users.get(holder, ())]
+    holders = evidence.by_id[parent[0]].holding(parent[1])
+    return [(parent[0], nodes[user]) for holder in sorted(holders) for user in users.get(holder, ())]
