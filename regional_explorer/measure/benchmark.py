@@ -16,10 +16,11 @@ from regional_explorer.measure.clock import clock_for
 from regional_explorer.measure.contender import Contender
 from regional_explorer.measure.effort import Effort
 from regional_explorer.measure.float64 import Float64
-from regional_explorer.measure.machine import describe, device_state, launch_share, launch_warning, throttled
+from regional_explorer.measure.machine import describe, device_state, launch_warnings, throttled
 from regional_explorer.measure.memory import gauge_for, peak
 from regional_explorer.measure.numerics import FAILED, Values, compare, not_comparable, run_once, same, verdict
 from regional_explorer.measure.partitions import Alone
+from regional_explorer.measure.place import HERE, Place
 from regional_explorer.measure.result import Progress, RoundsResult, Stop
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.measure.summary import summarize
@@ -60,6 +61,7 @@ def benchmark(
     *,
     cancelled: Callable[[], bool],
     tell: Tell,
+    place: Place = HERE,
 ) -> None:
     """Check and measure the variants ``names``, writing into ``outcome``.
 
@@ -67,10 +69,10 @@ def benchmark(
         MeasureError: no variant could be measured.
     """
     call, program = variants.call, variants.program
-    chosen = _ready(variants, names, outcome, cancelled, tell)
+    chosen = place.aside(lambda: _ready(variants, names, outcome, cancelled, tell))
     if cancelled():
         return
-    said = _check(call, program, chosen, outcome, cancelled, tell)
+    said = place.aside(lambda: _check(call, program, chosen, outcome, cancelled, tell))
     if cancelled():
         return
     contenders = [contender(call, variant) for variant in chosen]
@@ -88,12 +90,11 @@ def benchmark(
                 clock=clock,
                 cancelled=cancelled,
                 on_progress=on_progress,
+                place=place,
             )
-            launched = {
-                seat.name: launch_warning(launch_share(seat, clock))
-                for seat in contenders
-                if before is not None and seat.name not in result.dropped and not cancelled()
-            }
+            steady = [seat for seat in contenders if seat.name not in result.dropped]
+            asked = before is not None and not cancelled()
+            launched = launch_warnings(steady, clock, place) if asked else {}
     finally:
         program.select_regional(on=True)
     after = device_state(environment.device)
@@ -108,8 +109,8 @@ def benchmark(
     outcome.diagnostics += summary.diagnostics
     outcome.complete = result.stopped in (Stop.PRECISE, Stop.BUDGET)
     if outcome.complete:
-        steady = [variant for variant in chosen if variant.name not in result.dropped]
-        _read_memory(variants, steady, environment, outcome, cancelled, tell)
+        ran = [variant for variant in chosen if variant.name not in result.dropped]
+        place.aside(lambda: _read_memory(variants, ran, environment, outcome, cancelled, tell))
 
 
 def contender(call: Call, variant: Variant) -> Contender:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from regional_explorer.measure.clock import Clock
 from regional_explorer.measure.contender import Contender
+from regional_explorer.measure.place import Place
 
 LAUNCH_BOUND = 0.8
 """From this part of a call's time on the device that the host takes to launch it, the launches are what is timed."""
@@ -46,6 +51,15 @@ def launch_share(contender: Contender, clock: Clock[Any]) -> float:
         clock.settle()
         shares.append((ended_s - began_s) / max(clock.seconds(begin, end), 1e-9))
     return statistics.median(shares)
+
+
+def launch_warnings(contenders: Iterable[Contender], clock: Clock[Any], place: Place) -> dict[str, tuple[str, ...]]:
+    """Return by name what ``launch_warning`` says of each; nothing of those whose turn did not come any more."""
+    found = {}
+    with suppress(CancelledError):
+        for contender in contenders:
+            found[contender.name] = launch_warning(place.timed(partial(launch_share, contender, clock)))
+    return found
 
 
 def launch_warning(share: float) -> tuple[str, ...]:

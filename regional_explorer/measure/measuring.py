@@ -14,6 +14,7 @@ from regional_explorer.compiler.variants import VariantName, Variants
 from regional_explorer.errors import MeasureError, NoCompilerError, did_you_mean
 from regional_explorer.measure.benchmark import Outcome, Tell, benchmark
 from regional_explorer.measure.effort import Effort
+from regional_explorer.measure.place import HERE, Place
 from regional_explorer.measure.reconcile import reconcile
 from regional_explorer.measure.regional import benchmark_regions
 from regional_explorer.record.diagnostic import Diagnostic, Severity
@@ -77,6 +78,7 @@ class Measuring(ABC):
         regions: bool = True,
         cancelled: Callable[[], bool] = lambda: False,
         tell: Tell = silent,
+        place: Place = HERE,
     ) -> pd.DataFrame:
         """Compile what is stale, check the numerics, then measure; return ``timings``.
 
@@ -92,6 +94,7 @@ class Measuring(ABC):
             regions: whether to measure regions alone too; only where ``regional`` is among the variants.
             cancelled: asked between compiles and samples; what is done is kept.
             tell: told what is being done.
+            place: on which threads it is done.
 
         Raises:
             MeasureError: the budget or a variant is none, or nothing could be measured.
@@ -101,7 +104,8 @@ class Measuring(ABC):
         names = _variants(variants)
         outcome = Outcome()
         if VariantName.REGIONAL in names or VariantName.FULL in names:
-            names = self._compile_or_tell(names, outcome, cancelled, tell)
+            wanted = names
+            names = place.aside(lambda: self._compile_or_tell(wanted, outcome, cancelled, tell))
         if cancelled():
             return self.timings
         measured = self.plan
@@ -118,10 +122,21 @@ class Measuring(ABC):
             tell(doing, part + (1.0 - part) * fraction)
 
         try:
-            benchmark(self._variants, names, effort, environment, outcome, cancelled=cancelled, tell=tell_variants)
+            benchmark(
+                self._variants,
+                names,
+                effort,
+                environment,
+                outcome,
+                cancelled=cancelled,
+                tell=tell_variants,
+                place=place,
+            )
             if regions and outcome.complete:
                 share = Effort(budget_s=budget_s * REGION_SHARE)
-                benchmark_regions(self._variants, share, environment, outcome, cancelled=cancelled, tell=tell_regions)
+                benchmark_regions(
+                    self._variants, share, environment, outcome, cancelled=cancelled, tell=tell_regions, place=place
+                )
         finally:
             # What ended before it measured anything takes no earlier measurement away.
             if outcome.timings or (not self._outcome.timings and (outcome.numerics or outcome.diagnostics)):

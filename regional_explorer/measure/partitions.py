@@ -17,9 +17,10 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock
 from regional_explorer.measure.contender import Contender
 from regional_explorer.measure.effort import Effort
-from regional_explorer.measure.machine import device_state, launch_share, launch_warning, throttled
+from regional_explorer.measure.machine import device_state, launch_warnings, throttled
 from regional_explorer.measure.numerics import FAILED
 from regional_explorer.measure.partition_check import VARIANT, Check, check_partition
+from regional_explorer.measure.place import HERE, Place
 from regional_explorer.measure.result import Progress, Stop
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.measure.summary import summarize
@@ -50,13 +51,14 @@ def measure_partitions(
     *,
     cancelled: Callable[[], bool],
     tell: Callable[[str, float], None],
+    place: Place = HERE,
 ) -> None:
     """Measure one partition of each kind, writing into ``alone``; others of its kind take over its figures.
 
     Of one kind are those that share an artifact and whose inputs have equal layouts. What one kind leaves of its share
     of the budget goes to the next.
     """
-    kinds = distinct(program)
+    kinds = place.aside(lambda: distinct(program))
     names = zip(program.switches, partition_names(program.switches), strict=True)
     ids = {id(switch): name for switch, (name, _) in names}
     left_s = effort.budget_s
@@ -70,7 +72,7 @@ def measure_partitions(
             tell(f"{name} alone: {progress.doing}", (done + progress.fraction) / len(kinds))
 
         share = replace(effort, budget_s=max(left_s, effort.budget_s / 100) / (len(kinds) - done))
-        measured = _Measured(program, switches, ids, share, environment, clock, alone)
+        measured = _Measured(program, switches, ids, share, environment, clock, alone, place)
         spent_s, stopped = measured.go(cancelled, on_progress)
         left_s -= spent_s
         if stopped in (Stop.CANCELLED, Stop.INTERRUPTED):
@@ -108,10 +110,11 @@ class _Measured:
     environment: Environment
     clock: Clock[Any]
     alone: Alone
+    place: Place
 
     def go(self, cancelled: Callable[[], bool], on_progress: Callable[[Progress], None]) -> tuple[float, Stop]:
         """Measure; return the seconds spent and why it ended."""
-        recorded = record_inputs(self.program, self.switches)
+        recorded = self.place.aside(lambda: record_inputs(self.program, self.switches))
         if recorded.switch is None or recorded.args is None:
             self.alone.timings += [self._passed_by(switch) for switch in self.switches]
             return 0.0, Stop.PRECISE
@@ -128,11 +131,16 @@ class _Measured:
         on_progress: Callable[[Progress], None],
     ) -> tuple[float, Stop]:
         name = self.ids[id(switch)]
-        check = check_partition(self.program, switch, args, name) if switch.artifact is not None else None
+        check, seats = self.place.aside(
+            lambda: (
+                check_partition(self.program, switch, args, name) if switch.artifact is not None else None,
+                contenders(switch, args),
+            )
+        )
         if check is not None and switch.artifact is not None:
             self.alone.numerics += check.rows
             self._suggest(switch, check)
-        seats, before = contenders(switch, args), device_state(self.environment.device)
+        before = device_state(self.environment.device)
         try:
             result = run_rounds(
                 seats,
@@ -141,6 +149,7 @@ class _Measured:
                 clock=self.clock,
                 cancelled=cancelled,
                 on_progress=on_progress,
+                place=self.place,
             )
         except MeasureError as error:
             text = f"Partition {name} alone: {error}"
@@ -148,7 +157,8 @@ class _Measured:
             return 0.0, Stop.FAILED
         seats = [seat for seat in seats if seat.name not in result.dropped]
         fell = throttled(before, device_state(self.environment.device))
-        launched = {seat.name: launch_warning(launch_share(seat, self.clock)) for seat in seats if before is not None}
+        asked = before is not None and not cancelled()
+        launched = launch_warnings(seats, self.clock, self.place) if asked else {}
         said = check.verdict if check is not None else "not checked"
         withheld = [VARIANT] if said == FAILED else []
         summary = summarize(result, self.environment, numerics={VARIANT: said}, withheld=withheld)

@@ -11,6 +11,7 @@ from regional_explorer.measure.benchmark import Outcome, Tell, contender
 from regional_explorer.measure.clock import Clock, clock_for
 from regional_explorer.measure.effort import Effort
 from regional_explorer.measure.partitions import distinct, measure_partitions
+from regional_explorer.measure.place import HERE, Place
 from regional_explorer.measure.reconcile import AOT_EAGER, CUT
 from regional_explorer.measure.result import RoundsResult
 from regional_explorer.measure.rounds import run_rounds
@@ -25,25 +26,30 @@ def benchmark_regions(
     *,
     cancelled: Callable[[], bool],
     tell: Tell,
+    place: Place = HERE,
 ) -> None:
     """Measure every distinct partition alone, and what dispatching the cut graph costs, writing into ``outcome``."""
     program, clock = variants.program, clock_for(environment.device)
     if not program.switches:
         return
-    kinds = distinct(program)
+    kinds = place.aside(lambda: distinct(program))
     each = replace(effort, budget_s=effort.budget_s / (len(kinds) + 1))
     rest = replace(effort, budget_s=effort.budget_s - each.budget_s)
     try:
-        measure_partitions(program, rest, environment, clock, outcome.alone, cancelled=cancelled, tell=tell)
+        measure_partitions(
+            program, rest, environment, clock, outcome.alone, cancelled=cancelled, tell=tell, place=place
+        )
         if not cancelled():
             tell("dispatch of the cut graph", 1.0)
-            outcome.cut = _dispatch(variants, each, clock, cancelled)
+            outcome.cut = _dispatch(variants, each, clock, cancelled, place)
     finally:
         program.settle()
         program.select_regional(on=True)
 
 
-def _dispatch(variants: Variants, effort: Effort, clock: Clock[Any], cancelled: Callable[[], bool]) -> RoundsResult:
+def _dispatch(
+    variants: Variants, effort: Effort, clock: Clock[Any], cancelled: Callable[[], bool], place: Place
+) -> RoundsResult:
     """Measure the cut graph with every region eager against the graph as captured."""
     call, program = variants.call, variants.program
     whole, regional = variants.get(VariantName.AOT_EAGER), variants.get(VariantName.REGIONAL)
@@ -51,4 +57,4 @@ def _dispatch(variants: Variants, effort: Effort, clock: Clock[Any], cancelled: 
         switch.use_eager()
     with call.kept():
         seats = [contender(call, whole), replace(contender(call, regional), name=CUT)]
-        return run_rounds(seats, effort, baseline=AOT_EAGER, clock=clock, cancelled=cancelled)
+        return run_rounds(seats, effort, baseline=AOT_EAGER, clock=clock, cancelled=cancelled, place=place)

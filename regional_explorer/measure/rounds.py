@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from regional_explorer.measure.clock import Clock, CpuClock
 from regional_explorer.measure.contender import Contender
 from regional_explorer.measure.effort import LOOKS, Effort
 from regional_explorer.measure.machine import waited_s
+from regional_explorer.measure.place import HERE, Place
 from regional_explorer.measure.result import Progress, RoundsResult, Stop, ratios_of
 from regional_explorer.measure.statistics import Floats, bootstrap_interval, rank_interval
 from regional_explorer.record.timing import Phase
@@ -45,6 +48,7 @@ def run_rounds(
     clock: Clock[Any] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     on_progress: Callable[[Progress], None] = lambda _: None,
+    place: Place = HERE,
 ) -> RoundsResult:
     """Measure the contenders against each other.
 
@@ -59,13 +63,14 @@ def run_rounds(
         cancelled: looked at between samples; the run ends as soon as it is true.
         on_progress: called before a variant is warmed up, and after a round when the last time is 50 ms ago: it costs
             time that is not measured with.
+        place: on which thread the contenders run.
 
     Raises:
         MeasureError: there is no contender, two share a name, or every one of them raised before the first round
             was complete.
     """
     _check_names(contenders)
-    run = _Run(contenders, effort or Effort(), baseline, clock or CpuClock(), cancelled, on_progress)
+    run = _Run(contenders, effort or Effort(), baseline, clock or CpuClock(), cancelled, on_progress, place)
     return run.finish(run.go())
 
 
@@ -83,6 +88,7 @@ class _Run:
     clock: Clock[Any]
     cancelled: Callable[[], bool]
     on_progress: Callable[[Progress], None]
+    place: Place
     seats: dict[str, Contender] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)
@@ -96,10 +102,10 @@ class _Run:
         self.seats = {contender.name: contender for contender in self.contenders}
         try:
             self._call_first()
-            self.began_s, self.waited_before_s = self.clock.now(), waited_s()
+            self.began_s, self.waited_before_s = self.clock.now(), self.place.timed(waited_s)
             self._settle_calls(self._warm_up())
             return self._measure()
-        except _Cancelled:
+        except (_Cancelled, CancelledError):
             return Stop.CANCELLED
         except KeyboardInterrupt:
             return Stop.INTERRUPTED
@@ -127,7 +133,7 @@ class _Run:
         for name in list(self.seats):
             self._tell(f"first calls of {name}")
             for _ in range(FIRST_CALLS):
-                if self._sample(name, 1) is None:
+                if self.place.timed(partial(self._sample, name, 1)) is None:
                     break
 
     def _warm_up(self) -> dict[str, float]:
@@ -136,7 +142,7 @@ class _Run:
         costs = {}
         for name in list(self.seats):
             self._tell(f"warming up {name}")
-            cost_s = self._steady_cost(name, share_s)
+            cost_s = self.place.timed(partial(self._steady_cost, name, share_s))
             if cost_s is not None:
                 costs[name] = cost_s
         return costs
@@ -184,7 +190,7 @@ class _Run:
             round_s = (self.clock.now() - first_s) / max(1, len(self.history))
             if self.history and self._spent_s() + round_s > budget_s:
                 return Stop.BUDGET
-            self._round(order)
+            self.place.timed(lambda: self._round(order))
             if self.clock.now() >= self.told_s + _TELL_S:
                 self._tell(f"round {len(self.history)}")
             if looks and self._spent_s() >= looks[0] * budget_s:
@@ -250,8 +256,13 @@ class _Run:
         return 0.0 if self.began_s is None else self.clock.now() - self.began_s
 
     def _waited_s(self) -> float | None:
-        now_s = waited_s()
-        return None if now_s is None or self.waited_before_s is None else now_s - self.waited_before_s
+        if self.waited_before_s is None:
+            return None
+        try:
+            now_s = self.place.timed(waited_s)
+        except CancelledError:  # the thread never came free again
+            return None
+        return None if now_s is None else now_s - self.waited_before_s
 
     def _tell(self, doing: str) -> None:
         self.told_s = self.clock.now()

@@ -79,7 +79,9 @@ class Actions:
         with self._control.guarded():
             self._control.start(
                 "Compile & measure",
-                lambda ex, cancelled, tell: ex.benchmark(names, budget_s, cancelled=cancelled, tell=tell),
+                lambda ex, cancelled, tell: ex.benchmark(
+                    names, budget_s, cancelled=cancelled, tell=tell, place=self._control.place
+                ),
             )
 
     def _compile(self) -> None:

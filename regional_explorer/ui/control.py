@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.catalogue import check_value
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.measure.place import HERE, Place
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.session import Session
+from regional_explorer.ui.main_thread import Loop, MainThread
 from regional_explorer.ui.progress import Throttle
 from regional_explorer.ui.state import PanelState, Problem
 from regional_explorer.ui.worker import Modes, Worker
@@ -30,7 +32,8 @@ class Control:
     """The state of one exploration's panels, and every change to it.
 
     ``state`` is what was decided, ``session`` what was found. Listeners are told of each change, on whatever thread
-    made it, one at a time; ``elsewhere`` tells them that code in another cell made it.
+    made it, one at a time; ``elsewhere`` tells them that code in another cell made it. ``loop`` is the event loop of
+    the main thread, where there is one.
     """
 
     def __init__(self, exploration: Exploration) -> None:
@@ -39,6 +42,7 @@ class Control:
         self.session: Session = exploration.session
         self.listeners: list[Listener] = []
         self.elsewhere = False
+        self.loop: Loop | None = None
         self._worker = Worker(Modes.here())
         self._lock = threading.RLock()
 
@@ -124,6 +128,11 @@ class Control:
                 raise RegionalExplorerError("Work is under way already; one job at a time.")
             self.change(self.state.started(name))
             self._worker.start(lambda: self._run(work))
+
+    @property
+    def place(self) -> Place:
+        """On which threads the job on the worker measures."""
+        return HERE if self.loop is None else MainThread(self.loop, self._worker.cancelled)
 
     def _run(self, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
         problem = None

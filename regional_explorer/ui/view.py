@@ -93,6 +93,7 @@ class Notebook:
 
     def __init__(self, exploration: Exploration, *, widget: bool) -> None:
         self._control = control_of(exploration)
+        self._control.loop = getattr(get_ipython().kernel, "io_loop", None)
         self._widget = widget
         self._twin: DisplayHandle | None = None
         self._shown: Session | None = None

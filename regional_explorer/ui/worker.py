@@ -16,12 +16,12 @@ _AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps")
 
 @dataclass(frozen=True)
 class Modes:
-    """What torch keeps per thread, and what Python keeps per context: a fresh thread has neither."""
+    """What torch keeps per thread, and what Python keeps per context: another thread has neither, or its own."""
 
     context: contextvars.Context
     grad: bool
     inference: bool
-    autocast: tuple[tuple[str, torch.dtype], ...]
+    autocast: tuple[tuple[str, torch.dtype, bool], ...]
     autocast_cache: bool
     default_device: torch.device
     cuda_stream: Any
@@ -34,9 +34,8 @@ class Modes:
             grad=torch.is_grad_enabled(),
             inference=torch.is_inference_mode_enabled(),
             autocast=tuple(
-                (device, torch.get_autocast_dtype(device))
+                (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
                 for device in _AUTOCAST_DEVICES
-                if torch.is_autocast_enabled(device)
             ),
             autocast_cache=torch.is_autocast_cache_enabled(),
             default_device=torch.get_default_device(),
@@ -57,13 +56,16 @@ class Modes:
         with ExitStack() as stack:
             if self.cuda_stream is not None:
                 stack.enter_context(torch.cuda.stream(self.cuda_stream))
-            if self.default_device.type != "cpu":
+            device_before = torch.get_default_device()
+            if self.default_device != device_before:
                 torch.set_default_device(self.default_device)
-                stack.callback(torch.set_default_device, None)
+                stack.callback(torch.set_default_device, None if device_before.type == "cpu" else device_before)
             stack.enter_context(torch.inference_mode(self.inference))
             stack.enter_context(torch.set_grad_enabled(self.grad))
-            for device, dtype in self.autocast:
-                stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=self.autocast_cache))
+            for device, dtype, enabled in self.autocast:
+                if enabled or torch.is_autocast_enabled(device):
+                    on = torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=self.autocast_cache)
+                    stack.enter_context(on)
             yield
 
 

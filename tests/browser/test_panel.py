@@ -213,7 +213,9 @@ def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> No
     panel.get_by_label("Mark by").select_option("selection")
     expect(panel.get_by_label("Pattern")).to_have_value("1 node selected")
     shot(notebook, "panel-selected", panel)
-    expect(panel.locator(".rx-foreseen")).to_contain_text("As relu it would give 1 partition of 1 op (1 in 0/inference)")
+    expect(panel.locator(".rx-foreseen")).to_contain_text(
+        "As relu it would give 1 partition of 1 op (1 in 0/inference)"
+    )
     expect(panel.locator(".rx-foreseen")).to_contain_text("mlp: 1 → 2")
     panel.get_by_label("Name", exact=True).last.fill("picked")
     panel.get_by_role("button", name="Mark", exact=True).click()

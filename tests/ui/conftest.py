@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from regional_explorer.explorer import Exploration, explore
+from regional_explorer.measure.place import HERE, Place
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.panels import Panel
 
@@ -62,6 +63,7 @@ class HeldWork:
         self,
         *arguments: Any,
         cancelled: Callable[[], bool] = lambda: False,
+        place: Place = HERE,
         tell: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
         self.calls.append((*arguments, torch.is_grad_enabled()))

@@ -112,7 +112,9 @@ def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
 def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:
     panel.marking.kind.value = "ops"
     panel.marking.pattern.value = "aten.sum*"
-    assert "As <b>sum</b> it would give <b>2 partitions</b> of 1 op (1 in 0/forward, 1 in 0/backward)" in foreseen(panel)
+    assert "As <b>sum</b> it would give <b>2 partitions</b> of 1 op (1 in 0/forward, 1 in 0/backward)" in foreseen(
+        panel
+    )
     panel.marking.pattern.value = "aten.relu*"
     told = foreseen(panel)
     assert "act: 2 → 0" in told

@@ -1,0 +1,122 @@
+"""Measuring from a button: what is timed runs on the main thread, in turns with it, and the rest beside it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+
+import pytest
+import torch
+
+from regional_explorer.explorer import explore
+from regional_explorer.ui.control import control_of
+from regional_explorer.ui.main_thread import MainThread
+from regional_explorer.ui.panels import Panel
+from tests.ui.main_loop import MainLoop
+
+
+def never() -> bool:
+    return False
+
+
+class Other:
+    """A thread that asks for ``work`` to be done at a place, and what became of it."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.result: object = None
+        self.error: BaseException | None = None
+        self._work = work
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._work()
+        except BaseException as error:  # noqa: BLE001 - what it is, is what the tests ask
+            self.error = error
+
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+
+def test_what_is_timed_runs_on_the_main_thread_and_the_rest_on_one_that_ends() -> None:
+    loop = MainLoop()
+    place = MainThread(loop, never)
+    threads: list[threading.Thread] = []
+
+    def asked() -> None:
+        threads.append(place.timed(threading.current_thread))
+        threads.append(place.aside(threading.current_thread))
+
+    loop.run_until(Other(asked).done)
+    timed, aside = threads
+    assert timed is threading.main_thread()
+    assert not aside.is_alive()
+    assert place.timed(threading.current_thread) is threading.main_thread()  # asked there, nobody waits
+
+
+def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -> None:
+    loop = MainLoop()
+    place = MainThread(loop, never)
+
+    def modes() -> tuple[bool, bool, torch.device]:
+        return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_default_device()
+
+    def asked() -> list[object]:
+        with torch.no_grad():
+            return [place.timed(modes), place.aside(modes)]
+
+    with torch.device("meta"), torch.autocast("cpu"):
+        mine = modes()
+        other = Other(asked)
+        loop.run_until(other.done)
+        assert modes() == mine == (True, True, torch.device("meta"))
+    assert other.result == [(False, False, torch.device("cpu"))] * 2
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+def test_what_is_raised_goes_to_who_asked_also_an_interrupt_of_the_kernel(error: BaseException) -> None:
+    loop = MainLoop()
+
+    def work() -> None:
+        raise error
+
+    other = Other(lambda: MainThread(loop, never).timed(work))
+    loop.run_until(other.done)
+    assert other.error is error
+
+
+def test_while_the_main_thread_is_busy_a_measurement_can_be_cancelled() -> None:
+    loop, cancelled, done = MainLoop(), threading.Event(), []
+    other = Other(lambda: MainThread(loop, cancelled.is_set).timed(lambda: done.append(1)))
+    cancelled.set()
+    other._thread.join(10)
+    assert isinstance(other.error, CancelledError)
+    loop.run_until(loop._asked.empty)
+    assert done == []  # its turn comes, and it is no longer wanted
+
+
+def test_the_button_times_on_the_main_thread() -> None:
+    seen: dict[str, int] = {}
+
+    def work(x: torch.Tensor) -> torch.Tensor:
+        name = threading.current_thread().name
+        seen[name] = seen.get(name, 0) + 1
+        return x.sin()
+
+    # Nothing to trace: a function that Dynamo leaves alone is called as it is.
+    exploration = explore(torch.sin, (torch.randn(8),), grad=False)
+    exploration._call.fn = work  # type: ignore[union-attr]
+    panel, loop = Panel(control_of(exploration)), MainLoop()
+    panel.control.loop = loop
+    for name, box in panel.actions.variants.items():
+        box.value = name == "eager"
+    panel.actions.budget.value = 0.2
+    panel.actions.measure.click()
+    loop.run_until(lambda: panel.control.wait(0.0))
+    assert panel.control.state.problem is None
+    assert seen["MainThread"] > 50
+    assert all(name in ("MainThread", "regional_explorer aside") for name in seen)
+    panel.close()
+    exploration.close()
