@@ -6,6 +6,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from regional_explorer.measure.place import HERE, Place
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.session import Session
 from regional_explorer.ui.main_thread import Loop, MainThread
+from regional_explorer.ui.presence import Presence
 from regional_explorer.ui.progress import Throttle
 from regional_explorer.ui.state import PanelState, Problem
 from regional_explorer.ui.worker import Modes, Worker
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from regional_explorer.explorer import Exploration
 
 CANCELLED = "Cancelled. What was done until then is kept."
+LEFT = "Ended, for no page showed the panel any longer. What was done until then is kept."
 INTERRUPTED = "Interrupted. What was done until then is kept."
 
 Listener = Callable[["Control"], None]
@@ -43,6 +46,8 @@ class Control:
         self.listeners: list[Listener] = []
         self.elsewhere = False
         self.loop: Loop | None = None
+        self.presence = Presence()
+        self._alone = False
         self._worker = Worker(Modes.here())
         self._lock = threading.RLock()
 
@@ -127,6 +132,8 @@ class Control:
             if self.state.busy:
                 raise RegionalExplorerError("Work is under way already; one job at a time.")
             self.change(self.state.started(name))
+            self._alone = False
+            self.presence.watch(self._free, self._left)
             self._worker.start(lambda: self._run(work))
 
     @property
@@ -138,9 +145,13 @@ class Control:
         problem = None
         try:
             work(self.exploration, self._worker.cancelled, Throttle(self._tell))
+        except CancelledError:  # before its turn on the main thread came
+            pass
         except Exception as error:  # noqa: BLE001 - the end of the thread: nobody else would show it
             problem = problem_of(error)
-        self._end(CANCELLED if self._worker.cancelled() else "", problem)
+        self.presence.end()
+        cancelled = LEFT if self._alone else CANCELLED
+        self._end(cancelled if self._worker.cancelled() else "", problem)
 
     @contextmanager
     def working_here(self, name: str) -> Iterator[Throttle]:
@@ -168,6 +179,18 @@ class Control:
         with self._lock:
             self.session = self.exploration.session
             self.change(self.state.ended(note, problem))
+
+    def _left(self) -> None:
+        """End the work of a panel that no page shows any longer."""
+        self._alone = True
+        self.cancel()
+
+    def _free(self) -> None:
+        """Wait until the main thread has had a turn."""
+        if self.loop is not None:
+            turn = threading.Event()
+            self.loop.add_callback(turn.set)
+            turn.wait()
 
     def cancel(self) -> None:
         """Tell the job on the worker thread to end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +75,7 @@ class GraphView(anywidget.AnyWidget):
         self._waiting: tuple[int, Scene] | None = None
         self._stop = threading.Event()
         self._lock = threading.Lock()
+        self.here: Callable[[], None] = _nothing
         self.on_msg(self.receive)
         self.observe(self._follow_tab, "tab")
         if session is not None:
@@ -101,6 +102,10 @@ class GraphView(anywidget.AnyWidget):
     def show_nodes(self, nodes: Iterable[str]) -> None:
         """Bring the first of ``nodes`` that is in the tab into view."""
         self.send({"show": list(nodes)})
+
+    def ask(self) -> None:
+        """Ask the pages whether they show the view; each that does calls ``here``."""
+        self.send({"do": "answer"})
 
     def selected(self) -> Mapping[str, tuple[str, ...]]:
         """Return the names of the selected nodes, per graph id."""
@@ -149,6 +154,8 @@ class GraphView(anywidget.AnyWidget):
             match message:
                 case {"do": "select", "nodes": [*nodes]} if all(isinstance(one, str) for one in nodes):
                     self.set_state({"selection": nodes})
+                case {"do": "here"}:
+                    self.here()
                 case {"do": "open all"}:
                     self.expand_all()
                 case {"do": "close all"}:
@@ -218,3 +225,7 @@ class GraphView(anywidget.AnyWidget):
                         self.arranging = False
                         if found is not None:
                             self.places = {"of": number, **places(scene, found)}
+
+
+def _nothing() -> None:
+    """Heed nothing."""

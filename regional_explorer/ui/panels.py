@@ -65,6 +65,8 @@ class Panel:
             self.box.add_class(name)
         hear_in_order(self.box)
         control.listeners.append(self.show)
+        control.presence.ask.append(self.graph.ask)
+        self.graph.here = control.presence.heard
         self.show(control)
 
     def show(self, control: Control) -> None:
@@ -102,6 +104,7 @@ class Panel:
         """Take the panel off its control, and close its widgets."""
         if self.show in self.control.listeners:
             self.control.listeners.remove(self.show)
+            self.control.presence.ask.remove(self.graph.ask)
         self.marking.later.stop()
         for link in self._links:
             link.unlink()

@@ -497,6 +497,28 @@ def test_after_a_restart_nothing_is_left_running(notebook: Lab, panel: Locator) 
     assert left == []
 
 
+def test_after_a_closed_tab_nothing_is_left_running(notebook: Lab, panel: Locator) -> None:
+    notebook.run_all()
+    notebook.add_cell_and_run("import regional_explorer.ui.presence as presence; presence.EVERY_S = 0.3")
+    budget = panel.get_by_label("Budget (s)")
+    budget.fill("300")
+    budget.press("Enter")
+    panel.get_by_role("button", name="Compile & measure").click()
+    working = panel.locator(".rx-progress").get_by_role("status")
+    expect(working).to_contain_text("round", timeout=MEASURED_S * 1000)
+    notebook.page.wait_for_timeout(3000)  # longer than the patience, with somebody there
+    assert "Ended" not in str(working.text_content())
+    notebook.save()
+    notebook.execute("application:close")
+    notebook.page.wait_for_timeout(4000)
+    notebook.open_notebook("panel.ipynb")
+    assert asked(notebook, "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]") == "[]"
+    assert (
+        asked(notebook, "__import__('regional_explorer.ui.control').ui.control.control_of(ex).state.note[:5]")
+        == "Ended"
+    )
+
+
 def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> None:
     notebook.reopen_without_kernel("panel.ipynb")
     twin = notebook.output(1).locator(".rx-twin")

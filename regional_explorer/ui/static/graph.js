@@ -35,7 +35,7 @@ class View {
       payload: () => this.load(), places: () => this.settle(), arranging: () => this.settle(), overlays: () => this.wear(),
       selection: () => this.readSelection(), hover: () => this.readHover(), search: () => this.readSearch(),
       tabs: () => this.showTabs(), tab: () => this.showTabs(), problem: () => this.showProblem(),
-      height: () => this.showHeight(), "msg:custom": (message) => { if (message.show) this.show(message.show); },
+      height: () => this.showHeight(), "msg:custom": ({ show }) => (show ? this.show(show) : model.send({ do: "here" })),
     });
     for (const name of ["transitionend", "transitioncancel"]) {
       this.root.addEventListener(name, (event) => { if (event.target === this.root) this.wear(); }, { signal });
