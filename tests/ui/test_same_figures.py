@@ -11,7 +11,7 @@ from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panels import Panel
 from tests.ui.main_loop import MainLoop
 
-BUDGET_S = 6.0
+BUDGET_S = 3.0
 VARIANTS = ("eager", "regional")
 
 
@@ -41,7 +41,7 @@ def test_a_button_and_a_cell_agree_within_their_intervals(exploration: Explorati
         box.value = name in VARIANTS
     panel.actions.budget.value = BUDGET_S
     cells, buttons = [], []
-    for _ in range(2):  # in turn, so that a machine that slows down slows both
+    for _ in range(4):  # in turn, so that a machine that slows down slows both
         exploration.benchmark(VARIANTS, BUDGET_S)
         cells.append(regional(exploration))
         panel.actions.measure.click()
