@@ -497,28 +497,6 @@ def test_after_a_restart_nothing_is_left_running(notebook: Lab, panel: Locator) 
     assert left == []
 
 
-def test_after_a_closed_tab_nothing_is_left_running(notebook: Lab, panel: Locator) -> None:
-    notebook.run_all()
-    notebook.add_cell_and_run("import regional_explorer.ui.presence as presence; presence.EVERY_S = 0.3")
-    budget = panel.get_by_label("Budget (s)")
-    budget.fill("300")
-    budget.press("Enter")
-    panel.get_by_role("button", name="Compile & measure").click()
-    working = panel.locator(".rx-progress").get_by_role("status")
-    expect(working).to_contain_text("round", timeout=MEASURED_S * 1000)
-    notebook.page.wait_for_timeout(3000)  # longer than the patience, with somebody there
-    assert "Ended" not in str(working.text_content())
-    notebook.save()
-    notebook.execute("application:close")
-    notebook.page.wait_for_timeout(4000)
-    notebook.open_notebook("panel.ipynb")
-    assert asked(notebook, "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]") == "[]"
-    assert (
-        asked(notebook, "__import__('regional_explorer.ui.control').ui.control.control_of(ex).state.note[:5]")
-        == "Ended"
-    )
-
-
 def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> None:
     notebook.reopen_without_kernel("panel.ipynb")
     twin = notebook.output(1).locator(".rx-twin")
@@ -528,3 +506,32 @@ def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> No
     assert notebook.output(1).locator(".rx-panel").count() == 0
     expect(notebook.output(1).get_by_text("Loading widget")).to_be_hidden()
     shot(notebook, "panel-reopened", notebook.output(1))
+
+
+ALIVE = "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]"
+OFTEN = "import regional_explorer.ui.presence as presence; presence.EVERY_S = 0.3"
+NOTE = "__import__('regional_explorer.ui.control').ui.control.control_of(ex).state.note"
+
+
+@pytest.mark.compiles
+def test_after_a_closed_tab_nothing_is_left_running(lab: Lab) -> None:
+    lab.write_notebook("closed.ipynb", [*CELLS[:2], OFTEN])
+    lab.open_notebook("closed.ipynb")
+    lab.run_all()
+    panel = lab.output(1).locator(".rx-panel")
+    for variant in ("aot_eager", "full"):
+        panel.get_by_label(variant, exact=True).uncheck()
+    budget = panel.get_by_label("Budget (s)")
+    budget.fill("300")
+    budget.press("Enter")
+    panel.get_by_role("button", name="Compile & measure").click()
+    working = panel.locator(".rx-progress").get_by_role("status")
+    expect(working).to_contain_text("round", timeout=MEASURED_S * 1000)
+    lab.page.wait_for_timeout(3000)  # longer than the patience, but somebody is there
+    expect(working).to_contain_text("round")
+    lab.save()
+    lab.execute("application:close")
+    lab.page.wait_for_timeout(4000)
+    lab.open_notebook("closed.ipynb")
+    assert asked(lab, ALIVE) == "[]"
+    assert asked(lab, NOTE).startswith("Ended, for no page showed the panel")
