@@ -14,9 +14,10 @@ import torch
 from torch import fx
 
 from regional_explorer.capture.call import is_internal
-from regional_explorer.capture.callers import Chain, with_callers
+from regional_explorer.capture.callers import with_callers
 from regional_explorer.capture.source import source_line
 from regional_explorer.record.graph import (
+    Chain,
     Graph,
     GraphBreak,
     GraphKind,

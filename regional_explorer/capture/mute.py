@@ -1,31 +1,36 @@
-"""Keeping repeated prints of the user's code off the screen, on one thread."""
+"""Keeping repeated prints of the user's code off the screen."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import sys
-import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
+
+_MUTED: ContextVar[bool] = ContextVar("muted", default=False)
 
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """A block in which what this thread prints is dropped; other threads, the notebook's cells say, print on."""
-    with contextlib.redirect_stdout(_Muted(sys.stdout, threading.get_ident())):
-        yield
+    """A block in which prints are dropped, also those of work that other threads do for it; cells print on."""
+    token = _MUTED.set(True)
+    try:
+        with contextlib.redirect_stdout(_Muted(sys.stdout)):
+            yield
+    finally:
+        _MUTED.reset(token)
 
 
 class _Muted(io.TextIOBase):
-    def __init__(self, stream: Any, thread: int) -> None:
+    def __init__(self, stream: Any) -> None:
         super().__init__()
         self._stream = stream
-        self._thread = thread
 
     def write(self, text: str) -> int:
-        """Write ``text``, unless it comes from the muted thread."""
-        if threading.get_ident() == self._thread:
+        """Write ``text``, unless it comes from a muted block."""
+        if _MUTED.get():
             return len(text)
         return int(self._stream.write(text) or 0)
 

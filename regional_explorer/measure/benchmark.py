@@ -27,6 +27,7 @@ from regional_explorer.measure.summary import summarize
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import CompileCost, Conditions, MemoryPeak, Numerics, Reconciled, Timing
+from regional_explorer.torch_api import AUTOCAST_DEVICES
 
 Tell = Callable[[str, float], None]
 """Called with what is being done now, and the fraction of the time budget that is spent."""
@@ -116,6 +117,15 @@ def benchmark(
 def contender(call: Call, variant: Variant) -> Contender:
     """Return a variant as the thing to time."""
     threads = torch.get_num_threads()
+    # Casts of weights are kept until the outermost autocast block ends. Here each call pays for its own, as a step of a
+    # training loop does; else the first variant of a round would pay for all.
+    casting = any(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES)
+
+    def before() -> None:
+        if casting:
+            torch.clear_autocast_cache()
+        if call.stateful:
+            call.restore()
 
     def select() -> None:
         variant.select()
@@ -127,7 +137,7 @@ def contender(call: Call, variant: Variant) -> Contender:
         name=variant.name,
         forward=variant.forward,
         backward=variant.backward,
-        before=call.restore if call.stateful else _nothing,
+        before=before if casting or call.stateful else _nothing,
         select=select,
     )
 

@@ -17,7 +17,7 @@ from regional_explorer.measure.clock import Clock, CpuClock
 from regional_explorer.measure.contender import Contender
 from regional_explorer.measure.effort import LOOKS, Effort
 from regional_explorer.measure.machine import waited_s
-from regional_explorer.measure.place import HERE, Place
+from regional_explorer.measure.place import HERE, Place, T
 from regional_explorer.measure.result import Progress, RoundsResult, Stop, ratios_of
 from regional_explorer.measure.statistics import Floats, bootstrap_interval, rank_interval
 from regional_explorer.record.timing import Phase
@@ -94,6 +94,7 @@ class _Run:
     history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)
     calls: int = 1
     began_s: float | None = None
+    queued_s: float = 0.0
     waited_before_s: float | None = None
     told_s: float = -math.inf
 
@@ -102,7 +103,8 @@ class _Run:
         self.seats = {contender.name: contender for contender in self.contenders}
         try:
             self._call_first()
-            self.began_s, self.waited_before_s = self.clock.now(), self.place.timed(waited_s)
+            self.began_s, self.queued_s = self.clock.now(), 0.0
+            self.waited_before_s = self._timed(waited_s)
             self._settle_calls(self._warm_up())
             return self._measure()
         except (_Cancelled, CancelledError):
@@ -133,7 +135,7 @@ class _Run:
         for name in list(self.seats):
             self._tell(f"first calls of {name}")
             for _ in range(FIRST_CALLS):
-                if self.place.timed(partial(self._sample, name, 1)) is None:
+                if self._timed(partial(self._sample, name, 1)) is None:
                     break
 
     def _warm_up(self) -> dict[str, float]:
@@ -142,7 +144,7 @@ class _Run:
         costs = {}
         for name in list(self.seats):
             self._tell(f"warming up {name}")
-            cost_s = self.place.timed(partial(self._steady_cost, name, share_s))
+            cost_s = self._timed(partial(self._steady_cost, name, share_s))
             if cost_s is not None:
                 costs[name] = cost_s
         return costs
@@ -184,13 +186,13 @@ class _Run:
 
     def _measure(self) -> Stop:
         order = random.Random(self.effort.seed)  # noqa: S311 - an order, no secret
-        budget_s, first_s = self.effort.budget_s, self.clock.now()
+        budget_s, first_s = self.effort.budget_s, self._spent_s()
         looks = list(LOOKS)
         while self.seats:
-            round_s = (self.clock.now() - first_s) / max(1, len(self.history))
+            round_s = (self._spent_s() - first_s) / max(1, len(self.history))
             if self.history and self._spent_s() + round_s > budget_s:
                 return Stop.BUDGET
-            self.place.timed(lambda: self._round(order))
+            self._timed(lambda: self._round(order))
             if self.clock.now() >= self.told_s + _TELL_S:
                 self._tell(f"round {len(self.history)}")
             if looks and self._spent_s() >= looks[0] * budget_s:
@@ -253,13 +255,23 @@ class _Run:
         return half_width <= self.effort.precision * float(np.median(values))
 
     def _spent_s(self) -> float:
-        return 0.0 if self.began_s is None else self.clock.now() - self.began_s
+        return 0.0 if self.began_s is None else self.clock.now() - self.began_s - self.queued_s
+
+    def _timed(self, work: Callable[[], T]) -> T:
+        """Run what is timed; waiting for its turn costs nothing of the budget."""
+        asked_s = self.clock.now()
+
+        def begin() -> T:
+            self.queued_s += self.clock.now() - asked_s
+            return work()
+
+        return self.place.timed(begin)
 
     def _waited_s(self) -> float | None:
         if self.waited_before_s is None:
             return None
         try:
-            now_s = self.place.timed(waited_s)
+            now_s = self._timed(waited_s)
         except CancelledError:  # the thread never came free again
             return None
         return None if now_s is None else now_s - self.waited_before_s

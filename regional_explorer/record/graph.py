@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -84,6 +84,17 @@ class ModuleCall:
     class_name: str
     call: int = 0
     aliases: tuple[str, ...] = ()
+
+
+Chain = tuple[ModuleCall, ...]
+"""The module calls around an op, outermost first."""
+
+
+def traced_from(chain: Chain, callers: Sequence[Chain]) -> Chain:
+    """Return which of the ``callers`` of a body an op in it was traced from, by the modules around it; () for none."""
+    paths = [call.path for call in chain]
+    leading = (caller for caller in callers if caller and [call.path for call in caller] == paths[: len(caller)])
+    return max(leading, key=len, default=())
 
 
 @dataclass(frozen=True, slots=True)

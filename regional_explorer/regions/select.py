@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regional_explorer.record.graph import Graph, GraphKind, ModuleCall, Node, Role
+from regional_explorer.record.graph import Chain, Graph, GraphKind, ModuleCall, Node, Role, traced_from
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance, Picked, tell_instances_apart
 from regional_explorer.regions.lines import LineRange
@@ -190,26 +190,30 @@ def _pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int,
     for graph in graphs:
         if graph.kind is GraphKind.DYNAMO:
             for node in graph.ops:
-                instance = _instance_of(node.modules, rules, shared.get(graph.id, 0))
+                above = max((len(traced_from(node.modules, callers)) for callers in shared[graph.id]), default=0)
+                instance = _instance_of(node.modules, rules, above)
                 if instance is not None and node.origin is not None:
                     found[node.origin] = instance
     return found
 
 
-def _shared_with(graphs: Sequence[Graph]) -> dict[str, int]:
-    """Return for bodies that several calls share how many of the module calls around their ops are the callers'.
+def _shared_with(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
+    """Return by graph whose body several calls share, and bodies inside, the modules around each of the calls.
 
-    A mark on one of those is the caller's alone: the others run the same body, and nobody marked them.
+    A mark on one of these modules is of that call alone: the others run the same body, and nobody marked them.
     """
-    by_id, depths = {graph.id: graph for graph in graphs}, dict[str, int]()
+    by_id: dict[str, Graph] = {}
+    found: dict[str, list[list[Chain]]] = {}
     for graph in graphs:
-        if graph.parent is None:
+        if graph.kind is not GraphKind.DYNAMO:
             continue
-        outer, name = by_id[graph.parent[0]], graph.parent[1]
-        callers = [op for op in outer.ops if any(source in outer.holding(name) for source in op.inputs)]
-        mine = max(len(op.modules) for op in callers) if len(callers) > 1 else 0
-        depths[graph.id] = max(mine, depths.get(outer.id, 0))
-    return depths
+        by_id[graph.id], found[graph.id] = graph, []
+        if graph.parent is not None:
+            outer = by_id[graph.parent[0]]
+            held = outer.holding(graph.parent[1])
+            callers = [op.modules for op in outer.ops if held.intersection(op.inputs)]
+            found[graph.id] = [*found[outer.id], *([callers] if len(callers) > 1 else [])]
+    return found
 
 
 def _instance_of(calls: Sequence[ModuleCall], rules: Sequence[re.Pattern[str]], above: int) -> Instance:

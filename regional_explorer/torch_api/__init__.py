@@ -34,6 +34,7 @@ from regional_explorer.torch_api.config import (
 )
 from regional_explorer.torch_api.folding import Folded
 from regional_explorer.torch_api.graphs import (
+    AUTOCAST_DEVICES,
     bodies,
     boxed,
     draws_random,
@@ -70,6 +71,7 @@ from regional_explorer.torch_api.transport import UNSENDABLE, dump_piece, load_p
 
 __all__ = [
     "ANNOTATION",
+    "AUTOCAST_DEVICES",
     "FALLBACK",
     "MARKS",
     "NO_COMPILER",

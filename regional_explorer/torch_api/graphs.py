@@ -99,6 +99,10 @@ def propose_partitions(gm: fx.GraphModule, wanted: Sequence[fx.Node]) -> list[li
     return [sorted(part.nodes, key=position.__getitem__) for part in partitioner.propose_partitions()]
 
 
+AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps")
+"""The types of device that have an autocast state."""
+
+
 def outside_autocast() -> AbstractContextManager[Any]:
     """Return a block without autocast, as AOTAutograd runs its graphs: they hold their casts already."""
     block: AbstractContextManager[Any] = torch._C._DisableAutocast()

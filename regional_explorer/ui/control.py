@@ -35,8 +35,8 @@ class Control:
     """The state of one exploration's panels, and every change to it.
 
     ``state`` is what was decided, ``session`` what was found. Listeners are told of each change, on whatever thread
-    made it, one at a time; ``elsewhere`` tells them that code in another cell made it. ``loop`` is the event loop of
-    the main thread, where there is one.
+    made it, one at a time; ``elsewhere`` tells them that code in another cell made it. ``main_loop`` gives
+    the event loop of the main thread, where there is one that runs.
     """
 
     def __init__(self, exploration: Exploration) -> None:
@@ -45,7 +45,7 @@ class Control:
         self.session: Session = exploration.session
         self.listeners: list[Listener] = []
         self.elsewhere = False
-        self.loop: Loop | None = None
+        self.main_loop: Callable[[], Loop | None] = lambda: None
         self.presence = Presence()
         self._alone = False
         self._worker = Worker(Modes.here())
@@ -139,19 +139,23 @@ class Control:
     @property
     def place(self) -> Place:
         """On which threads the job on the worker measures."""
-        return HERE if self.loop is None else MainThread(self.loop, self._worker.cancelled)
+        loop = self.main_loop()
+        return HERE if loop is None else MainThread(loop, self._worker.cancelled)
 
     def _run(self, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
-        problem = None
+        note, problem = "", None
         try:
             work(self.exploration, self._worker.cancelled, Throttle(self._tell))
-        except CancelledError:  # before its turn on the main thread came
-            pass
-        except Exception as error:  # noqa: BLE001 - the end of the thread: nobody else would show it
-            problem = problem_of(error)
-        self.presence.end()
-        cancelled = LEFT if self._alone else CANCELLED
-        self._end(cancelled if self._worker.cancelled() else "", problem)
+        except KeyboardInterrupt:  # of the kernel, while it was the work's turn on the main thread
+            note = INTERRUPTED
+        except BaseException as error:  # noqa: BLE001 - the end of the thread: nobody else would show it
+            # A measurement that is cancelled before its turn on the main thread came ends so.
+            problem = None if isinstance(error, CancelledError) and self._worker.cancelled() else problem_of(error)
+        finally:
+            self.presence.end()
+            if self._worker.cancelled():
+                note = LEFT if self._alone else CANCELLED
+            self._end(note, problem)
 
     @contextmanager
     def working_here(self, name: str) -> Iterator[Throttle]:
@@ -187,9 +191,9 @@ class Control:
 
     def _free(self) -> None:
         """Wait until the main thread has had a turn."""
-        if self.loop is not None:
+        if (loop := self.main_loop()) is not None:
             turn = threading.Event()
-            self.loop.add_callback(turn.set)
+            loop.add_callback(turn.set)
             turn.wait()
 
     def cancel(self) -> None:

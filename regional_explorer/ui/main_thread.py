@@ -26,7 +26,7 @@ class Loop(Protocol):
 class MainThread:
     """The main thread for what is timed, and for all else threads that end with it.
 
-    While a cell runs, measuring waits: neither disturbs the other.
+    While a cell runs, measuring waits: neither takes time from the other.
     """
 
     def __init__(self, loop: Loop, cancelled: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 EVERY_S = 5.0
 """So often the pages are asked."""
-PATIENCE = 6
+PATIENCE = 12
 """So many questions without an answer, and nobody is there. A page that is loaded anew answers in time."""
 
 
@@ -27,6 +27,10 @@ class Presence:
     def heard(self) -> None:
         """Take an answer."""
         self._answers, self._unanswered = True, 0
+
+    def excuse(self) -> None:
+        """Begin to count anew: a cell has run, and answers may wait behind it."""
+        self._unanswered = 0
 
     def watch(self, free: Callable[[], None], gone: Callable[[], None]) -> None:
         """Ask until ``end``; call ``gone`` once when no page answers any longer. One that never did is not missed."""

@@ -93,7 +93,7 @@ class Notebook:
 
     def __init__(self, exploration: Exploration, *, widget: bool) -> None:
         self._control = control_of(exploration)
-        self._control.loop = getattr(get_ipython().kernel, "io_loop", None)
+        self._control.main_loop = _main_loop
         self._widget = widget
         self._twin: DisplayHandle | None = None
         self._shown: Session | None = None
@@ -164,6 +164,7 @@ class Notebook:
 
     def refresh(self) -> None:
         """Take up what code in a cell changed."""
+        self._control.presence.excuse()
         self._control.refresh()
 
     def close(self) -> None:
@@ -223,6 +224,12 @@ class _Shown:
 
 
 _SHOWN = _Shown()
+
+
+def _main_loop() -> Any:
+    """Return the event loop of the kernel's main thread; None where ``%gui`` keeps that thread in a loop of its own."""
+    kernel = getattr(get_ipython(), "kernel", None)
+    return getattr(kernel, "io_loop", None) if getattr(kernel, "eventloop", None) is None else None
 
 
 def _running_cell() -> tuple[str, str]:

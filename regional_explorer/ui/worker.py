@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-_AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps")
+from regional_explorer.torch_api import AUTOCAST_DEVICES
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Modes:
             inference=torch.is_inference_mode_enabled(),
             autocast=tuple(
                 (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
-                for device in _AUTOCAST_DEVICES
+                for device in AUTOCAST_DEVICES
             ),
             autocast_cache=torch.is_autocast_cache_enabled(),
             default_device=torch.get_default_device(),

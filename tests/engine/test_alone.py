@@ -10,7 +10,9 @@ import torch.nn.functional as F
 
 import regional_explorer as rx
 from regional_explorer.compiler.recording import copied, record_inputs
+from regional_explorer.compiler.variants import VariantName
 from regional_explorer.measure import partitions
+from regional_explorer.measure.benchmark import contender
 from regional_explorer.measure.partition_check import check_partition
 from regional_explorer.measure.partitions import contenders
 from regional_explorer.record.timing import Phase
@@ -212,6 +214,19 @@ def test_buffers_and_version_counters_stay():
     assert torch.equal(norm.running_mean, mean)
     assert norm.running_mean._version == version
     assert {timing.phase for timing in ex.session.partition_timings} == {Phase.FORWARD, Phase.BACKWARD}
+
+
+def test_under_autocast_every_call_pays_for_its_own_casts():
+    with torch.autocast("cpu", torch.bfloat16):
+        ex = rx.explore(torch.nn.Linear(4, 4), (torch.randn(2, 4),))
+        seat = contender(ex._call, ex._variants.get(VariantName.EAGER))
+        casts = []
+        for _ in range(3):
+            seat.before()
+            with torch.profiler.profile() as profile:
+                seat.forward()
+            casts.append(sum(event.count for event in profile.key_averages() if event.key == "aten::_to_copy"))
+    assert casts[0] == casts[1] == casts[2] >= 2  # of the input, and of the weights
 
 
 def test_measuring_alone_traces_nothing_anew_under_autocast():

@@ -305,6 +305,35 @@ def test_a_mark_on_a_caller_of_a_shared_body_is_of_that_call_alone(path, partiti
     assert "region-merged" not in [found.code for found in ex.diagnostics]
 
 
+class Deep(nn.Module):
+    """Calls the same body from two depths."""
+
+    def __init__(self, turned):
+        super().__init__()
+        self.first = Shared()
+        self.wrap = nn.Sequential(Shared())
+        self.turned = turned
+
+    def forward(self, x):
+        for part in (self.wrap, self.first) if self.turned else (self.first, self.wrap):
+            x = part(x)
+        return x
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_callers_at_different_depths_lead_into_a_shared_body(turned):
+    ex = rx.explore(Deep(turned), (torch.randn(4, 8),), grad=False)
+    for path in ("first.act", "wrap.0.act"):
+        assert [names for graph, names in ex.mark("act", modules=path).session.members["act"].items()] == [
+            ("gelu",)
+        ] * 2
+        ex.unmark("act")
+    for path in ("first", "wrap.0", "wrap"):
+        assert all("subgraph" not in graph for graph in ex.mark("one", modules=path).session.members["one"])
+        assert len(ex.partitions) == 1
+        ex.unmark("one")
+
+
 def test_marks_without_an_id_are_one_region_while_their_configs_agree():
     from torch.fx.traceback import annotate
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain, pairwise, repeat
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure import Contender, Effort, Progress, RoundsResult, Stop, run_rounds
+from regional_explorer.measure.place import HERE, Here, T
 from regional_explorer.measure.rounds import FIRST_CALLS
 from regional_explorer.record.timing import Phase
 from tests.measure.fakes import FakeClock, Make
@@ -44,6 +46,27 @@ def test_it_stops_at_the_budget_and_not_past_it(clock: FakeClock, taking: Make) 
     result = run_rounds([taking("eager", LONG), wild], Effort(4.0), clock=clock)
     assert result.stopped is Stop.BUDGET
     assert 3.9 < result.spent_s <= 4.05
+
+
+class Queue(Here):
+    """A place where every turn has to be waited for."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    def timed(self, work: Callable[[], T]) -> T:
+        self._clock.spend(16.0)
+        return work()
+
+
+def test_waiting_for_a_turn_costs_nothing_of_the_budget(clock: FakeClock, taking: Make) -> None:
+    results = []
+    for place in (HERE, Queue(clock)):
+        noise = np.random.default_rng(0).uniform(0.5, 1.5, 10_000)
+        wild = taking("full", (float(seconds) for seconds in LONG * noise))
+        results.append(run_rounds([taking("eager", LONG), wild], Effort(4.0), clock=clock, place=place))
+    assert results[0].rounds == results[1].rounds > 50
+    assert results[0].spent_s == pytest.approx(results[1].spent_s)
 
 
 def test_one_round_is_always_made(clock: FakeClock, taking: Make) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError
 import pytest
 import torch
 
+from regional_explorer.capture.mute import silent
 from regional_explorer.explorer import explore
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.main_thread import MainThread
@@ -97,6 +98,23 @@ def test_while_the_main_thread_is_busy_a_measurement_can_be_cancelled() -> None:
     assert done == []  # its turn comes, and it is no longer wanted
 
 
+def test_what_is_done_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    loop = MainLoop()
+    place = MainThread(loop, never)
+
+    def asked() -> None:
+        with silent():
+            place.timed(lambda: print("timed"))  # noqa: T201 - as the user's function does
+            place.aside(lambda: print("aside"))  # noqa: T201
+            print("asked")  # noqa: T201
+
+    other = Other(asked)
+    loop.add_callback(lambda: print("a cell"))  # noqa: T201
+    loop.run_until(other.done)
+    assert other.error is None
+    assert capsys.readouterr().out == "a cell\n"
+
+
 def test_the_button_times_on_the_main_thread() -> None:
     seen: dict[str, int] = {}
 
@@ -109,7 +127,7 @@ def test_the_button_times_on_the_main_thread() -> None:
     exploration = explore(torch.sin, (torch.randn(8),), grad=False)
     exploration._call.fn = work  # type: ignore[union-attr]
     panel, loop = Panel(control_of(exploration)), MainLoop()
-    panel.control.loop = loop
+    panel.control.main_loop = lambda: loop
     for name, box in panel.actions.variants.items():
         box.value = name == "eager"
     panel.actions.budget.value = 0.2

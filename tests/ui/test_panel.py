@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import CancelledError
 
 import pytest
 from ipywidgets.widgets.widget import _instances
@@ -125,6 +126,22 @@ def test_a_region_without_a_name_takes_the_one_proposed(panel: Panel) -> None:
     panel.marking.pattern.value = "aten.sum*"
     panel.marking.button.click()
     assert list(rows(panel)) == ["mm", "act", "sum", "sum_2"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(KeyboardInterrupt(), INTERRUPTED), (SystemExit(1), "SystemExit"), (CancelledError(), "CancelledError")],
+)
+def test_whatever_ends_the_work_the_panel_is_free_again(
+    panel: Panel, held: HeldWork, error: BaseException, said: str
+) -> None:
+    held.error = error
+    held.go_on.set()
+    panel.actions.measure.click()
+    assert panel.control.wait(10)
+    assert not panel.control.state.busy
+    problem = panel.control.state.problem
+    assert said in f"{panel.control.state.note}{problem.text if problem else ''}"
 
 
 def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel, exploration: Exploration) -> None:

@@ -61,6 +61,15 @@ def test_while_the_main_thread_is_busy_no_answer_is_missed(watched: tuple[Presen
     assert gone.wait(5)
 
 
+def test_cells_that_ran_excuse_the_page(watched: tuple[Presence, threading.Event]) -> None:
+    found, gone = watched
+    found.heard()
+    found.watch(free, gone.set)
+    for _ in range(30):
+        found.excuse()
+        assert not gone.wait(0.01)
+
+
 def test_the_work_of_a_panel_that_nobody_sees_ends(panel: Panel, exploration: Exploration, held: HeldWork) -> None:
     asked: list[object] = []
     panel.graph.send = asked.append  # the page, as far as it matters here

@@ -36,7 +36,7 @@ def regional(ex: Exploration) -> Timing:
 def test_a_button_and_a_cell_agree_within_their_intervals(exploration: Exploration) -> None:
     exploration.compile()
     panel, loop = Panel(control_of(exploration)), MainLoop()
-    panel.control.loop = loop
+    panel.control.main_loop = lambda: loop
     for name, box in panel.actions.variants.items():
         box.value = name in VARIANTS
     panel.actions.budget.value = BUDGET_S
