@@ -509,7 +509,7 @@ def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> No
 
 
 ALIVE = "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]"
-OFTEN = "import regional_explorer.ui.presence as presence; presence.EVERY_S = 0.3"
+OFTEN = "import regional_explorer.ui.presence as presence; presence.EVERY_S = 0.25"
 NOTE = "__import__('regional_explorer.ui.control').ui.control.control_of(ex).state.note"
 
 
@@ -527,11 +527,11 @@ def test_after_a_closed_tab_nothing_is_left_running(lab: Lab) -> None:
     panel.get_by_role("button", name="Compile & measure").click()
     working = panel.locator(".rx-progress").get_by_role("status")
     expect(working).to_contain_text("round", timeout=MEASURED_S * 1000)
-    lab.page.wait_for_timeout(3000)  # longer than the patience, but somebody is there
+    lab.page.wait_for_timeout(5000)  # longer than the patience, but somebody is there
     expect(working).to_contain_text("round")
     lab.save()
     lab.execute("application:close")
-    lab.page.wait_for_timeout(4000)
+    lab.page.wait_for_timeout(8000)
     lab.open_notebook("closed.ipynb")
     assert asked(lab, ALIVE) == "[]"
     assert asked(lab, NOTE).startswith("Ended, for no page showed the panel")
