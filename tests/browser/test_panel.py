@@ -510,7 +510,8 @@ def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> No
 
 ALIVE = "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]"
 OFTEN = "import regional_explorer.ui.presence as presence; presence.EVERY_S = 0.25"
-NOTE = "__import__('regional_explorer.ui.control').ui.control.control_of(ex).state.note"
+CONTROL = "__import__('regional_explorer.ui.control').ui.control.control_of(ex)"
+NOTE, ENDED = f"{CONTROL}.state.note", f"{CONTROL}.wait(20)"
 
 
 @pytest.mark.compiles
@@ -533,5 +534,7 @@ def test_after_a_closed_tab_nothing_is_left_running(lab: Lab) -> None:
     lab.execute("application:close")
     lab.page.wait_for_timeout(8000)
     lab.open_notebook("closed.ipynb")
+    assert "asking" not in asked(lab, ALIVE)
+    assert asked(lab, ENDED) == "True"
     assert asked(lab, ALIVE) == "[]"
     assert asked(lab, NOTE).startswith("Ended, for no page showed the panel")
