@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from regional_explorer.record.graph import Chain, ModuleCall, traced_from
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Where a body belongs to.
+
+    ``parent`` is the graph and the node that holds it, ``callers`` are the modules around each op that calls it.
+    """
+
+    parent: tuple[str, str]
+    callers: Sequence[Chain]
 
 
 def with_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:

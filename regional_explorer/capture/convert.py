@@ -7,14 +7,14 @@ import json
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
 from regional_explorer.capture.call import is_internal
-from regional_explorer.capture.callers import with_callers
+from regional_explorer.capture.callers import Within, with_callers
 from regional_explorer.capture.source import source_line
 from regional_explorer.record.graph import (
     Chain,
@@ -42,17 +42,6 @@ from regional_explorer.torch_api import (
 )
 
 ModuleNames = Mapping[int, tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """Where a body belongs to.
-
-    ``parent`` is the graph and the node that holds it, ``callers`` are the modules around each op that calls it.
-    """
-
-    parent: tuple[str, str]
-    callers: Sequence[Chain]
 
 
 def record_graphs(

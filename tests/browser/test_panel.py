@@ -84,6 +84,16 @@ def shot(notebook: Lab, name: str, panel: Locator) -> None:
     notebook.set_viewport(size["width"], size["height"])
 
 
+def rename_and_take_back(panel: Locator) -> None:
+    row(panel, "mlp").locator(".rxt-state").click()
+    expect(row(panel, "mlp")).to_have_attribute("aria-selected", "true")
+    panel.get_by_placeholder("new name").fill("first")
+    panel.get_by_role("button", name="Rename").click()
+    expect(row(panel, "first")).to_have_attribute("aria-selected", "true")
+    panel.get_by_role("button", name="Undo").click()
+    expect(row(panel, "mlp")).to_have_count(1)
+
+
 def test_the_panel_appears_and_its_twin_rests(notebook: Lab, panel: Locator) -> None:
     expect(panel).to_be_visible()
     expect(row(panel, "mlp")).to_contain_text("stale")
@@ -137,13 +147,7 @@ def test_regions_are_merged_split_and_renamed(notebook: Lab, panel: Locator) -> 
     panel.get_by_role("button", name="Undo").click()
     expect(row(panel, "softmax")).to_have_count(1)
     expect(panel.locator(".rxg-selected")).to_contain_text("3 of 7 nodes selected")
-    row(panel, "mlp").locator(".rxt-state").click()
-    expect(row(panel, "mlp")).to_have_attribute("aria-selected", "true")
-    panel.get_by_placeholder("new name").fill("first")
-    panel.get_by_role("button", name="Rename").click()
-    expect(row(panel, "first")).to_have_attribute("aria-selected", "true")
-    panel.get_by_role("button", name="Undo").click()
-    expect(row(panel, "mlp")).to_have_count(1)
+    rename_and_take_back(panel)
 
 
 HEAR = """
@@ -163,13 +167,7 @@ ex.enable("softmax")  # widgets that were last changed from a cell, and others t
 
 def test_what_is_told_one_after_the_other_is_heard_on_one_thread(notebook: Lab, panel: Locator) -> None:
     notebook.add_cell_and_run(HEAR)
-    row(panel, "mlp").locator(".rxt-state").click()
-    expect(row(panel, "mlp")).to_have_attribute("aria-selected", "true")
-    panel.get_by_placeholder("new name").fill("first")
-    panel.get_by_role("button", name="Rename").click()
-    expect(row(panel, "first")).to_have_attribute("aria-selected", "true")
-    panel.get_by_role("button", name="Undo").click()
-    expect(row(panel, "mlp")).to_have_count(1)
+    rename_and_take_back(panel)
     assert asked(notebook, "len(heard)") == "1"
 
 
