@@ -42,17 +42,17 @@ OPS = ("mul", "add", "relu", "mm", "sub", "exp", "view")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 TRAITS = (
+    "kind",
+    "label",
+    "tree",
+    "lit",
     "payload",
     "places",
-    "tabs",
-    "tab",
     "selection",
     "hover",
     "search",
-    "overlays",
+    "heat",
     "height",
-    "arranging",
-    "problem",
 )
 
 # A page with a model of the same shape as a notebook's, so that nothing but the view itself is measured.
@@ -141,7 +141,7 @@ def _row(session: Session, graph: Graph, new_page: Any, theirs: tuple[float | No
     kernel_s = time.perf_counter() - begin
     page_s, near, whole = _in_page(view, new_page) if new_page else (None, None, None)
     name = f"{session.title} {graph.kind}, {'as it opens' if folded else 'every box'}"
-    boxes = len(view.payload["box_looks"])
+    boxes = len(view.payload["box_pieces"]) // 4
     return Row(name, len(graph.nodes), boxes, kernel_s, page_s, near, whole, *theirs)
 
 

@@ -105,7 +105,7 @@ class Capture:
         self._done = False
         self.run = compile_isolated(_traceable(call.fn), _backend_of(self), dynamic=dynamic)
         vars(self.run)[_KEPT] = self
-        with call.kept(), as_first_call(), noting_marks(), graph_breaks() as breaks:
+        with call.kept(), as_first_call(call.fn), noting_marks(), graph_breaks() as breaks:
             try:
                 outputs = call.forward(self.run)
                 if call.grad:

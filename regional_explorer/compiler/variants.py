@@ -76,7 +76,7 @@ class Variants:
         function = compile_isolated(self.call.fn, "inductor", dynamic=self._dynamic)
         answers = CacheAnswers.now()
         started = time.perf_counter()
-        with self.call.kept(), as_first_call():
+        with self.call.kept(), as_first_call(self.call.fn):
             outputs = self.call.forward(function)
             if self.call.grad:
                 self.call.backward(outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,15 +13,13 @@ from regional_explorer.render.columns import columns
 from regional_explorer.render.outline import Shown
 from regional_explorer.render.pieces import Piece
 from regional_explorer.render.placement import Placement
-from regional_explorer.render.scene import Look, Mark, Scene, Section
+from regional_explorer.render.scene import Mark, Scene, Section
 from regional_explorer.render.untrusted import LONG, clean, sendable
 
 Payload = dict[str, Any]
 NONE = -1
-RECOMPUTE, RANDOM, CARVED = 1, 2, 4
-"""Flags of a node."""
-MOST_NAMED = 4
-"""So many results, or tensors read, are named of a node."""
+MOST_VALUES = 4
+"""So many results are named of a node."""
 
 
 @dataclass(frozen=True)
@@ -77,21 +75,21 @@ class Texts:
 def box_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
     """Return the arrays of boxes; ``box_texts`` has five texts of each.
 
-    They are title, detail, key, the key of the fold that it would open, and that of the open fold it lies in. A key
-    names the same thing in every picture of one tab, so the page knows which boxes stay.
+    They are title, detail, signs, the key of the fold that it would open, and that of the open fold it lies in.
     """
-    found, looks, regions, marks, groups = array("I"), array("B"), array("i"), array("I"), array("I")
-    all_looks, all_marks = list(Look), list(Mark)
+    found, pieces, groups = array("I"), array("i"), array("I")
     for part in parts:
         for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
-            key = part.scope + (leaf.fold.key if leaf else box.id)
             around = part.scope + leaf.inside[-1].key if leaf and leaf.inside else ""
-            opens = key if leaf and leaf.fold.parts else ""
-            found.extend((texts.number(box.title), texts.number(box.detail)))
-            found.extend((texts.exact(key), texts.exact(opens), texts.exact(around)))
-            looks.append(all_looks.index(box.look))
-            regions.append(NONE if box.region is None else box.region)
-            marks.append(sum(1 << all_marks.index(mark) for mark in box.marks))
+            opens = part.scope + leaf.fold.key if leaf and leaf.fold.parts else ""
+            signs = "".join(mark for mark in Mark if mark in box.marks)
+            found.extend((texts.number(box.title), texts.number(box.detail), texts.number(signs)))
+            found.extend((texts.exact(opens), texts.exact(around)))
+        inside = {part.home[name]: piece for name, piece in part.piece_of.items() if name in part.home}
+        pieces.extend(
+            NONE if box.region is None else part.first_piece + inside[number]
+            for number, box in enumerate(part.section.boxes)
+        )
         piece_of_box = {
             box.id: leaf.fold.piece for box, leaf in zip(part.section.boxes, part.leaves, strict=True) if leaf
         }
@@ -100,22 +98,18 @@ def box_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
             groups.append(part.first_piece + part.pieces.index(piece))
     return {
         "box_texts": found.tobytes(),
-        "box_looks": looks.tobytes(),
-        "box_regions": regions.tobytes(),
-        "box_marks": marks.tobytes(),
+        "box_pieces": pieces.tobytes(),
         "group_pieces": groups.tobytes(),
     }
 
 
 def node_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
-    """Return the arrays of nodes; ``node_facts`` has seven texts of each, as ``_facts`` yields them."""
-    facts, flags, boxes, pieces = array("I"), array("B"), array("I"), array("i")
+    """Return the arrays of nodes; ``node_facts`` has five texts of each, in the order of ``FACTS``."""
+    facts, boxes, pieces = array("I"), array("I"), array("i")
     names: list[str] = []
     for part in parts:
-        outside = {node.name: node for node in part.graph.nodes if node.name not in part.home}
         for node in part.nodes:
-            facts.extend(_facts(node, outside, texts))
-            flags.append(RECOMPUTE * node.recompute + RANDOM * node.random + CARVED * node.carved)
+            facts.extend(texts.number(fact(node, which)) for which in FACTS)
             boxes.append(part.first_box + part.home[node.name])
             piece = part.piece_of.get(node.name)
             pieces.append(NONE if piece is None else part.first_piece + piece)
@@ -123,51 +117,41 @@ def node_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
     return {
         "node_names": names,
         "node_facts": facts.tobytes(),
-        "node_flags": flags.tobytes(),
         "node_boxes": boxes.tobytes(),
         "node_pieces": pieces.tobytes(),
     }
 
 
-def _facts(node: Node, outside: Mapping[str, Node], texts: Texts) -> Iterator[int]:
-    """Yield name, target, op, values, module, source line, and what it reads of what is no box."""
-
-    def source() -> str:
-        line = node.source
-        return f"{line}: {line.text.strip()}" if line and line.text else str(line or "")
-
-    def reads() -> str:
-        found = [outside[name] for name in node.inputs if name in outside]
-        return ", ".join(f"{one.role} {one.name}" for one in found[:MOST_NAMED])
-
-    questions: tuple[Callable[[], object], ...] = (
-        lambda: node.name,
-        lambda: node.target,
-        lambda: node.op,
-        lambda: ", ".join(map(str, node.values[:MOST_NAMED])),
-        lambda: node.module_path or "",
-        source,
-        reads,
-    )
-    for question in questions:
-        try:
-            yield texts.number(question())
-        except Exception:  # noqa: BLE001 - a bad node is told as far as it goes, the others stand
-            yield texts.number("?")
+def fact(node: Node, which: str) -> str:
+    """Return one of the ``FACTS`` of a node; a bad node is told as far as it goes."""
+    try:
+        return str(FACTS[which](node))
+    except Exception:  # noqa: BLE001 - the other facts and nodes stand
+        return "?"
 
 
-def edge_arrays(parts: Sequence[Part]) -> Payload:
-    """Return edges between boxes, in the order of the scene, and links between nodes, as pairs of numbers."""
-    edges, links = array("I"), array("I")
+def _source(node: Node) -> str:
+    line = node.source
+    return f"{line}: {line.text.strip()}" if line and line.text else str(line or "")
+
+
+FACTS: Mapping[str, Callable[[Node], object]] = {
+    "name": lambda node: node.name,
+    "target": lambda node: node.target,
+    "value": lambda node: ", ".join(map(str, node.values[:MOST_VALUES])),
+    "module": lambda node: node.module_path or "",
+    "source": _source,
+}
+"""What is known of a node, and can be searched for."""
+
+
+def edge_array(parts: Sequence[Part]) -> bytes:
+    """Return the edges between boxes, in the order of the scene, as pairs of numbers."""
+    edges = array("I")
     for part in parts:
         box = {box.id: part.first_box + number for number, box in enumerate(part.section.boxes)}
         edges.extend(box[end] for edge in part.section.edges for end in edge)
-        index = {node.name: part.first_node + number for number, node in enumerate(part.nodes)}
-        for node in part.nodes:
-            for name in dict.fromkeys(node.inputs):
-                if name in index:
-                    links.extend((index[name], index[node.name]))
-    return {"edges": edges.tobytes(), "links": links.tobytes()}
+    return edges.tobytes()
 
 
 def places(scene: Scene, placement: Placement) -> Payload:

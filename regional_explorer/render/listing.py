@@ -1,19 +1,15 @@
-"""The user's source as it ran: the functions in the stacks of nodes, with the nodes and regions of every line."""
+"""The user's source as it ran: the functions in the stacks of nodes, with the nodes of every line."""
 
 from __future__ import annotations
 
 import ast
 import linecache
 import textwrap
-from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from regional_explorer.record.graph import Role, SourceLine
 from regional_explorer.record.session import Session
-from regional_explorer.render.palette import paint
-from regional_explorer.render.style import page_css
 from regional_explorer.render.untrusted import LONG, SHORT, clean, clean_page, sendable
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
@@ -28,6 +24,26 @@ class _Block:
     name: str
     first: int
     last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line as it is shown; nodes, as ``graph:name``, are its ``own``, or ``passing`` from what it calls."""
+
+    number: int
+    text: str
+    own: tuple[str, ...]
+    passing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function as it is shown; ``library`` tells that the user did not write it."""
+
+    name: str
+    file: str
+    library: bool
+    lines: tuple[Line, ...]
 
 
 class _File:
@@ -90,12 +106,8 @@ def _inside(tree: ast.AST, name: str) -> Iterator[tuple[str, int, int]]:
         yield from _inside(node, whole)
 
 
-def listing(session: Session) -> dict[str, Any]:
-    """Return the functions with their lines, and which nodes pass through which line.
-
-    ``passes`` holds four numbers for each: function, line within it, node, and 1 where it is the node's own line
-    rather than one that calls it.
-    """
+def listing(session: Session) -> tuple[Function, ...]:
+    """Return the functions that the nodes of ``session`` come from, each line with the nodes that pass through it."""
     nodes = [(g.id, node) for g in session.graphs for node in g.nodes if node.role is Role.OP and node.stack]
     seen: dict[str, dict[SourceLine, None]] = {}
     for _, node in nodes:
@@ -103,42 +115,26 @@ def listing(session: Session) -> dict[str, Any]:
             seen.setdefault(line.file, {})[line] = None
     files = {path: _File(path, lines) for path, lines in seen.items()}
     block_of = {line: files[path].block(line) for path, lines in seen.items() for line in lines}
-    number: dict[_Block, int] = {}
-    passes = array("I")
-    for place, (_, node) in enumerate(nodes):
-        own = node.stack[-1]
+    own: dict[tuple[_Block, int], list[str]] = {}
+    passing: dict[_Block, dict[int, list[str]]] = {}
+    for graph, node in nodes:
+        name = sendable(f"{graph}:{node.name}")
+        own.setdefault((block_of[node.stack[-1]], node.stack[-1].line), []).append(name)
         for block, row in {(block_of[line], line.line): None for line in node.stack}:
-            at = number.setdefault(block, len(number))
-            passes.extend((at, row - block.first, place, (block, row) == (block_of[own], own.line)))
-    regions = _regions(session)
-    paints = [paint(place) for place in range(len(session.plan.regions))]
-    return {
-        "functions": [_facts(block, files[block.file]) for block in number],
-        "passes": passes.tobytes(),
-        "ids": [sendable(f"{graph}:{node.name}") for graph, node in nodes],
-        "node_regions": array("i", (regions.get((graph, node.name), -1) for graph, node in nodes)).tobytes(),
-        "regions": [
-            [clean(region.name, SHORT), colours.letter]
-            for region, colours in zip(session.plan.regions, paints, strict=True)
-        ],
-        "style": page_css(paints),
-    }
+            passing.setdefault(block, {}).setdefault(row, []).append(name)
+    return tuple(
+        Function(
+            name=clean(block.name, SHORT),
+            file=clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
+            library=any(part in block.file for part in LIBRARIES),
+            lines=tuple(
+                Line(row, _one_line(text), tuple(own.get((block, row), ())), tuple(rows.get(row, ())))
+                for row, text in enumerate(files[block.file].text(block), block.first)
+            ),
+        )
+        for block, rows in passing.items()
+    )
 
 
-def _facts(block: _Block, file: _File) -> dict[str, Any]:
-    return {
-        "name": clean(block.name, SHORT),
-        "file": clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
-        "first": block.first,
-        "library": any(part in block.file for part in LIBRARIES),
-        "lines": [clean_page(line, LONG).replace("\n", "") for line in file.text(block)],
-    }
-
-
-def _regions(session: Session) -> Mapping[tuple[str, str], int]:
-    return {
-        (graph, name): place
-        for place, region in enumerate(session.plan.regions)
-        for graph, names in session.members.get(region.name, {}).items()
-        for name in names
-    }
+def _one_line(text: str) -> str:
+    return clean_page(text, LONG).replace("\n", "")

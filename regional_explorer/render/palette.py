@@ -6,6 +6,7 @@ region on another stroke.
 
 from __future__ import annotations
 
+import math
 import string
 from dataclasses import dataclass
 
@@ -66,3 +67,14 @@ def mix(colour: str, other: str, share: float) -> str:
     """Return ``colour`` with ``share`` of ``other`` in it; both are written ``#rrggbb``."""
     pairs = ((int(colour[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{round(one * (1 - share) + two * share):02x}" for one, two in pairs)
+
+
+def contrast(colour: str, other: str) -> float:
+    """Return about the contrast that WCAG 2 gives two colours, from 1 to 21; text wants 4.5."""
+    dark, light = sorted(map(_luminance, (colour, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (math.pow(int(colour[i : i + 2], 16) / 255, 2.2) for i in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

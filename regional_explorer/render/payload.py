@@ -6,7 +6,7 @@ which is what a selection holds and what ``Exploration.mark(nodes=...)`` takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,23 +14,22 @@ from regional_explorer.record.graph import Graph, Role
 from regional_explorer.record.region import Partition, State
 from regional_explorer.record.session import Session
 from regional_explorer.render.arrays import (
-    CARVED,
-    RANDOM,
-    RECOMPUTE,
     Part,
     Payload,
     Texts,
     box_arrays,
-    edge_arrays,
+    edge_array,
     node_arrays,
 )
 from regional_explorer.render.compose import SectionBuilder, scene_of, shown_graphs
 from regional_explorer.render.figures import count, duration
 from regional_explorer.render.outline import Opening, outline, shown
-from regional_explorer.render.palette import DARK, LIGHT, paint
+from regional_explorer.render.palette import paint
 from regional_explorer.render.pieces import Piece
-from regional_explorer.render.scene import Look, Mark, Scene
+from regional_explorer.render.scene import Mark, Scene
+from regional_explorer.render.strokes import stroke_arrays
 from regional_explorer.render.tables import config_text
+from regional_explorer.render.tooltip import told_arrays
 from regional_explorer.render.untrusted import SHORT, clean, sendable
 
 PARTITIONS = "partitions"
@@ -45,20 +44,33 @@ SIGNS = {
     State.FAILED: ("✕ ", "✕ crossed: failed"),
 }
 """What stands before the name of a piece, and what the legend says to it."""
-NOTES = (
-    (RECOMPUTE, "recomputed in the backward"),
-    (RANDOM, "random"),
-    (CARVED, "taken out of its region: runs eagerly"),
-)
-"""What is told of nodes with a flag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One tab: its scene, which has to be given places, and all else that the page needs."""
+    """One tab: its scene, which has to be given places, and all else that the page needs.
+
+    ``reads`` has the nodes in it as ``graph:name``, in their order, and for each those among them that it reads.
+    """
 
     scene: Scene
     facts: Payload
+    reads: Mapping[str, Sequence[str]]
+
+    def reach(self, nodes: Iterable[str], *, upstream: bool) -> list[str]:
+        """Return ``nodes`` with all that feed them, or with all that they feed, as far as they are in the picture."""
+        following: dict[str, list[str]] = {node: list(read) if upstream else [] for node, read in self.reads.items()}
+        if not upstream:
+            for node, read in self.reads.items():
+                for one in read:
+                    following[one].append(node)
+        waiting = [node for node in nodes if node in following]
+        found = set(waiting)
+        while waiting:
+            new = set(following[waiting.pop()]) - found
+            found |= new
+            waiting.extend(new)
+        return [node for node in self.reads if node in found]
 
 
 def tabs(session: Session) -> tuple[tuple[str, str], ...]:
@@ -99,21 +111,30 @@ def picture(session: Session, tab: str, opening: Opening | None = None) -> Pictu
     scene = scene_of(session, [part.section for part in parts])
     texts = Texts()
     states = {piece.state for part in parts for piece in part.pieces}
+    used = {mark for part in parts for box in part.section.boxes for mark in box.marks}
     facts: Payload = {
         "title": scene.title,
         "graphs": [_graph_facts(part) for part in parts],
         "regions": list(_regions(session, scene)),
         "pieces": [_piece_facts(session, piece, part) for part in parts for piece in part.pieces],
-        "marks": [[str(mark), mark.meaning] for mark in Mark],
+        "signs": [f"{mark} {mark.meaning}" for mark in Mark if mark in used],
         "states": [text for state, (_, text) in SIGNS.items() if state in states],
-        "notes": [list(note) for note in NOTES],
-        "looks": [str(look) for look in Look],
-        "grounds": {"light": asdict(LIGHT), "dark": asdict(DARK)},
+        **stroke_arrays(parts),
         **box_arrays(parts, texts),
         **node_arrays(parts, texts),
-        **edge_arrays(parts),
+        **told_arrays(parts, texts),
+        "edges": edge_array(parts),
     }
-    return Picture(scene, {**facts, "texts": texts.all})
+    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts))
+
+
+def _reads(parts: Sequence[Part]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in parts:
+        names = {node.name: sendable(f"{part.graph.id}:{node.name}") for node in part.nodes}
+        for node in part.nodes:
+            found[names[node.name]] = [names[name] for name in node.inputs if name in names]
+    return found
 
 
 def _part(session: Session, graph: Graph, opening: Opening, before: Sequence[Part]) -> Part:
@@ -156,19 +177,25 @@ def _piece_facts(session: Session, piece: Piece, part: Part) -> Payload:
     cut = next((cut for cut in session.partitions if cut.id == piece.id), None)
     applied = cut.config_applied if cut else None
     speedup, times = _measured(session, cut)
+    name = part.piece_names[part.pieces.index(piece)]
+    ops, state = count(len(piece.nodes), "op"), str(piece.state or "")
+    asked = config_text(cut.config_asked if cut else session.plan.regions[piece.region].config)
+    done = asked if applied is None else config_text(applied)
+    sign = SIGNS[piece.state][0] if piece.state else ""
+    facts = {
+        "region": " · ".join(filter(None, (name, ops, state, piece.note))),
+        "asked": asked,
+        "applied": "" if done == asked else done,
+        "error": clean(piece.error),
+        "time": times,
+    }
     return {
         "id": sendable(piece.id),
         "region": piece.region,
-        "name": part.piece_names[part.pieces.index(piece)],
-        "ops": count(len(piece.nodes), "op"),
-        "state": str(piece.state or ""),
-        "sign": SIGNS[piece.state][0] if piece.state else "",
-        "note": piece.note,
-        "asked": config_text(cut.config_asked if cut else session.plan.regions[piece.region].config),
-        "applied": "" if applied is None else config_text(applied),
-        "error": clean(piece.error),
+        "state": state,
+        "words": [" · ".join(filter(None, (sign + name, state or ops, piece.note))), sign + name, name],
         "speedup": speedup,
-        "times": times,
+        "facts": [[word, text] for word, text in facts.items() if text],
     }
 
 

@@ -16,6 +16,7 @@ import torch._dynamo.config as dynamo_config
 from torch import fx, nn
 from torch._dynamo import symbolic_convert
 from torch._dynamo.backends.common import aot_autograd
+from torch._C._dynamo import eval_frame
 from torch._dynamo.utils import get_metrics_context
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
@@ -25,6 +26,10 @@ from regional_explorer.torch_api.marks import Mark, open_marks
 from regional_explorer.torch_api.versions import BoxedCall
 
 
+ISOLATES = "isolate_recompiles" in (torch.compile.__kwdefaults__ or {})
+"""Whether ``torch.compile`` can keep what Dynamo remembers of a compile apart: 2.12 and newer."""
+
+
 def compile_isolated(fn: Callable[..., Any], backend: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """Return ``torch.compile(fn)`` that shares no cache entries with any other compile of ``fn``.
 
@@ -32,7 +37,7 @@ def compile_isolated(fn: Callable[..., Any], backend: Any, *, dynamic: bool | No
     away the user's own compiled functions. ``isolate_recompiles`` (2.12 and newer) keeps our entries apart; on 2.11 a
     fresh code object does, except behind graph breaks.
     """
-    if "isolate_recompiles" in (torch.compile.__kwdefaults__ or {}):
+    if ISOLATES:
         options: dict[str, Any] = {"isolate_recompiles": True}
     else:
         fn, options = _with_fresh_code(fn), {}
@@ -41,8 +46,8 @@ def compile_isolated(fn: Callable[..., Any], backend: Any, *, dynamic: bool | No
 
 
 @contextlib.contextmanager
-def as_first_call() -> Iterator[None]:
-    """A block in which Dynamo traces a function as if it had never seen it.
+def as_first_call(fn: Callable[..., Any]) -> Iterator[None]:
+    """A block in which Dynamo traces ``fn`` as if it had never seen it.
 
     What Dynamo remembers of shapes is kept per code object, apart from cache entries: without this, an exploration
     after one on other shapes would be dynamic. So is the number of all traces, isolated or not, after which Dynamo
@@ -50,7 +55,26 @@ def as_first_call() -> Iterator[None]:
     """
     unlimited = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), sys.maxsize)
     with dynamo_config.patch({"automatic_dynamic_shapes": False, **unlimited}):
-        yield
+        _forget_skip(fn)
+        try:
+            yield
+        finally:
+            _forget_skip(fn)
+
+
+def _forget_skip(fn: Callable[..., Any]) -> None:
+    """Let Dynamo trace the code of ``fn`` again though it found nothing in it once; compiled code of it stays.
+
+    Torch 2.11 skips such code from then on, for whatever object: an empty ``nn.Sequential`` takes all others with it.
+    Later versions keep this with the compile that found nothing.
+    """
+    if ISOLATES:
+        return
+    method = fn.forward if isinstance(fn, nn.Module) else fn
+    code = getattr(getattr(method, "__func__", method), "__code__", None)
+    if isinstance(code, types.CodeType):
+        as_ever = eval_frame._FrameAction.DEFAULT
+        eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(as_ever, as_ever))
 
 
 def _with_fresh_code(fn: Callable[..., Any]) -> Callable[..., Any]:

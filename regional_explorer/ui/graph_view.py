@@ -1,7 +1,7 @@
 """The graph view: one graph of a session on a canvas, to move about in, search, select and fold.
 
 It knows the frozen record only. The page draws and answers the pointer; folding and placing are done here, in the
-kernel, and travel as binary arrays.
+kernel, and travel as binary arrays. So is all that stands around the drawing, which travels as a tree.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import anywidget
 import traitlets
 
 from regional_explorer.record.session import Session
 from regional_explorer.render.arrays import Payload, places
 from regional_explorer.render.outline import Opening
-from regional_explorer.render.payload import UNLIMITED, first_tab, picture, tabs
+from regional_explorer.render.payload import UNLIMITED, Picture, first_tab, picture, tabs
 from regional_explorer.render.placement import arranged, layers
 from regional_explorer.render.scene import Scene
 from regional_explorer.render.untrusted import clean_page
+from regional_explorer.ui.graph_bars import frame
+from regional_explorer.ui.overlays import heat
+from regional_explorer.ui.sheet import Sheet
 from regional_explorer.ui.static import script, style
 
 TIME_LIMIT_S = 6.0
@@ -29,10 +31,12 @@ TIME_LIMIT_S = 6.0
 MOST_ARRANGED = 2500
 """A picture with more boxes than this keeps its first placement: Graphviz would not be done in time."""
 
+NO_OVERLAY = -1
+
 _numbers = itertools.count(1)
 
 
-class GraphView(anywidget.AnyWidget):
+class GraphView(Sheet):
     """Shows the graphs of a session, one tab each.
 
     Attributes:
@@ -45,7 +49,8 @@ class GraphView(anywidget.AnyWidget):
         height: of the drawing, in pixels; the lower edge can be dragged.
         problem: what went wrong last, shown above the drawing.
 
-    ``payload`` and ``places`` are what the page draws, ``arranging`` tells that better places are being looked for.
+    ``payload``, ``places`` and ``heat`` are what the page draws, ``arranging`` tells that better places are being
+    looked for, ``tree`` is what stands around.
     """
 
     _esm = script("graph")
@@ -53,20 +58,23 @@ class GraphView(anywidget.AnyWidget):
 
     payload = traitlets.Dict().tag(sync=True)
     places = traitlets.Dict().tag(sync=True)
-    arranging = traitlets.Bool(default_value=False).tag(sync=True)
-    tabs: Any = traitlets.List().tag(sync=True)
-    tab = traitlets.Unicode().tag(sync=True)
+    arranging = traitlets.Bool(default_value=False)
+    heat = traitlets.Dict().tag(sync=True)
+    tab = traitlets.Unicode()
     # No echo: it could bring an older selection back to a page that has gone on since.
     selection = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
     hover = traitlets.List(traitlets.Unicode()).tag(sync=True)
     search = traitlets.Unicode().tag(sync=True)
-    overlays: Any = traitlets.List().tag(sync=True)
+    overlays: Any = traitlets.List()
     height = traitlets.Int(520).tag(sync=True)
-    problem = traitlets.Unicode().tag(sync=True)
+    problem = traitlets.Unicode()
 
     def __init__(self, session: Session | None = None, *, time_limit_s: float = TIME_LIMIT_S, **traits: Any) -> None:
-        super().__init__(**traits)
+        super().__init__(self._do, kind="rxg", label="Graph view", **traits)
+        self.tabs: tuple[tuple[str, str], ...] = ()
         self._session: Session | None = None
+        self._picture: Picture | None = None
+        self._worn = NO_OVERLAY
         self._time_limit_s = time_limit_s
         self._openings: dict[str, Opening] = {}
         self._number = 0
@@ -76,8 +84,10 @@ class GraphView(anywidget.AnyWidget):
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.here: Callable[[], None] = _nothing
-        self.on_msg(self.receive)
         self.observe(self._follow_tab, "tab")
+        self.observe(lambda _: self._wear(), "overlays")
+        self.observe(lambda _: self._frame(), ("arranging", "problem"))
+        self._frame()
         if session is not None:
             self.set_session(session)
 
@@ -86,7 +96,7 @@ class GraphView(anywidget.AnyWidget):
     def set_session(self, session: Session) -> None:
         """Show ``session``; tab, folds and selection stay as far as it has them too."""
         self._session = session
-        self.tabs = [list(tab) for tab in tabs(session)]
+        self.tabs = tabs(session)
         known = {f"{graph.id}:{node.name}" for graph in session.graphs for node in graph.nodes}
         self.selection = [node for node in self.selection if node in known]
         tab = self.tab if any(known == self.tab for known, _ in self.tabs) else first_tab(session)
@@ -144,7 +154,7 @@ class GraphView(anywidget.AnyWidget):
 
     # --------------------------------------------------------------------------------------------------- from the page
 
-    def receive(self, _widget: Any, message: Any, _buffers: Any) -> None:
+    def receive(self, widget: Any, message: Any, buffers: Any) -> None:
         """Do what the page says, also that of a linked view.
 
         A selection comes here as well as by its trait: the page holds back a change of that while the kernel is busy
@@ -156,14 +166,36 @@ class GraphView(anywidget.AnyWidget):
                     self.set_state({"selection": nodes})
                 case {"do": "here"}:
                     self.here()
-                case {"do": "open all"}:
-                    self.expand_all()
-                case {"do": "close all"}:
-                    self.collapse_all()
-                case {"do": "open" | "close" as what, "key": str(key)}:
-                    self.fold(key, opened=what == "open")
+                case _:
+                    super().receive(widget, message, buffers)
         except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
             self._tell(error)
+
+    def _do(self, message: Mapping[str, Any]) -> None:
+        what, of = message["do"], message["of"]
+        match what:
+            case "open all":
+                self.expand_all()
+            case "close all":
+                self.collapse_all()
+            case "open" | "close":
+                self.fold(of, opened=what == "open")
+            case "tab":
+                self.tab = of
+            case "next tab" | "tab before":
+                self._go_to_tab(1 if what == "next tab" else -1)
+            case "upstream" | "downstream" if self._picture is not None:
+                found = self._picture.reach(self.selection, upstream=what == "upstream")
+                elsewhere = [node for node in self.selection if node not in self._picture.reads]
+                self.selection = [*elsewhere, *found]
+            case "overlay":
+                self._worn = NO_OVERLAY if self._worn + 1 >= len(self.overlays) else self._worn + 1
+                self._wear()
+
+    def _go_to_tab(self, step: int) -> None:
+        known = [tab for tab, _ in self.tabs]
+        if self.tab in known:
+            self.tab = known[(known.index(self.tab) + step) % len(known)]
 
     def _follow_tab(self, _change: Any) -> None:
         try:
@@ -184,10 +216,32 @@ class GraphView(anywidget.AnyWidget):
         self._openings[self.tab] = opening
         self._draw()
 
+    def _frame(self) -> None:
+        """Show what stands around the drawing."""
+        facts = self._picture.facts if self._picture else {}
+        self.tree = frame(
+            self.tabs,
+            self.tab,
+            facts,
+            figures=bool(self.overlays),
+            overlay=self._overlay,
+            arranging=self.arranging,
+            problem=self.problem,
+        )
+
+    @property
+    def _overlay(self) -> Mapping[str, Any] | None:
+        return self.overlays[self._worn] if 0 <= self._worn < len(self.overlays) else None
+
+    def _wear(self) -> None:
+        with self.hold_sync():
+            self.heat = heat(self._overlay) if self._overlay else {}
+            self._frame()
+
     def _draw(self) -> None:
         if self._session is None:
             return
-        now = picture(self._session, self.tab, self._opening)
+        self._picture = now = picture(self._session, self.tab, self._opening)
         self._number = number = next(_numbers)
         first: Payload = {
             "number": number,
@@ -203,6 +257,7 @@ class GraphView(anywidget.AnyWidget):
                 self.problem = ""
                 self.arranging = wanted
                 self.payload = first
+                self._frame()
             if wanted and not self._arranges:
                 self._arranges = True
                 self._arranger = threading.Thread(target=self._arrange, name="arranging a graph", daemon=True)

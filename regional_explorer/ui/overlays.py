@@ -1,13 +1,15 @@
-"""Measured figures of partitions, as the graph shows them on its hulls."""
+"""Measured figures of partitions, as the graph shows them on its hulls: a number, on a ground as dark as it is high."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from regional_explorer.record.region_timing import standing
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import PartitionTiming
+from regional_explorer.render.palette import contrast, mix
 from regional_explorer.render.untrusted import sendable
 
 MICRO = 1e6
@@ -28,3 +30,40 @@ def overlays(session: Session) -> list[dict[str, Any]]:
         if values:
             found.append({"title": title, "unit": unit, "values": values})
     return found
+
+
+_SCALES = {"light": ("#f3f6fa", "#08306b"), "dark": ("#22303f", "#9ecbff")}
+"""The colours of the lowest and of the highest figure: lightness needs no sense of colour."""
+_REACH = 0.8
+"""How far towards the second colour the scale goes."""
+
+
+def heat(overlay: Mapping[str, Any]) -> dict[str, Any]:
+    """Return for each partition of ``overlay`` what is written on it, and its colours in each theme."""
+    values = overlay["values"]
+    low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
+    found: dict[str, Any] = {}
+    for partition, value in values.items():
+        share = (value - low) / (high - low) if high > low else 0.5
+        label = _figure(value, overlay["unit"])
+        found[partition] = {
+            theme: {
+                "label": label,
+                "fill": (fill := mix(cold, warm, share * _REACH)),
+                "text": max("#000000", "#ffffff", key=partial(contrast, fill)),
+            }
+            for theme, (cold, warm) in _SCALES.items()
+        }
+    return found
+
+
+def scale(overlay: Mapping[str, Any]) -> tuple[str, str, dict[str, str]]:
+    """Return the lowest and the highest figure of ``overlay``, and what lies between them in each theme."""
+    values = overlay["values"].values()
+    ends = {theme: (cold, mix(cold, warm, _REACH)) for theme, (cold, warm) in _SCALES.items()}
+    bars = {theme: f"linear-gradient(90deg, {low}, {high})" for theme, (low, high) in ends.items()}
+    return _figure(min(values), overlay["unit"]), _figure(max(values), overlay["unit"]), bars
+
+
+def _figure(value: float, unit: str) -> str:
+    return f"{float(f'{value:.3g}'):g} {unit}".strip()

@@ -30,18 +30,25 @@ def node(tag: str, /, *children: object, **attributes: object) -> Tree:
 
 
 class Sheet(anywidget.AnyWidget):
-    """Shows ``tree``, the elements at its top; ``told`` hears of what is pressed or typed in those with a ``do``."""
+    """Shows ``tree``, the elements at its top; ``told`` hears of what is pressed or typed in those with a ``do``.
+
+    Elements whose ``do`` is ``pick`` are rows that the keyboard walks through. ``lit`` lights some of them without
+    sending the tree again: ``rows`` has words for what they are ``of``, ``say`` what a screen reader says of it.
+    """
 
     _esm = script("sheet")
 
+    kind = traitlets.Unicode("rxt").tag(sync=True)
+    label: Any = traitlets.Unicode(None, allow_none=True).tag(sync=True)
     tree: Any = traitlets.List().tag(sync=True)
+    lit: Any = traitlets.Dict(None, allow_none=True).tag(sync=True)
 
     def __init__(self, told: Told, **traits: Any) -> None:
         super().__init__(**traits)
         self._told = told
         self.on_msg(self.receive)
 
-    def receive(self, _widget: Any, message: Any, _buffers: Any) -> None:
+    def receive(self, widget: Any, message: Any, buffers: Any) -> None:  # noqa: ARG002 - as ipywidgets calls it
         """Pass on what the page says; afterwards it shows what stands, also where that is not what was typed."""
         match message:
             case {"do": str(), "of": str()}:

@@ -419,7 +419,7 @@ def test_a_captured_model_and_its_source(lab: Lab, show: Any) -> None:
     graph.press("Escape", "/")
     lab.page.keyboard.type("softmax")
     lab.page.keyboard.press("Enter")
-    expect(line).to_have_class("rxs-line rxs-hovered rxs-above")
+    expect(line).to_have_attribute("data-lit", re.compile("hovered above"))
     graph.root.get_by_role("tab", name="partitions").click()
     lab.page.wait_for_timeout(1500)
     lab.screenshot("graph-captured-partitions", graph.root)

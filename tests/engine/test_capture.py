@@ -98,6 +98,21 @@ def test_a_break_inside_an_annotated_block_loses_the_whole_frame_and_says_so():
     assert "in broken" in str(caught.value)
 
 
+def test_a_module_without_ops_does_not_hide_others_of_its_class():
+    x = torch.randn(3)
+    with pytest.raises(CaptureError, match="Nothing was captured"):
+        capture(nn.Sequential(), x)
+    traced = []
+
+    def backend(gm, _inputs):
+        traced.append(gm)
+        return gm
+
+    torch.compile(nn.Sequential(nn.ReLU()), backend=backend)(x)  # the user's own compile
+    assert len(traced) == 1
+    assert capture(nn.Sequential(nn.ReLU()), x).frames
+
+
 def test_nothing_of_the_users_changes():
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
     x = torch.randn(4, 3)

@@ -60,7 +60,7 @@ def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
 def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> None:
     pieces = picture(measured, "0/forward").facts["pieces"]
     assert {piece["speedup"] for piece in pieces} == {"3.00×"}
-    assert pieces[0]["times"] == "30.0 µs eager, 10.0 µs compiled, 3.00× (2.50–3.50)"
+    assert ["time", "30.0 µs eager, 10.0 µs compiled, 3.00× (2.50–3.50)"] in pieces[0]["facts"]
     changed = tuple(replace(cut, artifact="another") for cut in measured.partitions)
     stale = replace(measured, partitions=changed)
     assert {piece["speedup"] for piece in picture(stale, "0/forward").facts["pieces"]} == {""}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from itertools import pairwise
 from typing import Any
 
 from regional_explorer.record.session import Session
@@ -22,17 +23,20 @@ class Read:
         self.names: list[str] = payload["node_names"]
         self.boxes = unpack("I", payload["box_texts"], 5)
         self.titles = [self.texts[box[0]] for box in self.boxes]
-        self.keys = [self.texts[box[2]] for box in self.boxes]
+        self.signs = [self.texts[box[2]] for box in self.boxes]
         self.opens = [self.texts[box[3]] for box in self.boxes]
         self.around = [self.texts[box[4]] for box in self.boxes]
-        self.looks = [payload["looks"][look] for (look,) in unpack("B", payload["box_looks"], 1)]
-        self.regions = [region for (region,) in unpack("i", payload["box_regions"], 1)]
+        styles = payload["styles"]["light"]["boxes"]
+        self.looks = [styles[style]["look"] for (style,) in unpack("I", payload["box_styles"], 1)]
+        pieces = [piece for (piece,) in unpack("i", payload["box_pieces"], 1)]
+        self.regions = [-1 if piece < 0 else payload["pieces"][piece]["region"] for piece in pieces]
         self.node_boxes: list[int] = [box for (box,) in unpack("I", payload["node_boxes"], 1)]
         self.node_pieces = [piece for (piece,) in unpack("i", payload["node_pieces"], 1)]
-        self.flags = [flag for (flag,) in unpack("B", payload["node_flags"], 1)]
-        self.facts = [[self.texts[at] for at in facts] for facts in unpack("I", payload["node_facts"], 7)]
+        self.facts = [[self.texts[at] for at in facts] for facts in unpack("I", payload["node_facts"], 5)]
+        ends = [0, *(end for (end,) in unpack("I", payload["box_told_ends"], 1))]
+        told = [self.texts[at] for (at,) in unpack("I", payload["box_told"], 1)]
+        self.told = [list(zip(told[a:b:2], told[a + 1 : b : 2], strict=True)) for a, b in pairwise(ends)]
         self.edges = unpack("I", payload["edges"], 2)
-        self.links = unpack("I", payload["links"], 2)
         self.group_pieces = [piece for (piece,) in unpack("I", payload["group_pieces"], 1)]
 
     def box_of(self, name: str) -> int:

@@ -10,7 +10,7 @@ import pytest
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
-from regional_explorer.render.arrays import CARVED, RANDOM, RECOMPUTE, places
+from regional_explorer.render.arrays import places
 from regional_explorer.render.outline import Opening
 from regional_explorer.render.payload import PARTITIONS, UNLIMITED, first_tab, picture, tabs
 from regional_explorer.render.placement import arranged, layers
@@ -36,11 +36,9 @@ def test_every_number_points_at_something(tab: str, opening: Opening | None) -> 
     assert len(finite(where["groups"], 4)) == len(found.group_pieces)
     assert all(width > 0 and height > 0 for _, _, width, height in finite(where["rects"], 4))
     assert all(end < boxes for edge in found.edges for end in edge)
-    assert all(end < len(found.names) for link in found.links for end in link)
     assert all(box < boxes for box in found.node_boxes)
     assert all(-1 <= piece < len(found.payload["pieces"]) for piece in found.node_pieces)
     assert set(found.node_boxes) == set(range(boxes))
-    assert len(set(found.keys)) == boxes
     ends = [end for (end,) in unpack("I", where["curve_ends"], 1)]
     assert ends == sorted(ends)
     assert len(ends) == len(found.edges)
@@ -109,16 +107,6 @@ def test_a_fold_opens_and_closes() -> None:
     assert piece in shut.opens
 
 
-def test_keys_name_the_same_boxes_whatever_is_open() -> None:
-    session = sessions.trained(40)
-    closed, _ = read(session, "0/forward")
-    opened, _ = read(session, "0/forward", EVERYTHING)
-    same = set(closed.keys) & set(opened.keys)
-    assert len(same) == sum(not opens for opens in closed.opens)
-    for key in same:
-        assert closed.titles[closed.keys.index(key)] == opened.titles[opened.keys.index(key)]
-
-
 def test_modules_fold_where_no_region_is_marked() -> None:
     session = sessions.session((sessions.layers(2),))
     found, _ = read(session, "0/forward", NOTHING)
@@ -144,20 +132,21 @@ def test_what_picks_a_result_out_lies_with_its_producer() -> None:
 def test_parameters_and_outputs_are_signs_not_boxes() -> None:
     found, _ = read(sessions.trained(2), "0/forward", EVERYTHING)
     assert not {"w0", "output"} & set(found.names)
-    bits = dict(zip(found.titles, [mark for (mark,) in unpack("I", found.payload["box_marks"], 1)], strict=True))
-    signs = [sign for bit, (sign, _) in enumerate(found.payload["marks"]) if bits["t"] & (1 << bit)]
-    assert signs == ["◆"]
-    assert "parameter w0" in {facts[6] for facts in found.facts}
+    assert found.signs[found.box_of("t0")] == "◆"
+    assert "◆ reads a parameter" in found.payload["signs"]
+    assert ("reads", "parameter w0") in found.told[found.box_of("t0")]
 
 
-def test_flags_of_nodes() -> None:
+def test_what_is_special_about_a_node_is_told() -> None:
     nodes = (
         sessions.op("a", "aten.mul.Tensor", recompute=True),
         sessions.op("b", "aten.bernoulli.p", "a", random=True),
         sessions.op("c", "aten.sort.default", "b", carved=True),
     )
     session = sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),))
-    assert read(session, "0/forward")[0].flags == [RECOMPUTE, RANDOM, CARVED]
+    found, _ = read(session, "0/forward")
+    notes = [[text for word, text in found.told[found.box_of(name)] if word == "note"] for name in "abc"]
+    assert notes == [["recomputed in the backward"], ["random"], ["taken out of its region: runs eagerly"]]
 
 
 def test_pieces_tell_state_config_and_error() -> None:
@@ -165,8 +154,11 @@ def test_pieces_tell_state_config_and_error() -> None:
     found, _ = read(session, "0/forward")
     piece = found.payload["pieces"][0]
     assert piece["state"] == "failed"
-    assert piece["asked"] == "max_autotune=True"
-    assert piece["error"] == "CppCompileError: no"
+    assert piece["facts"] == [
+        ["region", "mlp[0] · 3 ops · failed"],
+        ["asked", "max_autotune=True"],
+        ["error", "CppCompileError: no"],
+    ]
     assert found.payload["regions"][0]["state"] == "failed"
 
 
@@ -200,8 +192,17 @@ def test_hostile_names_are_sent_clean(text: str) -> None:
         found, _ = read(session, tab, EVERYTHING)
         told = {key: value for key, value in found.payload.items() if not isinstance(value, bytes)}
         json.dumps([tab, told], ensure_ascii=False).encode()
-        shown = [*found.titles, *(fact for facts in found.facts for fact in facts)]
-        shown += [str(value) for piece in found.payload["pieces"] for key, value in piece.items() if key != "id"]
+        shown = [
+            *found.titles,
+            *(fact for facts in (*found.facts, *(pair for box in found.told for pair in box)) for fact in facts),
+        ]
+        for piece in found.payload["pieces"]:
+            shown += [
+                piece["state"],
+                *piece["words"],
+                piece["speedup"],
+                *(text for pair in piece["facts"] for text in pair),
+            ]
         assert all(len(one) <= 240 and one.isprintable() for one in shown)
 
 

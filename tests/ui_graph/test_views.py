@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import Plan
 from regional_explorer.ui import graph_view
 from regional_explorer.ui.graph_view import GraphView
+from regional_explorer.ui.overlays import heat
 from regional_explorer.ui.source_view import SourceView
 from tests.render import sessions
+from tests.render.test_small_parts import contrast
 from tests.ui_graph.reading import Read
+from tests.ui_graph.test_listing import session_of
 
 
 def view(count: int = 40, **options: Any) -> GraphView:
@@ -40,13 +45,13 @@ def test_messages_open_and_close() -> None:
     shown = view()
     before = Read(shown.payload)
     key = before.opens[before.titles.index("39 times more")]
-    shown.receive(shown, {"do": "open", "key": key}, [])
+    shown.receive(shown, {"do": "open", "of": key}, [])
     assert "39 times more" not in titles(shown)
-    shown.receive(shown, {"do": "close", "key": key}, [])
+    shown.receive(shown, {"do": "close", "of": key}, [])
     assert titles(shown) == before.titles
-    shown.receive(shown, {"do": "open all"}, [])
+    shown.receive(shown, {"do": "open all", "of": ""}, [])
     assert titles(shown).count("gelu") == 40
-    shown.receive(shown, {"do": "close all"}, [])
+    shown.receive(shown, {"do": "close all", "of": ""}, [])
     assert titles(shown).count("gelu") == 0
     assert shown.problem == ""
 
@@ -56,10 +61,11 @@ def test_messages_open_and_close() -> None:
     [
         {},
         {"do": "fly"},
-        {"do": "open", "key": 3},
+        {"do": "open", "of": 3},
         None,
         "text",
-        {"do": "open", "key": "?"},
+        {"do": "open", "of": "?"},
+        {"do": "fly", "of": ""},
         {"do": "select", "nodes": [3]},
     ],
 )
@@ -77,20 +83,109 @@ def test_what_goes_wrong_in_a_message_is_told(monkeypatch: pytest.MonkeyPatch) -
 
     shown = view()
     monkeypatch.setattr(graph_view, "picture", broken)
-    shown.receive(shown, {"do": "open all"}, [])
+    shown.receive(shown, {"do": "open all", "of": ""}, [])
     assert shown.problem == "RuntimeError: no luck"
     monkeypatch.undo()
     shown.expand_all()
     assert shown.problem == ""
 
 
-def test_a_selection_is_heard_by_message_too_from_a_linked_view_as_well() -> None:
-    shown, source = view(3), SourceView(sessions.trained(3))
-    source.link(shown)
+def test_a_selection_is_heard_by_message_too() -> None:
+    shown = view(3)
     shown.receive(shown, {"do": "select", "nodes": ["0/forward:gelu0"]}, [])
     assert shown.selected() == {"0/forward": ("gelu0",)}
-    source._handle_custom_msg({"do": "select", "nodes": ["0/forward:gelu1"]}, [])
-    assert shown.selected() == {"0/forward": ("gelu1",)}
+
+
+def press(shown: Any, do: str, of: str = "", **more: Any) -> None:
+    shown._handle_custom_msg({"do": do, "of": of, "value": None, "shift": False, "ctrl": False, **more}, [])
+
+
+def test_the_selection_reaches_up_and_down_and_keeps_what_is_elsewhere() -> None:
+    shown = view(3)
+    shown.select(["0/backward:tanh1", "0/forward:mm1"])
+    press(shown, "upstream")
+    assert {graph: len(names) for graph, names in shown.selected().items()} == {"0/backward": 1, "0/forward": 11}
+    shown.select(["0/forward:gelu2"])
+    press(shown, "downstream")
+    assert shown.selected() == {"0/forward": ("gelu2", "add2")}
+
+
+def test_tabs_are_gone_through_by_name_and_in_turn() -> None:
+    shown = view(2)
+    for what, of, tab in (
+        ("next tab", "", "0/backward"),
+        ("tab before", "", "0/forward"),
+        ("tab before", "", "partitions"),
+        ("next tab", "", "0/forward"),
+        ("tab", "0/backward", "0/backward"),
+    ):
+        press(shown, what, of)
+        assert shown.tab == shown.payload["tab"] == tab
+
+
+def texts_in(tree: Any) -> list[str]:
+    return [tree] if isinstance(tree, str) else [text for part in tree[2:] for text in texts_in(part)]
+
+
+def test_overlays_are_worn_in_turn() -> None:
+    def words() -> list[str]:
+        return [text for part in shown.tree for text in texts_in(part)]
+
+    shown = view(2)
+    cuts = [f"mlp/{n}/0/forward" for n in range(2)]
+    assert "Overlay" in words()
+    shown.overlays = [{"title": "time", "unit": "µs", "values": dict(zip(cuts, (1.2345, 2000.0), strict=True))}]
+    assert shown.heat == {}
+    press(shown, "overlay")
+    assert {"Overlay: time", "time 1.23 µs", "2000 µs"} <= set(words())
+    assert [shown.heat[cut]["light"]["label"] for cut in cuts] == ["1.23 µs", "2000 µs"]
+    assert shown.heat[cuts[0]]["light"] != shown.heat[cuts[0]]["dark"]
+    press(shown, "overlay")
+    assert shown.heat == {}
+    assert "Overlay" in words()
+    press(shown, "overlay")
+    shown.overlays = []
+    assert shown.heat == {}
+
+
+def test_figures_can_be_read_on_their_ground() -> None:
+    shown = heat({"title": "time", "unit": "µs", "values": {str(one): float(one) for one in range(60)}})
+    assert all(contrast(one["text"], one["fill"]) >= 4.5 for themes in shown.values() for one in themes.values())
+    assert set(heat({"title": "time", "unit": "", "values": {"a": 2.0}})) == {"a"}
+
+
+def test_lines_select_their_nodes_and_nodes_light_their_lines(tmp_path: Path) -> None:
+    session = session_of(tmp_path / "model.py")
+    shown, source = GraphView(session, time_limit_s=0), SourceView(session)
+    source.link(shown)
+    press(source, "pick", "0")  # y = helper(x)
+    assert shown.selection == ["0/forward:add"]
+    assert source.lit["rows"] == {"0": "selected", "2": "selected chosen"}
+    assert source.lit["say"] == "1 node selected"
+    press(source, "pick", "1", shift=True)  # to the last line of the same function
+    assert shown.selection == ["0/forward:add", "0/forward:mul"]
+    press(source, "pick", "0", ctrl=True)
+    assert shown.selection == ["0/forward:mul"]
+    shown.set_trait("hover", ["0/forward:add"])
+    assert source.lit["rows"]["0"] == "above"
+    assert source.lit["rows"]["2"] == "hovered above"
+    press(source, "point", "1")
+    assert shown.hover == ["0/forward:mul"]
+    for wrong in ("", "7", "-1", "x"):
+        press(source, "pick", wrong)
+        press(source, "point", wrong)
+        assert shown.hover == []
+    press(source, "clear")
+    assert shown.selection == []
+
+
+def test_lines_tell_their_regions(tmp_path: Path) -> None:
+    shown = SourceView(session_of(tmp_path / "model.py"))
+    (listed, _) = shown.tree
+    rows = [row for block in listed[3:] for row in block[3:]]
+    chips = {row[4][2]: row[3][2:] for row in rows}
+    assert [chip[2] for chip in chips["    return [y * n for n in range(2)]"]] == ["A"]
+    assert chips["    y = helper(x)"] == chips["    # nothing here"] == []
 
 
 def test_folds_are_kept_per_tab_and_over_sessions() -> None:
@@ -163,13 +258,10 @@ def test_hostile_sessions_are_shown(text: str) -> None:
     shown = GraphView(sessions.hostile(text), time_limit_s=0)
     assert len(Read(shown.payload).boxes) == 4
     assert shown.problem == ""
-    assert len(SourceView(sessions.hostile(text)).payload["functions"]) == 1
+    assert len(SourceView(sessions.hostile(text)).tree[0][2:]) == 2  # its style, and a function
 
 
-def test_linked_views_share_selection_and_hover() -> None:
-    graph, source = view(2), SourceView(sessions.trained(2))
-    links = source.link(graph)
-    assert {tuple(name for _, name in (link.source, link.target)) for link in links} == {
-        ("selection", "selection"),
-        ("hover", "hover"),
-    }
+def test_without_lines_that_is_said() -> None:
+    nodes = (Node("a", Role.OP, "aten.add.Tensor"),)
+    shown = SourceView(sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),)))
+    assert texts_in(["", {}, *shown.tree]) == ["No node says which line it comes from."]

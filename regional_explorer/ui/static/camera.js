@@ -1,16 +1,9 @@
-// Which part of the picture is in the window, and how large: `x`, `y` is the point in its middle, `k` the scale.
+// Which part of the picture is in the window, how large: `x`, `y` is the point in its middle, `k` the scale.
 
 const SMALLEST = 0.005, LARGEST = 6, READABLE = 0.62, MARGIN = 16;
 
 export class Camera {
-  constructor() {
-    Object.assign(this, { x: 0, y: 0, k: 1, width: 0, height: 0 });
-  }
-
-  resize(width, height) {
-    this.width = width;
-    this.height = height;
-  }
+  constructor() { Object.assign(this, { x: 0, y: 0, k: 1, width: 0, height: 0 }); }
 
   toPicture(px, py) {
     return [(px - this.width / 2) / this.k + this.x, (py - this.height / 2) / this.k + this.y];
@@ -39,20 +32,18 @@ export class Camera {
     this.y = y - (py - this.height / 2) / this.k;
   }
 
-  fit({ x = 0, y = 0, w, h }) {
+  fit({ width: w, height: h }) {
     const k = Math.min((this.width - 2 * MARGIN) / Math.max(w, 1), (this.height - 2 * MARGIN) / Math.max(h, 1));
-    this.k = Math.min(1.4, Math.max(SMALLEST, k));
-    this.x = x + w / 2;
-    this.y = y + h / 2;
+    Object.assign(this, { k: Math.min(1.4, Math.max(SMALLEST, k)), x: w / 2, y: h / 2 });
   }
 
   // The first look: all of it where that can be read, else its beginning.
-  open(size) {
-    this.fit(size);
+  open(picture) {
+    this.fit(picture);
     if (this.k >= READABLE) return;
     this.k = 0.9;
-    const wide = size.w * this.k > this.width - 2 * MARGIN;
-    const high = size.h * this.k > this.height - 2 * MARGIN;
+    const wide = picture.width * this.k > this.width - 2 * MARGIN;
+    const high = picture.height * this.k > this.height - 2 * MARGIN;
     if (wide) this.x = (this.width / 2 - MARGIN) / this.k;
     if (high) this.y = (this.height / 2 - MARGIN) / this.k;
   }

@@ -1,19 +1,12 @@
-// The few helpers that both views build their elements with. Text only ever becomes a text node.
+// What all views build on. Text only ever becomes a text node.
 
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "text") element.textContent = value;
-    else if (value === true) element.setAttribute(name, "");
+    if (value === true) element.setAttribute(name, "");
     else if (value !== false && value != null) element.setAttribute(name, value);
   }
   element.append(...children.filter(Boolean));
-  return element;
-}
-
-export function button(text, title, press, attributes = {}) {
-  const element = el("button", { type: "button", text, title, ...attributes });
-  element.addEventListener("click", press);
   return element;
 }
 
@@ -26,13 +19,6 @@ export function isDark(element) {
   return 0.3 * red + 0.6 * green + 0.1 * blue < 128;
 }
 
-// Arrays arrive as views on one big buffer, at offsets that typed arrays may not start at.
-export function numbers(Type, view) {
-  if (!view) return new Type(0);
-  const bytes = new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice();
-  return new Type(bytes.buffer);
-}
-
 // Listen to changes of traits, or to messages, until `signal` ends it.
 export function follow(model, signal, handlers) {
   for (const [trait, handler] of Object.entries(handlers)) {
@@ -40,27 +26,6 @@ export function follow(model, signal, handlers) {
     model.on(name, handler);
     signal.addEventListener("abort", () => model.off(name, handler));
   }
-}
-
-// Change a trait. The change waits in the page while the kernel is busy with the one before, a message does not:
-// whatever is pressed next, the kernel knows the selection by then.
-export function tell(model, name, value) {
-  model.set(name, value);
-  model.save_changes();
-  if (name === "selection") model.send({ do: "select", nodes: value });
-}
-
-export const sameList = (one, other) => one.length === other.length && one.every((item, at) => item === other[at]);
-
-// Move the focus among rows, of which one at a time can be tabbed to; gives the row that has it now, if a key moved it.
-export function walk(rows, from, { key }) {
-  const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[key];
-  const next = rows[Math.max(0, Math.min(rows.length - 1, from + step))];
-  if (!next) return null;
-  for (const row of rows) row.tabIndex = row === next ? 0 : -1;
-  next.closest("details")?.setAttribute("open", "");
-  next.focus();
-  return next;
 }
 
 // The module that anywidget asks for: it shows a view until the signal ends.

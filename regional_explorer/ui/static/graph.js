@@ -2,56 +2,44 @@
 
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
-import { heatOf } from "./colours.js";
-import { el, follow, isDark, sameList, tell, widget } from "./dom.js";
+import { follow, isDark, widget } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
 import { Picture } from "./picture.js";
 import { matches } from "./search.js";
+import { Sheet } from "./tree.js";
 
 const MOST_HOVERED = 400;
 
-class View {
+class View extends Sheet {
   constructor(model, host, signal) {
-    Object.assign(this, { model, signal, selection: new Set(), elsewhere: [], hits: [], hit: -1, hovered: -1, cursor: -1, anchor: -1, kin: [], worn: -1 });
+    super(model, host, signal);
+    Object.assign(this, { selection: new Set(), elsewhere: [], hits: [], hit: -1, hovered: -1, cursor: -1, anchor: -1, kin: [] });
     this.camera = new Camera();
-    // Keys that are pressed here are not JupyterLab's.
-    this.root = el("div", { class: "rxg", role: "group", "aria-label": "Graph view", "data-lm-suppress-shortcuts": "true" });
-    this.bars = new Bars(this.root, this);
-    this.canvas = el("canvas", { class: "rxg-canvas", "aria-hidden": "true" });
-    const map = el("canvas", { class: "rxg-map", "aria-hidden": "true", hidden: true });
-    this.empty = el("div", { class: "rxg-empty" });
-    this.stage = el("div", {
-      class: "rxg-stage", tabindex: 0, role: "application", "aria-roledescription": "graph",
-    }, this.canvas, this.empty, map, this.bars.tip, this.bars.help);
-    this.root.append(this.stage, ...this.bars.foot);
+    this.bars = new Bars(this.root);
+    const { stage, canvas, map } = this.bars;
+    Object.assign(this, { stage, canvas });
     this.showHeight();
-    host.append(this.root);
-    this.painter = new Painter(this.canvas);
+    this.painter = new Painter(canvas);
     this.map = new Minimap(map, this.camera, () => this.draw(), signal);
     listen(this);
     follow(model, signal, {
-      payload: () => this.load(), places: () => this.settle(), arranging: () => this.settle(), overlays: () => this.wear(),
+      payload: () => this.load(), places: () => this.settle(), heat: () => this.wear(),
       selection: () => this.readSelection(), hover: () => this.readHover(), search: () => this.readSearch(),
-      tabs: () => this.showTabs(), tab: () => this.showTabs(), problem: () => this.showProblem(),
-      height: () => this.showHeight(), "msg:custom": ({ show }) => (show ? this.show(show) : model.send({ do: "here" })),
+      height: () => this.showHeight(),
     });
     for (const name of ["transitionend", "transitioncancel"]) {
       this.root.addEventListener(name, (event) => { if (event.target === this.root) this.wear(); }, { signal });
     }
     const sizes = new ResizeObserver(() => this.resize());
-    sizes.observe(this.stage);
-    signal.addEventListener("abort", () => { sizes.disconnect(); cancelAnimationFrame(this.frame); this.root.remove(); });
-    this.showTabs();
-    this.showProblem();
+    sizes.observe(stage);
+    signal.addEventListener("abort", () => { sizes.disconnect(); cancelAnimationFrame(this.frame); });
     this.resize();
     this.load();
   }
 
   get(name) { return this.model.get(name); }
-
-  // ---- following the model
 
   load() {
     const payload = this.get("payload");
@@ -62,21 +50,19 @@ class View {
     this.selection.clear();
     Object.assign(this, { hovered: -1, cursor: -1, kin: [] });
     const same = before?.tab === payload.tab;
-    if (!same) this.anchor = -1;
-    if (!same || !this.touched) this.open();
+    if (!same) Object.assign(this, { anchor: -1, touched: false });
+    if (!this.touched) this.open();
     this.readSelection();
     this.readSearch();
     if (same && this.touched) this.morph(before, focus);
     this.wear();
     this.settle();
-    this.stage.setAttribute("aria-label", `${payload.graphs.map((graph) => graph.title)}: ${this.picture.boxes} boxes. N and P walk through them, ? lists the keys.`);
-    this.empty.textContent = this.picture.boxes ? "" : "There is no op here.";
+    this.stage.setAttribute("aria-label", `${payload.graphs.map((graph) => graph.title)}: ${this.picture.boxes} boxes`);
   }
 
   // Better places of the same boxes have come.
   settle() {
     const places = this.get("places"), { picture } = this;
-    this.bars.wait.hidden = !this.get("arranging");
     if (!picture || places.of !== picture.number || picture.placed) return;
     picture.placed = true;
     const box = this.nearest(), was = box < 0 ? null : picture.rect(box);
@@ -86,13 +72,13 @@ class View {
     this.wear();
   }
 
-  // Move the window along with a box, so that what a person looks at stays where it is.
+  // Move the window along with a box that is looked at.
   keep(was, now) {
     this.camera.x += now.x + now.w / 2 - was.x - was.w / 2;
     this.camera.y += now.y - was.y;
   }
 
-  open() { if (this.camera.width) this.camera.open({ w: this.picture.width, h: this.picture.height }); }
+  open() { if (this.camera.width) this.camera.open(this.picture); }
 
   firstNode(box) { return this.picture.ids[this.picture.nodesIn(box)[0]]; }
 
@@ -107,7 +93,7 @@ class View {
     return best;
   }
 
-  // Go over to a picture with other boxes: the one that was opened or closed keeps its place.
+  // The box that was opened or closed keeps its place in the new picture.
   morph(before, id) {
     const boxIn = (one) => one.nodeBoxes[one.byId.get(id)];
     const old = boxIn(before), now = boxIn(this.picture);
@@ -151,28 +137,12 @@ class View {
 
   showHeight() { this.stage.style.height = `${this.get("height")}px`; }
 
-  showTabs() {
-    this.bars.showTabs(this.get("tabs"), this.get("tab"));
-  }
-
-  showProblem() {
-    this.bars.problem.hidden = !this.get("problem");
-    this.bars.problem.textContent = this.get("problem");
-  }
-
-  // ---- looks
-
   wear() {
-    const { picture, root, bars } = this;
+    const { picture, root } = this;
     if (!picture || !root.isConnected) return;
-    const style = getComputedStyle(root), theme = isDark(root) ? "dark" : "light", overlays = this.get("overlays");
-    this.overlay = overlays[this.worn];
-    this.heat = this.overlay && heatOf(this.overlay, picture.grounds[theme], theme);
-    bars.buttons.overlay.disabled = !overlays.length;
-    bars.buttons.overlay.textContent = this.overlay ? `Overlay: ${this.overlay.title}` : "Overlay";
-    bars.press("overlay", Boolean(this.heat));
-    bars.showLegend(picture, theme, this.heat);
-    this.painter.dress(picture, theme, style.backgroundColor, style.fontFamily, this.heat);
+    const style = getComputedStyle(root), theme = isDark(root) ? "dark" : "light", heats = this.get("heat");
+    root.classList.toggle("rxg-dark", theme === "dark");
+    this.painter.dress(picture, theme, style.backgroundColor, style.fontFamily, (piece) => heats[piece.id]?.[theme]);
     this.map.dress(this.painter);
     this.draw();
   }
@@ -180,7 +150,7 @@ class View {
   resize() {
     const { clientWidth: width, clientHeight: height } = this.stage;
     if (!width || !height) return;
-    this.camera.resize(width, height);
+    Object.assign(this.camera, { width, height });
     this.painter.resize(width, height);
     if (!this.touched && this.picture) this.open();
     if (this.painter.picture !== this.picture) this.wear();
@@ -196,15 +166,19 @@ class View {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     if (!this.picture || this.painter.picture !== this.picture) return;
-    const { counts: selected, found, finding, hovered: hover, cursor, kin, lasso } = this;
+    const { counts: selected, found, finding, hovered: hover, cursor, kin, line } = this;
     const hit = this.hits[this.hit] ?? -1, selecting = this.selection.size > 0;
-    this.painter.draw(this.camera, { selected, selecting, found, finding, hit, hover, cursor, kin, lasso });
+    this.painter.draw(this.camera, { selected, selecting, found, finding, hit, hover, cursor, kin, line });
     this.map.draw(!this.mapOff);
   }
 
-  // ---- selecting
-
-  tell(name, value) { tell(this.model, name, value); }
+  // Change a trait. The change waits in the page while the kernel is busy with the one before, a message does not:
+  // whatever is pressed next, the kernel knows the selection by then.
+  tell(name, value) {
+    this.model.set(name, value);
+    this.model.save_changes();
+    if (name === "selection") this.model.send({ do: "select", nodes: value });
+  }
 
   // `how`: "only" these, "add" them, or "toggle": drop them if all of them are selected.
   pick(nodes, how = "only") {
@@ -213,8 +187,10 @@ class View {
     for (const node of nodes) this.selection[drop ? "delete" : "add"](node);
     const ids = [...this.selection].sort((one, other) => one - other).map((node) => this.picture.ids[node]);
     this.tell("selection", [...this.elsewhere, ...ids]);
-    this.bars.say(this.bars.status.textContent);
+    this.say(this.bars.selected.textContent);
   }
+
+  say(text) { this.bars.live.textContent = text; }
 
   showSelection() {
     this.counts = this.picture.counts(this.selection);
@@ -223,16 +199,16 @@ class View {
   }
 
   hover(box, x, y) {
-    this.bars.showTip(this.picture, box, x, y, this.stage);
+    this.bars.showTip(this.picture, box, x, y);
     if (box === this.hovered) return;
     this.hovered = box;
     this.kin = [];
     const nodes = box < 0 ? [] : this.picture.nodesIn(box);
-    if (box >= 0) this.bars.showTrail(this.picture, nodes.length ? nodes[0] : -1);
+    if (nodes.length) this.bars.showTrail(this.picture.module(nodes[0]));
     clearTimeout(this.telling);
     this.telling = setTimeout(() => {
       const ids = nodes.length > MOST_HOVERED ? [] : Array.from(nodes, (node) => this.picture.ids[node]);
-      if (!sameList(ids, this.get("hover"))) this.tell("hover", ids);
+      if (String(ids) !== String(this.get("hover"))) this.tell("hover", ids);
     }, 60);
     this.draw();
   }
@@ -247,14 +223,16 @@ class View {
     const { x, y, w, h } = picture.rect(this.cursor);
     const [px, py] = this.camera.toWindow(x + w, y + h);
     this.hover(this.cursor, px, py);
-    const facts = this.bars.facts(picture, this.cursor).map(([word, text]) => `${word} ${text}`).join(", ");
-    this.bars.say(`${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}. ${facts}`);
+    const facts = picture.about(this.cursor).map((pair) => pair.join(" ")).join(", ");
+    this.say(`${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}. ${facts}`);
     this.draw();
   }
 
-  show(ids) {
-    const id = ids.find((one) => this.picture?.byId.has(one));
+  // The kernel asks to see a node, or whether this is still a page.
+  heed({ show, do: what }) {
+    const id = show?.find((one) => this.picture?.byId.has(one));
     if (id) this.goTo(this.picture.nodeBoxes[this.picture.byId.get(id)]);
+    if (what) this.model.send({ do: "here" });
   }
 
   nextHit(step) {
@@ -267,40 +245,33 @@ class View {
 
   // Open what is closed; else close what the box lies in.
   fold(box) {
-    const key = this.picture.opens(box) || this.picture.around(box);
-    if (key) this.ask({ do: this.picture.opens(box) ? "open" : "close", key }, box);
+    const opens = this.picture.opens(box), key = opens || this.picture.around(box);
+    if (key) this.ask(opens ? "open" : "close", key, box);
   }
 
-  ask(message, box = this.nearest()) {
-    this.stay = this.firstNode(box);
-    this.touched = true;
-    this.model.send(message);
+  // What the kernel does; where it draws anew, the box that is looked at keeps its place.
+  ask(what, of = "", box = this.nearest()) {
+    if (/^(open|close)/.test(what)) Object.assign(this, { stay: this.firstNode(box), touched: true });
+    this.model.send({ do: what, of });
   }
 
-  tab(id) {
-    this.touched = false;
-    this.tell("tab", id);
-  }
+  press(at) { this.act(at.dataset.do, at.dataset.of); }
 
-  act(name) {
-    const { camera, picture } = this;
+  act(name, of) {
+    const { bars, camera, picture } = this;
     if (!picture) return;
-    const zoom = { in: 1.3, out: 1 / 1.3 }[name];
-    if (zoom) camera.zoom(zoom);
-    else if (name === "fit") camera.fit({ w: picture.width, h: picture.height });
-    else if (name === "upstream" || name === "downstream") this.pick(picture.reach([...this.selection], name === "upstream"));
-    else if (name === "open" || name === "close") this.ask({ do: `${name} all` });
-    else if (name === "next" || name === "previous") this.nextHit(name === "next" ? 1 : -1);
-    else if (name === "matched") this.pick(this.matched);
-    else if (name === "lasso") this.bars.press("lasso", this.lassoing = !this.lassoing);
-    else if (name === "map") this.mapOff = !this.mapOff;
-    else if (name === "overlay") {
-      this.worn = this.worn + 1 < this.get("overlays").length ? this.worn + 1 : -1;
-      this.wear();
-    }
-    else if (name === "help") this.bars.press("help", !(this.bars.help.hidden = !this.bars.help.hidden));
-    if (zoom || name === "fit") this.touched = true;
-    this.root.classList.toggle("rxg-lassoing", Boolean(this.lassoing));
+    const toggle = (key) => bars.press(key, this[key] = !this[key]);
+    const own = {
+      in: () => camera.zoom(1.3), out: () => camera.zoom(1 / 1.3), fit: () => camera.fit(picture),
+      next: () => this.nextHit(1), previous: () => this.nextHit(-1), matched: () => this.pick(this.matched),
+      region: () => this.pick(picture.nodesOfRegion(Number(of))), module: () => this.pick(picture.nodesOfModule(of)),
+      lasso: () => toggle("lasso"), map: () => { this.mapOff = !this.mapOff; },
+      help: () => { toggle("help"); bars.help.hidden = !this.help; },
+    }[name];
+    if (!own) this.ask(name, of);
+    own?.();
+    if (["in", "out", "fit"].includes(name)) this.touched = true;
+    this.root.classList.toggle("rxg-lassoing", Boolean(this.lasso));
     this.draw();
   }
 }

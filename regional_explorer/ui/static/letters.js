@@ -52,9 +52,9 @@ export class Letters {
   boxes(picture, boxes, style, faint) {
     for (const box of boxes) {
       const { x, y, w, h } = picture.rect(box);
-      const detail = picture.detail(box), marks = picture.signs(box).map(([sign]) => sign).join("");
+      const detail = picture.detail(box), marks = picture.signs(box);
       const markWidth = marks ? this.width(marks, 7.5) + 3 : 0;
-      const [title, size] = this.squeeze(picture.title(box), picture.look(box) === "view" ? 8 : 10, w - 4 - markWidth);
+      const [title, size] = this.squeeze(picture.title(box), style.size, w - 4 - markWidth);
       const middle = y + h / 2 - (detail ? 5.5 : 0) + 0.5, wide = this.width(title, size);
       const left = x + (w - wide - markWidth) / 2;
       this.pen.globalAlpha = faint(box) ? 0.4 : 1;

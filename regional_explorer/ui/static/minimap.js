@@ -20,9 +20,8 @@ export class Minimap {
 
   // Draw the picture once; only the frame is drawn at every move.
   dress(painter) {
-    const { width: w, height: h } = painter.picture;
+    const { width: w, height: h } = this.picture = painter.picture;
     this.ground = painter.ground;
-    this.size = { w, h };
     this.k = Math.min(WIDEST / w, HIGHEST / h);
     this.ratio = window.devicePixelRatio || 1;
     this.still = painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, this.ratio, {});
@@ -34,10 +33,9 @@ export class Minimap {
   }
 
   draw(wanted) {
-    const { camera, canvas, ratio } = this;
-    const { x0, y0, x1, y1 } = camera.seen;
-    const all = x0 <= 0 && y0 <= 0 && x1 >= this.size?.w && y1 >= this.size?.h;
-    canvas.hidden = !wanted || !this.size || all || camera.width < 480;
+    const { camera, canvas, picture, ratio } = this, { x0, y0, x1, y1 } = camera.seen;
+    const all = x0 <= 0 && y0 <= 0 && x1 >= picture.width && y1 >= picture.height;
+    canvas.hidden = !wanted || all || camera.width < 480;
     if (canvas.hidden) return;
     const pen = canvas.getContext("2d");
     pen.fillStyle = this.ground.paper;

@@ -1,14 +1,24 @@
 // Draws a picture on a canvas: only what is in the window, and only what can be seen at its scale.
 
-import { hatch } from "./colours.js";
-import { drawLasso } from "./lasso.js";
 import { Letters } from "./letters.js";
 
 const TEXT = 0.42, SHAPES = 0.16; // scales from which on text is written, and boxes are more than a spot
 const MOST_PIXELS = 2e7; // of a picture that is drawn once and then moved
 const EDGE = 40; // room around the picture for what sticks out
-const DASHES = { dashed: [6, 3], dotted: [1.5, 2.5] };
 const HIT = "#ffb000";
+
+// A tile of slanted lines, crossed by others or not.
+function hatch({ stroke, hatch: step, crossed }) {
+  const tile = new OffscreenCanvas(step, step), pen = tile.getContext("2d");
+  Object.assign(pen, { strokeStyle: stroke, globalAlpha: 0.4, lineWidth: 0.8 });
+  for (const shift of [-step, 0, step]) {
+    pen.moveTo(shift, step);
+    pen.lineTo(shift + step, 0);
+    if (crossed) { pen.moveTo(shift, 0); pen.lineTo(shift + step, step); }
+  }
+  pen.stroke();
+  return tile;
+}
 
 const within = ({ x0, y0, x1, y1 }) => (rects, at) => (
   rects[at] < x1 && rects[at] + rects[at + 2] > x0 && rects[at + 1] < y1 && rects[at + 1] + rects[at + 3] > y0);
@@ -26,46 +36,21 @@ export class Painter {
     this.canvas.height = Math.round(height * this.ratio);
   }
 
-  // Take a picture and a theme; boxes that look alike are put together, so that each look is drawn at one go.
+  // Boxes that look alike are put together, so that each look is drawn at one go.
   dress(picture, theme, paper, font, heat) {
-    Object.assign(this, { picture, paper, heat });
-    this.ground = { ...picture.grounds[theme], paper };
-    this.tones = picture.regions.map((region) => region[theme]);
+    const { ground, boxes, hulls } = picture.styles[theme];
+    const filled = (style) => (style.fill === "paper" ? { ...style, fill: paper } : style);
+    const tiled = (style) => ({ ...filled(style), tile: style.hatch && this.pen.createPattern(hatch(style), "repeat") });
+    Object.assign(this, { picture, paper, ground, heat, hulls: hulls.map(tiled) });
     this.letters.font(font);
-    this.hatches = new Map();
-    const looks = new Map();
+    const styles = boxes.map(filled), looks = new Map();
     for (let box = 0; box < picture.boxes; box += 1) {
-      const style = this.style(box);
-      const key = JSON.stringify(style);
-      if (!looks.has(key)) looks.set(key, { style, boxes: [] });
+      const piece = picture.piece(box), warm = piece && heat(piece);
+      const number = picture.boxStyles[box], key = `${number} ${warm?.fill}`;
+      if (!looks.has(key)) looks.set(key, { style: { ...styles[number], ...warm, ...warm && { quiet: warm.text } }, boxes: [] });
       looks.get(key).boxes.push(box);
     }
     this.looks = [...looks.values()];
-  }
-
-  style(box) {
-    const { ground, picture } = this;
-    const look = picture.look(box), piece = picture.piece(box), region = picture.boxRegions[box];
-    const tone = region < 0 ? null : this.tones[region];
-    const style = { fill: ground.box, stroke: ground.edge, text: ground.ink, quiet: ground.quiet, line: 0.8, dash: [] };
-    if (tone) Object.assign(style, { fill: ground.paper, stroke: tone.stroke, text: tone.text });
-    if (look === "piece") Object.assign(style, { fill: tone.fill, dash: DASHES[picture.regions[region].line] ?? [] });
-    if (look === "run" || look === "stack") style.dash = [3, 2];
-    if (look === "stack") style.deep = true;
-    if (look === "view") style.line = 0.5;
-    if (look === "input") Object.assign(style, { fill: "", stroke: "", text: ground.quiet });
-    const warm = piece && this.heat?.(piece);
-    if (warm) Object.assign(style, { fill: warm.fill, text: warm.text, quiet: warm.text });
-    if (look === "bad" || (piece?.state === "failed" && look === "piece")) {
-      Object.assign(style, { stroke: ground.bad, text: ground.bad, line: 1.6 });
-    }
-    return style;
-  }
-
-  hatching(colour, step, crossed) {
-    const key = [colour, step, crossed].join();
-    if (!this.hatches.has(key)) this.hatches.set(key, this.pen.createPattern(hatch(colour, step, crossed), "repeat"));
-    return this.hatches.get(key);
   }
 
   // `now` says what is lit: arrays per box of how many nodes are selected and found, and single boxes.
@@ -83,11 +68,27 @@ export class Painter {
     this.lit(k, seen, now);
     this.rings(k, within(seen), now);
     this.titles(camera, within(seen));
-    if (now.lasso) drawLasso(pen, now.lasso, this.ground.ink);
+    if (now.line) this.lasso(now.line);
+  }
+
+  lasso(line) {
+    const { ink } = this.ground;
+    Object.assign(this.pen, { globalAlpha: 0.12, fillStyle: ink });
+    this.pen.fill(line);
+    this.stroke(ink, 1.5, [5, 3], 1, line);
+  }
+
+  stroke(strokeStyle, lineWidth, dash = [], globalAlpha = 1, ...path) {
+    const { pen } = this;
+    Object.assign(pen, { strokeStyle, lineWidth, globalAlpha });
+    pen.setLineDash(dash);
+    pen.stroke(...path);
+    pen.setLineDash([]);
+    pen.globalAlpha = 1;
   }
 
   scene(k, seen, now) {
-    this.hulls(k, within(seen));
+    this.drawHulls(k, within(seen));
     this.edges(k, seen, now);
     this.boxes(k, within(seen), now);
   }
@@ -119,7 +120,6 @@ export class Painter {
     return true;
   }
 
-  // An area of the scene on a canvas of its own.
   copy(area, k, ratio, now) {
     const { pen } = this, { x0, y0, x1, y1 } = area, scale = k * ratio;
     const canvas = new OffscreenCanvas(Math.ceil((x1 - x0) * scale) || 1, Math.ceil((y1 - y0) * scale) || 1);
@@ -130,27 +130,19 @@ export class Painter {
     return canvas;
   }
 
-  hulls(k, inside) {
-    const { pen, picture } = this;
-    for (let at = 0; at < picture.groups.length; at += 4) {
-      if (!inside(picture.groups, at)) continue;
-      const piece = picture.pieces[picture.groupPieces[at / 4]];
-      const tone = this.tones[piece.region];
-      const failed = piece.state === "failed";
+  drawHulls(k, inside) {
+    const { pen, picture: { groups, groupPieces, pieces, pieceStyles } } = this;
+    for (let at = 0; at < groups.length; at += 4) {
+      if (!inside(groups, at)) continue;
+      const number = groupPieces[at / 4], style = this.hulls[pieceStyles[number]];
       pen.beginPath();
-      pen.roundRect(picture.groups[at], picture.groups[at + 1], picture.groups[at + 2], picture.groups[at + 3], 7);
-      pen.fillStyle = this.heat?.(piece)?.fill ?? (piece.state === "eager" ? this.ground.paper : tone.fill);
+      pen.roundRect(...groups.subarray(at, at + 4), 7);
+      pen.fillStyle = this.heat(pieces[number])?.fill ?? style.fill;
       pen.fill();
-      if (failed || piece.state === "stale") {
-        pen.fillStyle = this.hatching(failed ? this.ground.bad : tone.stroke, failed ? 8 : 10, failed);
-        if (k > SHAPES) pen.fill();
-      }
-      pen.strokeStyle = failed ? this.ground.bad : tone.stroke;
-      pen.lineWidth = Math.max(failed ? 1.8 : 1.1, 0.8 / k);
-      pen.setLineDash(DASHES[piece.state === "eager" ? "dotted" : picture.regions[piece.region].line] ?? []);
-      pen.stroke();
+      if (style.tile) pen.fillStyle = style.tile;
+      if (style.tile && k > SHAPES) pen.fill();
+      this.stroke(style.stroke, Math.max(style.line, 0.8 / k), style.dash);
     }
-    pen.setLineDash([]);
   }
 
   edges(k, seen, now) {
@@ -163,13 +155,11 @@ export class Painter {
       if (Math.max(y0, y1) + 60 < seen.y0 || Math.min(y0, y1) - 60 > seen.y1) continue;
       if (y1 < y0 - 8) far.push(edge);
       else if (k >= SHAPES) this.trace(edge, x0, y0, x1, y1);
-      else if ((Math.abs(x1 - x0) + y1 - y0) * k > 4) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); } // shorter ones are not seen
+      else if ((Math.abs(x1 - x0) + y1 - y0) * k > 4) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); }
     }
-    Object.assign(pen, { globalAlpha: now.selecting ? 0.45 : 0.95, strokeStyle: this.ground.edge, lineWidth: Math.max(0.9, 0.5 / k) });
-    pen.stroke();
-    // Edges from one column to the next cross half of the picture: they are there, but faint.
-    this.strokeAll(far, 0.3, this.ground.edge, 0.9);
-    pen.globalAlpha = 1;
+    this.stroke(this.ground.edge, Math.max(0.9, 0.5 / k), [], now.selecting ? 0.45 : 0.95);
+    // Edges from one column to the next cross half of the picture: they are faint.
+    this.trail(far, this.ground.edge, 0.9, 0.3);
     if (k > 0.3) this.arrows(seen);
   }
 
@@ -185,18 +175,14 @@ export class Painter {
         (y1 < y0 - 8 ? far : near).push(edge);
       }
     }
-    this.strokeAll(near, 0.9, this.ground.ink, Math.max(1.5, 1.2 / k));
-    this.strokeAll(far, 0.4, this.ground.ink, 1);
-    this.pen.globalAlpha = 1;
+    this.trail(near, this.ground.ink, Math.max(1.5, 1.2 / k), 0.9);
+    this.trail(far, this.ground.ink, 1, 0.4);
   }
 
-  strokeAll(edges, alpha, colour, width) {
-    const { pen } = this;
-    if (!edges.length) return;
-    pen.beginPath();
+  trail(edges, colour, width, alpha) {
+    this.pen.beginPath();
     for (const edge of edges) this.trace(edge, ...this.ends(edge));
-    Object.assign(pen, { globalAlpha: alpha, strokeStyle: colour, lineWidth: width });
-    pen.stroke();
+    this.stroke(colour, width, [], alpha);
   }
 
   // Where an edge leaves its first box and meets its second.
@@ -241,8 +227,7 @@ export class Painter {
   }
 
   boxes(k, inside, now) {
-    const { pen, picture: { rects } } = this;
-    const shown = [];
+    const { pen, picture: { rects } } = this, rect = (box) => rects.subarray(box * 4, box * 4 + 4), shown = [];
     for (const { style, boxes } of this.looks) {
       const here = boxes.filter((box) => inside(rects, box * 4));
       if (k >= TEXT) shown.push({ style, here });
@@ -253,12 +238,14 @@ export class Painter {
         pen.globalAlpha = back ? 0.3 : 1;
         if (k < SHAPES) {
           pen.fillStyle = style.stroke || style.text;
-          for (const box of some) pen.fillRect(rects[box * 4], rects[box * 4 + 1], rects[box * 4 + 2], rects[box * 4 + 3]);
+          for (const box of some) pen.fillRect(...rect(box));
           continue;
         }
         pen.beginPath();
-        for (const box of some) this.outline(rects[box * 4], rects[box * 4 + 1], rects[box * 4 + 2], rects[box * 4 + 3], k, style.deep);
-        this.fill(style);
+        for (const box of some) this.outline(...rect(box), k, style.deep);
+        pen.fillStyle = style.fill;
+        if (style.fill) pen.fill();
+        if (style.stroke) this.stroke(style.stroke, style.line, style.dash, pen.globalAlpha);
       }
     }
     pen.globalAlpha = 1;
@@ -272,32 +259,14 @@ export class Painter {
     else this.pen.rect(x, y, w, h);
   }
 
-  fill({ fill, stroke, line, dash }) {
-    const { pen } = this;
-    if (fill) {
-      pen.fillStyle = fill;
-      pen.fill();
-    }
-    if (!stroke) return;
-    pen.strokeStyle = stroke;
-    pen.lineWidth = line;
-    pen.setLineDash(dash);
-    pen.stroke();
-    pen.setLineDash([]);
-  }
-
   rings(k, inside, now) {
-    const { pen, picture } = this;
-    const ring = (box, gap, width, colour, dash, alpha = 1) => {
-      const { x, y, w, h } = picture.rect(box);
-      const out = gap / Math.min(k, 1);
+    const { pen, picture, ground: { ink } } = this, small = Math.min(k, 1);
+    const ring = (box, gap, width, colour, dash, alpha) => {
+      const { x, y, w, h } = picture.rect(box), out = gap / small;
       pen.beginPath();
       pen.roundRect(x - out, y - out, w + 2 * out, h + 2 * out, 4 + out);
-      Object.assign(pen, { strokeStyle: colour, lineWidth: width / Math.min(k, 1), globalAlpha: alpha });
-      pen.setLineDash(dash.map((length) => length / Math.min(k, 1)));
-      pen.stroke();
+      this.stroke(colour, width / small, dash.map((length) => length / small), alpha);
     };
-    const { ink } = this.ground;
     for (let box = 0; box < picture.boxes; box += 1) {
       if (!now.selected[box] && !(now.finding && now.found[box])) continue;
       if (!inside(picture.rects, box * 4)) continue;
@@ -308,8 +277,6 @@ export class Painter {
     for (const box of now.kin) ring(box, 1, 1.4, ink, [2, 2], 0.8);
     if (now.hover >= 0) ring(now.hover, 0, 1.4, ink, []);
     if (now.cursor >= 0) ring(now.cursor, 4, 1.5, ink, [1.5, 2.5]);
-    pen.globalAlpha = 1;
-    pen.setLineDash([]);
   }
 
   titles(camera, inside) {
@@ -321,17 +288,13 @@ export class Painter {
     });
     for (let at = 0; at < picture.groups.length; at += 4) {
       if (!inside(picture.groups, at)) continue;
-      const piece = picture.pieces[picture.groupPieces[at / 4]];
-      const warm = this.heat?.(piece);
-      const { sign, name, ops, state, note } = piece, label = warm?.label ?? piece.speedup;
-      const words = [[sign + name, state || ops, note, label], [sign + name, label], [name, label], [warm ? label : name]];
-      const { letter } = picture.regions[piece.region];
-      const [x, y] = camera.toWindow(picture.groups[at], picture.groups[at + 1]);
+      const number = picture.groupPieces[at / 4], piece = picture.pieces[number];
+      const style = this.hulls[picture.pieceStyles[number]], warm = this.heat(piece);
+      const { words, speedup } = piece, label = warm?.label ?? speedup, { letter } = picture.regions[piece.region];
+      const [left, top, w, h] = picture.groups.subarray(at, at + 4), [x, y] = camera.toWindow(left, top);
       letters.hull(
-        [...words.map((some) => some.filter(Boolean).join(" · ")).filter(Boolean), letter],
-        { x, y, w: picture.groups[at + 2] * camera.k, h: picture.groups[at + 3] * camera.k },
-        piece.state === "failed" ? this.ground.bad : warm?.text ?? this.tones[piece.region].text,
-        warm?.fill ?? this.tones[piece.region].fill, camera.k,
+        [...words.map((some) => (label ? `${some} · ${label}` : some)), warm ? label : words.at(-1), letter],
+        { x, y, w: w * camera.k, h: h * camera.k }, warm?.text ?? style.text, warm?.fill ?? style.ground, camera.k,
       );
     }
   }

@@ -1,68 +1,70 @@
 // What is drawn: the payload unpacked, with the questions that are asked of it.
 
-import { numbers } from "./dom.js";
+const FACTS = 5, BOX_TEXTS = 5;
+const ARRAYS = [
+  [Uint32Array, "box_texts box_styles box_told box_told_ends piece_styles node_facts node_boxes group_pieces edges"],
+  [Int32Array, "box_pieces node_pieces"],
+];
+const PLACES = [[Float32Array, "rects groups curves"], [Uint32Array, "curve_ends"]];
 
-// Which text of a node: the order of the payload's.
-export const FACT = { name: 0, target: 1, op: 2, value: 3, module: 4, source: 5, reads: 6 };
-const FACTS = 7, BOX_TEXTS = 5;
-const ARRAYS = {
-  boxTexts: [Uint32Array, "box_texts"], boxLooks: [Uint8Array, "box_looks"], boxRegions: [Int32Array, "box_regions"],
-  boxMarks: [Uint32Array, "box_marks"], facts: [Uint32Array, "node_facts"], flags: [Uint8Array, "node_flags"],
-  nodeBoxes: [Uint32Array, "node_boxes"], nodePieces: [Int32Array, "node_pieces"],
-  groupPieces: [Uint32Array, "group_pieces"], edges: [Uint32Array, "edges"], links: [Uint32Array, "links"],
-};
+// Arrays arrive as views on one big buffer, at offsets that typed arrays may not start at.
+function unpack(into, arrays, from) {
+  for (const [Type, names] of arrays) {
+    for (const name of names.split(" ")) {
+      const view = from[name], bytes = new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice();
+      into[name.replace(/_(.)/g, (_, letter) => letter.toUpperCase())] = new Type(bytes.buffer);
+    }
+  }
+}
 
-// For each of `count` owners the members that name it, as one array and where each owner's part of it starts.
-function byOwner(owners, count, step = 1, at = 0) {
-  const starts = new Uint32Array(count + 1);
-  for (let i = at; i < owners.length; i += step) starts[owners[i] + 1] += 1;
-  for (let i = 0; i < count; i += 1) starts[i + 1] += starts[i];
-  const members = new Uint32Array(starts[count]);
+// For each of `count` owners its members, in order: one array, and where the part of each begins.
+function byOwner(owners, count) {
+  const starts = new Uint32Array(count + 1), members = new Uint32Array(owners.length);
+  for (const owner of owners) starts[owner + 1] += 1;
+  for (let owner = 0; owner < count; owner += 1) starts[owner + 1] += starts[owner];
   const next = starts.slice();
-  for (let i = at, number = 0; i < owners.length; i += step, number += 1) members[next[owners[i]]++] = number;
+  owners.forEach((owner, member) => { members[next[owner]++] = member; });
   return (owner) => members.subarray(starts[owner], starts[owner + 1]);
 }
 
 export class Picture {
   constructor(payload) {
-    for (const name of ["number", "tab", "graphs", "regions", "pieces", "marks", "states", "notes", "looks", "grounds", "texts"]) {
-      this[name] = payload[name];
-    }
-    for (const [name, [Type, from]] of Object.entries(ARRAYS)) this[name] = numbers(Type, payload[from]);
-    this.boxes = this.boxLooks.length;
+    const { number, tab, graphs, regions, pieces, styles, texts } = payload;
+    Object.assign(this, { number, tab, graphs, regions, pieces, styles, texts });
+    unpack(this, ARRAYS, payload);
+    this.boxes = this.boxPieces.length;
     this.nodes = this.nodeBoxes.length;
     this.nodesIn = byOwner(this.nodeBoxes, this.boxes);
-    this.users = byOwner(this.links, this.nodes, 2, 0);
-    this.feeds = byOwner(this.links, this.nodes, 2, 1);
     this.ids = [];
     for (const graph of this.graphs) {
       for (let i = graph.first; i < graph.first + graph.count; i += 1) this.ids.push(`${graph.id}:${payload.node_names[i]}`);
     }
     this.byId = new Map(this.ids.map((id, node) => [id, node]));
-    this.boxPieces = new Int32Array(this.boxes).fill(-1);
-    for (let node = 0; node < this.nodes; node += 1) {
-      if (this.boxRegions[this.nodeBoxes[node]] >= 0) this.boxPieces[this.nodeBoxes[node]] = this.nodePieces[node];
-    }
     this.place(payload.places);
   }
 
   place(places) {
     [this.width, this.height] = places.size;
     this.titles = places.titles;
-    this.rects = numbers(Float32Array, places.rects);
-    this.groups = numbers(Float32Array, places.groups);
-    this.curves = numbers(Float32Array, places.curves);
-    this.curveEnds = numbers(Uint32Array, places.curve_ends);
+    unpack(this, PLACES, places);
   }
 
-  title(box) { return this.texts[this.boxTexts[box * BOX_TEXTS]]; }
-  detail(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 1]]; }
-  opens(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 3]]; } // the fold to open; "" where there is none
-  around(box) { return this.texts[this.boxTexts[box * BOX_TEXTS + 4]]; } // the open fold that it lies in
-  look(box) { return this.looks[this.boxLooks[box]]; }
-  fact(node, which) { return this.texts[this.facts[node * FACTS + which]]; }
+  text(box, which) { return this.texts[this.boxTexts[box * BOX_TEXTS + which]]; }
+  title(box) { return this.text(box, 0); }
+  detail(box) { return this.text(box, 1); }
+  signs(box) { return this.text(box, 2); }
+  opens(box) { return this.text(box, 3); } // the fold to open; "" where there is none
+  around(box) { return this.text(box, 4); } // the open fold that it lies in
+  fact(node, which) { return this.texts[this.nodeFacts[node * FACTS + which]]; }
+  module(node) { return this.fact(node, 3); }
   piece(box) { return this.boxPieces[box] < 0 ? null : this.pieces[this.boxPieces[box]]; }
-  signs(box) { return this.marks.filter((_, bit) => this.boxMarks[box] & (1 << bit)); }
+
+  // What is known of a box, as pairs of a word and a text.
+  about(box) {
+    const words = this.boxTold.subarray(this.boxToldEnds[box - 1] ?? 0, this.boxToldEnds[box]), pairs = [];
+    for (let at = 0; at < words.length; at += 2) pairs.push([this.texts[words[at]], this.texts[words[at + 1]]]);
+    return [...pairs, ...this.piece(box)?.facts ?? []];
+  }
 
   rect(box, rects = this.rects) {
     const at = box * 4;
@@ -78,7 +80,6 @@ export class Picture {
     return -1;
   }
 
-  // How many of `nodes` each box holds.
   counts(nodes) {
     const found = new Uint32Array(this.boxes);
     for (const node of nodes) found[this.nodeBoxes[node]] += 1;
@@ -96,33 +97,14 @@ export class Picture {
   nodesOfRegion(region) { return this.where((node) => this.pieces[this.nodePieces[node]]?.region === region); }
 
   nodesOfModule(path) {
-    return this.where((node) => `${this.fact(node, FACT.module)}.`.startsWith(`${path}.`));
+    return this.where((node) => `${this.module(node)}.`.startsWith(`${path}.`));
   }
-
-  graphOf(node) { return this.graphs.find((graph) => node >= graph.first && node < graph.first + graph.count); }
 
   // All nodes between two boxes in the order they run, both included; within the graph of the second one.
   range(from, to) {
     const ends = [...this.nodesIn(from), ...this.nodesIn(to)];
     if (!ends.length) return [];
-    const graph = this.graphOf(ends[ends.length - 1]);
-    const first = Math.max(Math.min(...ends), graph.first);
-    const last = Math.min(Math.max(...ends), graph.first + graph.count - 1);
-    return Array.from({ length: last - first + 1 }, (_, i) => first + i);
-  }
-
-  // The given nodes and all that feed them, or all that they feed.
-  reach(nodes, upstream) {
-    const next = upstream ? this.feeds : this.users;
-    const ends = upstream ? 0 : 1;
-    const seen = new Set(nodes);
-    const waiting = [...nodes];
-    while (waiting.length) {
-      for (const link of next(waiting.pop())) {
-        const node = this.links[link * 2 + ends];
-        if (!seen.has(node)) { seen.add(node); waiting.push(node); }
-      }
-    }
-    return [...seen].sort((one, other) => one - other);
+    const { first, count } = this.graphs.findLast((graph) => graph.first <= ends.at(-1));
+    return this.where((node) => node >= first && node < first + count && node >= Math.min(...ends) && node <= Math.max(...ends));
   }
 }

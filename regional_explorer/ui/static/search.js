@@ -1,25 +1,21 @@
 // What a person types into the search field, as a question about nodes.
 
-import { FACT } from "./picture.js";
-
+const FACTS = { name: 0, op: 1, shape: 2, dtype: 2, module: 3, line: 4 }; // the payload's order
 const PLAIN = ["name", "op", "shape", "module", "region"];
 
 // Shapes are spoken of as 2x128 and written as [2, 128]; both become 2,128.
 const simple = (text) => text.toLowerCase().replace(/\s+/g, "").replace(/(?<=\d)[x×](?=\d)/g, ",");
 
-// All words must be found, each in name, op, shape, module or region, or in one field: `op:gelu`, `line:forward`.
+// All words must be found, each in one of the plain fields, or in the one it names: `op:gelu`, `line:forward`.
 // `/…/` is a regular expression.
 export function matches(picture, query) {
   const text = query.trim();
   if (!text) return { nodes: [] };
-  const fact = (which) => (node) => picture.fact(node, which);
-  const piece = (read) => (node) => (picture.nodePieces[node] < 0 ? "" : read(picture.pieces[picture.nodePieces[node]]));
-  const read = {
-    name: fact(FACT.name), op: fact(FACT.target), shape: fact(FACT.value), dtype: fact(FACT.value),
-    module: fact(FACT.module), line: fact(FACT.source),
-    region: piece((one) => picture.regions[one.region].name), state: piece((one) => one.state),
+  const read = (field, node) => {
+    if (field in FACTS) return picture.fact(node, FACTS[field]);
+    const piece = picture.pieces[picture.nodePieces[node]];
+    return (piece && (field === "state" ? piece.state : picture.regions[piece.region].name)) ?? "";
   };
-  let test;
   const pattern = /^\/(.+?)(?:\/i?)?$/.exec(text);
   if (pattern) {
     let expression;
@@ -28,13 +24,12 @@ export function matches(picture, query) {
     } catch {
       return { nodes: [], error: "not a regular expression" };
     }
-    test = (node) => PLAIN.some((field) => expression.test(read[field](node)));
-  } else {
-    const words = text.split(/\s+/).map((word) => {
-      const [, field, rest] = /^([a-z]+):(.+)$/.exec(word) ?? [];
-      return Object.hasOwn(read, field) ? [[field], simple(rest)] : [PLAIN, simple(word)];
-    });
-    test = (node) => words.every(([fields, wanted]) => fields.some((field) => simple(read[field](node)).includes(wanted)));
+    return { nodes: picture.where((node) => PLAIN.some((field) => expression.test(read(field, node)))) };
   }
-  return { nodes: picture.where(test) };
+  const words = text.split(/\s+/).map((word) => {
+    const [, field, rest] = /^(name|op|shape|dtype|module|line|region|state):(.+)$/.exec(word) ?? [];
+    return [field ? [field] : PLAIN, simple(rest ?? word)];
+  });
+  const found = (node) => ([fields, wanted]) => fields.some((field) => simple(read(field, node)).includes(wanted));
+  return { nodes: picture.where((node) => words.every(found(node))) };
 }

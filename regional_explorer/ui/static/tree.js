@@ -1,0 +1,102 @@
+// Elements that the kernel describes as nested lists: tag, attributes, what is inside. What is pressed, typed or pointed
+// at goes back to it.
+
+import { el, follow } from "./dom.js";
+
+const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
+
+export class Sheet {
+  constructor(model, host, signal) {
+    Object.assign(this, { model, signal, parts: [] });
+    const label = model.get("label");
+    // Keys that are pressed here are not JupyterLab's.
+    this.root = el("div", { class: model.get("kind"), role: label && "group", "aria-label": label, "data-lm-suppress-shortcuts": "true" });
+    host.append(this.root);
+    const on = (name, handler) => this.root.addEventListener(name, (event) => handler(event.target.closest?.("[data-do]"), event), { signal });
+    on("click", (at, event) => {
+      if (at?.dataset.do === "copy") navigator.clipboard.writeText(at.dataset.of).then(() => { at.textContent = "Copied"; });
+      else if (at && !/^(INPUT|SELECT)$/.test(event.target.tagName)) this.press(at, event);
+    });
+    on("change", (at, event) => { if (at) this.press(at, event, event.target.type === "checkbox" ? event.target.checked : event.target.value); });
+    on("keydown", (at, event) => this.key(at, event));
+    for (const name of ["pointerover", "pointerleave", "focusin"]) on(name, (at) => this.point(at));
+    follow(model, signal, { tree: () => this.show(), lit: () => this.light(), "msg:custom": (message) => this.heed(message) });
+    signal.addEventListener("abort", () => { clearTimeout(this.pointing); this.root.remove(); });
+    this.show();
+  }
+
+  // What was typed may not be what stands.
+  heed() {
+    this.parts = [];
+    this.show();
+  }
+
+  // Only what differs is built anew, so that the rest keeps its focus and its place.
+  show() {
+    const { dataset } = this.root.contains(document.activeElement) ? document.activeElement : {};
+    this.parts = this.patch(this.root, this.model.get("tree"), this.parts);
+    const rows = this.rows();
+    if (rows.length && !rows.some((row) => row.tabIndex === 0)) rows[0].tabIndex = 0;
+    this.light();
+    if (!dataset?.do || this.root.contains(document.activeElement)) return;
+    const twins = [...this.root.querySelectorAll("[data-do]")].filter((one) => one.dataset.do === dataset.do);
+    const twin = twins.find((one) => (one.role === "tab" ? one.tabIndex === 0 : one.dataset.of === dataset.of));
+    twin?.focus({ preventScroll: true });
+  }
+
+  patch(parent, now, before) {
+    now.forEach((part, at) => {
+      const was = before[at], child = parent.childNodes[at];
+      if (JSON.stringify(part) === JSON.stringify(was)) return;
+      const alike = Array.isArray(part) && was?.[0] === part[0] && JSON.stringify(was[1]) === JSON.stringify(part[1]);
+      if (alike) this.patch(child, part.slice(2), was.slice(2));
+      else if (child) child.replaceWith(build(part));
+      else parent.append(build(part));
+    });
+    while (parent.childNodes.length > now.length) parent.lastChild.remove();
+    return now;
+  }
+
+  rows() { return [...this.root.querySelectorAll("[data-do=pick]")]; }
+
+  // Rows are lit without building them anew: `lit` has words for them, by what they are of, and what is said of it.
+  light() {
+    const lit = this.model.get("lit");
+    if (!lit) return;
+    for (const row of this.rows()) {
+      row.dataset.lit = lit.rows[row.dataset.of] ?? "";
+      row.setAttribute("aria-selected", String(row.dataset.lit.includes("selected")));
+    }
+    this.root.querySelector("[role=status]").textContent = lit.say;
+    if (!this.root.matches(":hover, :focus-within")) this.root.querySelector("[data-lit~=hovered]")?.scrollIntoView({ block: "nearest" });
+  }
+
+  point(at) {
+    if (!this.model.get("lit")) return;
+    clearTimeout(this.pointing);
+    this.pointing = setTimeout(() => this.model.send({ do: "point", of: at?.dataset.of ?? "" }), 60);
+  }
+
+  press(at, { shiftKey = false, ctrlKey, metaKey }, value = null) {
+    this.model.send({ do: at.dataset.do, of: at.dataset.of ?? "", value, shift: shiftKey, ctrl: Boolean(ctrlKey || metaKey) });
+  }
+
+  // Arrows walk through the rows, with Shift they stretch; Enter takes one, Space adds one.
+  key(at, event) {
+    const rows = this.rows(), from = rows.indexOf(event.target), { key, shiftKey } = event;
+    if (from < 0) return;
+    const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[key];
+    const next = step && rows[Math.max(0, Math.min(rows.length - 1, from + step))];
+    if (next) {
+      for (const row of rows) row.tabIndex = row === next ? 0 : -1;
+      next.closest("details")?.setAttribute("open", "");
+      next.focus();
+    }
+    if (next && shiftKey) this.press(next, event);
+    else if (key === " " || key === "Enter") this.press(at, { shiftKey, ctrlKey: key === " " });
+    else if (key === "Escape") this.model.send({ do: "clear", of: "" });
+    else if (!next) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
