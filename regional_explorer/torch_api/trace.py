@@ -14,9 +14,9 @@ from unittest import mock
 import torch
 import torch._dynamo.config as dynamo_config
 from torch import fx, nn
+from torch._C._dynamo import eval_frame
 from torch._dynamo import symbolic_convert
 from torch._dynamo.backends.common import aot_autograd
-from torch._C._dynamo import eval_frame
 from torch._dynamo.utils import get_metrics_context
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
@@ -65,8 +65,8 @@ def as_first_call(fn: Callable[..., Any]) -> Iterator[None]:
 def _forget_skip(fn: Callable[..., Any]) -> None:
     """Let Dynamo trace the code of ``fn`` again though it found nothing in it once; compiled code of it stays.
 
-    Torch 2.11 skips such code from then on, for whatever object: an empty ``nn.Sequential`` takes all others with it.
-    Later versions keep this with the compile that found nothing.
+    Torch 2.11 passes by such code from then on, whatever object it runs for: an empty ``nn.Sequential`` takes all
+    others with it. Later versions note that with the compile that found nothing.
     """
     if ISOLATES:
         return
