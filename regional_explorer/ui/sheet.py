@@ -41,7 +41,7 @@ class Sheet(anywidget.AnyWidget):
     kind = traitlets.Unicode("rxt").tag(sync=True)
     label: Any = traitlets.Unicode(None, allow_none=True).tag(sync=True)
     tree: Any = traitlets.List().tag(sync=True)
-    lit: Any = traitlets.Dict(None, allow_none=True).tag(sync=True)
+    lit: Any = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
 
     def __init__(self, told: Told, **traits: Any) -> None:
         super().__init__(**traits)

@@ -247,7 +247,10 @@ def test_closing_gives_up_the_placement(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_empty_view_and_an_empty_session() -> None:
-    assert GraphView().payload == {}
+    empty = GraphView()
+    assert empty.payload == {}
+    assert empty.lit is None  # the page would look for rows to light
+    assert SourceView().lit is None
     shown = GraphView(sessions.session())
     assert shown.payload["texts"] == [""]
     assert shown.tab == ""
