@@ -55,10 +55,5 @@ def test_modules_become_one(name: str) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_what_is_quoted_keeps_its_spaces() -> None:
-    assert static._compact('const a = "b ; c", d = `e = ${ f }`; // gone\n// gone\n', "js") == (
-        'const a="b ; c",d=`e = ${ f }`;\n'
-    )
-    assert static._compact(".a :hover, .b { color: red; margin: 0 1px }\n", "css") == (
-        ".a :hover,.b{color:red;margin:0 1px }\n"
-    )
+def test_comments_and_indents_stay_at_home() -> None:
+    assert static._bare('// gone\nif (a) {\n  b = " // c";\n\n}\n') == 'if (a) {\nb = " // c";\n}'

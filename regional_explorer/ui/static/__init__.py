@@ -1,7 +1,7 @@
 """The scripts and styles of our own views, read from this folder and put together for the page.
 
 A widget takes one script. The files here are plain modules; each becomes a function of its own, so that their names
-cannot meet, and is called once. Comments and spare spaces stay at home: every saved widget repeats what is sent.
+cannot meet, and is called once. Comments and indents stay at home: every saved widget repeats what is sent.
 """
 
 from __future__ import annotations
@@ -12,12 +12,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 _IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:class|const|function) (\w+)", re.MULTILINE)
-_LITERAL = re.compile(r'("(?:\\.|[^"\\])*"|`(?:\\.|[^`\\])*`)')
-_SPACES = {
-    "js": re.compile(r" ?([{}()\[\];,:?=<>&|!*]) ?|(?<=[\w)\]]) ([-+/%]) (?=[\w(])"),
-    "css": re.compile(r"(?<=[{};,:]) | (?=\{)"),
-}
-_BREAKS = {"js": re.compile(r"(?<=[;,{}(\[])\n|\n(?=\})"), "css": re.compile(r"\n")}
 
 
 def script(name: str) -> str:
@@ -25,13 +19,13 @@ def script(name: str) -> str:
     parts: dict[str, str] = {}
     _collect(name, parts)
     *needed, entry = parts.values()
-    return _compact("\n".join([*needed, entry]), "js")
+    return _bare("\n".join([*needed, entry]))
 
 
 def style(name: str) -> str:
     """Return the style sheet ``name``, after what all views have in common."""
     texts = ((HERE / f"{part}.css").read_text(encoding="utf-8") for part in ("common", name))
-    return _compact("\n".join(texts), "css")
+    return _bare("\n".join(texts))
 
 
 def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:
@@ -47,16 +41,6 @@ def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:
     parts[name] = text
 
 
-def _compact(text: str, kind: str) -> str:
-    lines = (line.strip().partition(" // ")[0] for line in text.splitlines())
-    kept = "\n".join(_squeezed(line, kind) for line in lines if line and not line.startswith("//"))
-    return _BREAKS[kind].sub("", kept) + "\n"
-
-
-def _squeezed(line: str, kind: str) -> str:
-    # What stands at the odd places is quoted, and stays as it is.
-    pieces = _LITERAL.split(line)
-    return "".join(
-        piece if place % 2 else _SPACES[kind].sub(r"\1\2" if kind == "js" else "", piece)
-        for place, piece in enumerate(pieces)
-    )
+def _bare(text: str) -> str:
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
