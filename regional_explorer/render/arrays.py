@@ -85,17 +85,15 @@ def box_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
             signs = "".join(mark for mark in Mark if mark in box.marks)
             found.extend((texts.number(box.title), texts.number(box.detail), texts.number(signs)))
             found.extend((texts.exact(opens), texts.exact(around)))
-        inside = {part.home[name]: piece for name, piece in part.piece_of.items() if name in part.home}
-        pieces.extend(
-            NONE if box.region is None else part.first_piece + inside[number]
-            for number, box in enumerate(part.section.boxes)
-        )
+        numbers = {piece.id: part.first_piece + number for number, piece in enumerate(part.pieces)}
+        for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
+            piece = leaf.fold.piece if leaf and box.region is not None else None
+            pieces.append(numbers[piece.id] if piece else NONE)
         piece_of_box = {
             box.id: leaf.fold.piece for box, leaf in zip(part.section.boxes, part.leaves, strict=True) if leaf
         }
         for group in part.section.groups:
-            piece = piece_of_box[group.boxes[0]]
-            groups.append(part.first_piece + part.pieces.index(piece))
+            groups.append(numbers[piece_of_box[group.boxes[0]].id])
     return {
         "box_texts": found.tobytes(),
         "box_pieces": pieces.tobytes(),

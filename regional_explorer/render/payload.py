@@ -7,8 +7,7 @@ which is what a selection holds and what ``Exploration.mark(nodes=...)`` takes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from regional_explorer.record.graph import Graph, Role
 from regional_explorer.record.region import Partition, State
@@ -24,7 +23,7 @@ from regional_explorer.render.arrays import (
 from regional_explorer.render.compose import SectionBuilder, scene_of, shown_graphs
 from regional_explorer.render.figures import count, duration
 from regional_explorer.render.outline import Opening, outline, shown
-from regional_explorer.render.palette import paint
+from regional_explorer.render.palette import Paint, paint
 from regional_explorer.render.pieces import Piece
 from regional_explorer.render.scene import Mark, Scene
 from regional_explorer.render.strokes import stroke_arrays
@@ -47,15 +46,27 @@ SIGNS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Chip:
+    """A region in the legend."""
+
+    name: str
+    state: str
+    detail: str
+    paint: Paint
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """One tab: its scene, which has to be given places, and all else that the page needs.
 
-    ``reads`` has the nodes in it as ``graph:name``, in their order, and for each those among them that it reads.
+    ``reads`` has the nodes in it as ``graph:name``, in their order, and for each those among them that it reads;
+    ``legend`` the regions, and the signs that are used.
     """
 
     scene: Scene
     facts: Payload
     reads: Mapping[str, Sequence[str]]
+    legend: Sequence[Chip | str]
 
     def reach(self, nodes: Iterable[str], *, upstream: bool) -> list[str]:
         """Return ``nodes`` with all that feed them, or with all that they feed, as far as they are in the picture."""
@@ -112,20 +123,23 @@ def picture(session: Session, tab: str, opening: Opening | None = None) -> Pictu
     texts = Texts()
     states = {piece.state for part in parts for piece in part.pieces}
     used = {mark for part in parts for box in part.section.boxes for mark in box.marks}
+    chips = tuple(_chips(session, scene))
+    legend = (
+        *chips,
+        *(text for state, (_, text) in SIGNS.items() if state in states),
+        *(f"{mark} {mark.meaning}" for mark in Mark if mark in used),
+    )
     facts: Payload = {
-        "title": scene.title,
         "graphs": [_graph_facts(part) for part in parts],
-        "regions": list(_regions(session, scene)),
+        "regions": [{"name": chip.name, "letter": chip.paint.letter} for chip in chips],
         "pieces": [_piece_facts(session, piece, part) for part in parts for piece in part.pieces],
-        "signs": [f"{mark} {mark.meaning}" for mark in Mark if mark in used],
-        "states": [text for state, (_, text) in SIGNS.items() if state in states],
         **stroke_arrays(parts),
         **box_arrays(parts, texts),
         **node_arrays(parts, texts),
         **told_arrays(parts, texts),
         "edges": edge_array(parts),
     }
-    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts))
+    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts), legend)
 
 
 def _reads(parts: Sequence[Part]) -> dict[str, list[str]]:
@@ -210,17 +224,8 @@ def _measured(session: Session, cut: Partition | None) -> tuple[str, str]:
     return "", ""
 
 
-def _regions(session: Session, scene: Scene) -> Iterator[dict[str, Any]]:
+def _chips(session: Session, scene: Scene) -> Iterator[Chip]:
     for number, (region, entry) in enumerate(zip(session.plan.regions, scene.entries, strict=True)):
         states = {cut.state for cut in session.partitions if cut.region == region.name}
         worst = next((one for one in (State.FAILED, State.STALE, State.EAGER, State.FRESH) if one in states), "")
-        colours = paint(number)
-        yield {
-            "name": entry.title,
-            "detail": entry.detail,
-            "state": str(worst) if region.enabled else "disabled",
-            "letter": colours.letter,
-            "line": colours.line,
-            "light": asdict(colours.light),
-            "dark": asdict(colours.dark),
-        }
+        yield Chip(entry.title, str(worst) if region.enabled else "disabled", entry.detail, paint(number))

@@ -9,9 +9,12 @@ from regional_explorer.record.graph import Node
 from regional_explorer.render.arrays import Part, Payload, Texts, fact
 from regional_explorer.render.figures import count
 from regional_explorer.render.scene import Box
+from regional_explorer.render.untrusted import clean
 
 MOST_NAMED = 4
 """So many tensors read are named of a node, and none of a box with as many nodes."""
+MOST_HALF = 110
+"""Characters kept of a node's name, and of its target, where both are told."""
 NOTES: Mapping[str, str] = {
     "recompute": "recomputed in the backward",
     "random": "random",
@@ -39,7 +42,8 @@ def told_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
 
 def _told(box: Box, nodes: Sequence[Node], outside: Mapping[str, Node], *, opens: bool) -> Iterator[tuple[str, str]]:
     if nodes and not opens:
-        yield "node", f"{fact(nodes[0], 'name')} = {fact(nodes[0], 'target')}"
+        name, target = (clean(fact(nodes[0], which), MOST_HALF) for which in ("name", "target"))
+        yield "node", f"{name} = {target}"
         yield "gives", fact(nodes[0], "value")
     else:
         yield "", box.detail

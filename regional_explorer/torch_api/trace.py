@@ -17,6 +17,7 @@ from torch import fx, nn
 from torch._C._dynamo import eval_frame
 from torch._dynamo import symbolic_convert
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.external_utils import wrap_inline
 from torch._dynamo.utils import get_metrics_context
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
@@ -65,16 +66,18 @@ def as_first_call(fn: Callable[..., Any]) -> Iterator[None]:
 def _forget_skip(fn: Callable[..., Any]) -> None:
     """Let Dynamo trace the code of ``fn`` again though it found nothing in it once; compiled code of it stays.
 
-    Torch 2.11 passes by such code from then on, whatever object it runs for: an empty ``nn.Sequential`` takes all
-    others with it. Later versions note that with the compile that found nothing.
+    Torch 2.11 passes by such code from then on, whatever object it runs for. Torch's own modules all run in one
+    function, so an empty ``nn.Sequential`` takes every ``nn.Linear`` with it; `torch.compile` alone does so too. Later
+    versions note that with the compile that found nothing.
     """
     if ISOLATES:
         return
     method = fn.forward if isinstance(fn, nn.Module) else fn
-    code = getattr(getattr(method, "__func__", method), "__code__", None)
-    if isinstance(code, types.CodeType):
-        as_ever = eval_frame._FrameAction.DEFAULT
-        eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(as_ever, as_ever))
+    as_ever = eval_frame._FrameExecStrategy(eval_frame._FrameAction.DEFAULT, eval_frame._FrameAction.DEFAULT)
+    for function in (getattr(method, "__func__", method), wrap_inline(fn)):
+        code = getattr(function, "__code__", None)
+        if isinstance(code, types.CodeType):
+            eval_frame.set_code_exec_strategy(code, as_ever)
 
 
 def _with_fresh_code(fn: Callable[..., Any]) -> Callable[..., Any]:

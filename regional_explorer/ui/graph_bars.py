@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from regional_explorer.render.arrays import Payload
+from regional_explorer.render.payload import Chip
 from regional_explorer.ui.overlays import scale
 from regional_explorer.ui.sheet import Tree, node
 
@@ -47,17 +48,17 @@ KEYS = (
     ("G, T", "next graph, the one before"),
     ("O, M", "next overlay; map on or off"),
 )
-THEMES = ("light", "dark")
 HINT = "Words, name: op: shape: dtype: module: line: region: state: or /a regular expression/ (key /)"
 
 
 def frame(
     tabs: Iterable[Sequence[str]],
     tab: str,
-    picture: Payload,
+    legend: Sequence[Chip | str],
     *,
     figures: bool = False,
     overlay: Mapping[str, Any] | None = None,
+    empty: bool = False,
     arranging: bool = False,
     problem: str = "",
 ) -> list[Tree]:
@@ -66,9 +67,10 @@ def frame(
     Args:
         tabs: id and title of each tab.
         tab: the id of the one in view.
-        picture: what it shows, as ``payload.picture`` gives it; empty before there is one.
+        legend: what is in it: regions, and what its signs say.
         figures: whether there are figures to lay over the regions.
         overlay: the figures that are laid over them now, if there are any.
+        empty: whether there is nothing in it.
         arranging: whether better places are being looked for.
         problem: what went wrong last.
     """
@@ -86,7 +88,7 @@ def frame(
     stage = node(
         "div",
         node("canvas", class_="rxg-canvas", aria_hidden="true"),
-        _part("empty", "There is no op here." if picture and not picture["box_pieces"] else ""),
+        _part("empty", "There is no op here." if empty else ""),
         node("canvas", class_="rxg-map", aria_hidden="true", hidden=True),
         _part("tip", role="tooltip", hidden=True),
         node("dl", *keys, class_="rxg-help", hidden=True),
@@ -106,7 +108,7 @@ def frame(
         _part("problem", problem, role="alert", hidden=not problem),
         stage,
         _part("status", _part("selected"), _part("trail"), _part("wait", "arranging…" if arranging else "")),
-        _part("legend", *_legend(picture, overlay), role="group", aria_label="Legend"),
+        _part("legend", *_legend(legend, overlay), role="group", aria_label="Legend"),
         _part("live", aria_live="polite", role="status"),
     ]
 
@@ -144,28 +146,35 @@ def _button(do: str, text: str, title: str, *, pressed: bool | None = None, disa
     )
 
 
-def _legend(picture: Payload, overlay: Mapping[str, Any] | None) -> Iterable[Tree]:
-    """Return a chip for each region, what the signs in the picture say, and the scale of the overlay."""
-    for number, region in enumerate(picture.get("regions", ())):
-        tones = {theme: region[theme]["fill"] for theme in THEMES}
-        tones |= {f"{theme}-ink": region[theme]["text"] for theme in THEMES}
-        mark = node("span", region["letter"], class_="rxg-chip", style=f"{_both(tones)};border-style:{region['line']}")
-        words = " · ".join(filter(None, (region["name"], region["state"], region["detail"])))
-        yield node(
-            "button",
-            mark,
-            node("b", region["name"]),
-            node("span", region["state"]),
-            type="button",
-            title=f"Select the nodes of {words}",
-            data_do="region",
-            data_of=str(number),
-        )
-    for text in (*picture.get("states", ()), *picture.get("signs", ())):
-        yield node("span", text)
-    if overlay:
-        low, high, bars = scale(overlay)
+def _legend(legend: Iterable[Chip | str], overlay: Mapping[str, Any] | None) -> Iterable[Tree]:
+    """Return a button for each region, what the signs in the picture say, and the scale of the overlay."""
+    numbers = itertools.count()
+    for one in legend:
+        yield node("span", one) if isinstance(one, str) else _chip(one, next(numbers))
+    if overlay and (found := scale(overlay)):
+        low, high, bars = found
         yield node("span", f"{overlay['title']} {low}", node("i", style=_both(bars)), high, class_="rxg-key")
+
+
+def _chip(chip: Chip, number: int) -> Tree:
+    paint = chip.paint
+    colours = {
+        "light": paint.light.fill,
+        "light-ink": paint.light.text,
+        "dark": paint.dark.fill,
+        "dark-ink": paint.dark.text,
+    }
+    words = " · ".join(filter(None, (chip.name, chip.state, chip.detail)))
+    return node(
+        "button",
+        node("span", paint.letter, class_="rxg-chip", style=f"{_both(colours)};border-style:{paint.line}"),
+        node("b", chip.name),
+        node("span", chip.state),
+        type="button",
+        title=f"Select the nodes of {words}",
+        data_do="region",
+        data_of=str(number),
+    )
 
 
 def _both(colours: Mapping[str, str]) -> str:

@@ -45,7 +45,7 @@ class GraphView(Sheet):
         hover: nodes under the pointer, here or in a view that is linked.
         search: what the search field holds: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
         overlays: numbers on partitions, shown one after the other:
-            ``[{"title": "time", "unit": "µs", "values": {partition id: number}}]``.
+            ``[{"title": "time", "unit": "µs", "values": {partition id: number}}]``; what is not finite is left out.
         height: of the drawing, in pixels; the lower edge can be dragged.
         problem: what went wrong last, shown above the drawing.
 
@@ -82,7 +82,7 @@ class GraphView(Sheet):
         self._arranges = False
         self._waiting: tuple[int, Scene] | None = None
         self._stop = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what is set under it has observers, which take it too
         self.here: Callable[[], None] = _nothing
         self.observe(self._follow_tab, "tab")
         self.observe(lambda _: self._wear(), "overlays")
@@ -108,6 +108,11 @@ class GraphView(Sheet):
     def select(self, nodes: Iterable[str]) -> None:
         """Select nodes, given as ``graph:name``, and nothing else."""
         self.selection = list(nodes)
+
+    def choose(self, nodes: Iterable[str]) -> None:
+        """Select nodes for the person at the page, which has the last word: what it is about to tell would be older."""
+        self.select(nodes)
+        self.send({"pick": self.selection})
 
     def show_nodes(self, nodes: Iterable[str]) -> None:
         """Bring the first of ``nodes`` that is in the tab into view."""
@@ -155,7 +160,7 @@ class GraphView(Sheet):
     # --------------------------------------------------------------------------------------------------- from the page
 
     def receive(self, widget: Any, message: Any, buffers: Any) -> None:
-        """Do what the page says, also that of a linked view.
+        """Do what the page says.
 
         A selection comes here as well as by its trait: the page holds back a change of that while the kernel is busy
         with the one before, and a button that is pressed meanwhile would be heard first.
@@ -185,9 +190,7 @@ class GraphView(Sheet):
             case "next tab" | "tab before":
                 self._go_to_tab(1 if what == "next tab" else -1)
             case "upstream" | "downstream" if self._picture is not None:
-                found = self._picture.reach(self.selection, upstream=what == "upstream")
-                elsewhere = [node for node in self.selection if node not in self._picture.reads]
-                self.selection = [*elsewhere, *found]
+                self.choose(self._picture.reach(self.selection, upstream=what == "upstream"))
             case "overlay":
                 self._worn = NO_OVERLAY if self._worn + 1 >= len(self.overlays) else self._worn + 1
                 self._wear()
@@ -205,6 +208,7 @@ class GraphView(Sheet):
 
     def _tell(self, error: Exception) -> None:
         self.problem = clean_page(f"{type(error).__name__}: {error}")
+        self._frame()
 
     # --------------------------------------------------------------------------------------------------------- drawing
 
@@ -218,23 +222,24 @@ class GraphView(Sheet):
 
     def _frame(self) -> None:
         """Show what stands around the drawing."""
-        facts = self._picture.facts if self._picture else {}
-        self.tree = frame(
-            self.tabs,
-            self.tab,
-            facts,
-            figures=bool(self.overlays),
-            overlay=self._overlay,
-            arranging=self.arranging,
-            problem=self.problem,
-        )
+        with self._lock:
+            self.tree = frame(
+                self.tabs,
+                self.tab,
+                self._picture.legend if self._picture else (),
+                figures=bool(self.overlays),
+                empty=self._picture is not None and not self._picture.reads,
+                overlay=self._overlay,
+                arranging=self.arranging,
+                problem=self.problem,
+            )
 
     @property
     def _overlay(self) -> Mapping[str, Any] | None:
         return self.overlays[self._worn] if 0 <= self._worn < len(self.overlays) else None
 
     def _wear(self) -> None:
-        with self.hold_sync():
+        with self._lock, self.hold_sync():
             self.heat = heat(self._overlay) if self._overlay else {}
             self._frame()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from regional_explorer.record.region_timing import standing
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import PartitionTiming
 from regional_explorer.render.palette import contrast, mix
-from regional_explorer.render.untrusted import sendable
+from regional_explorer.render.untrusted import clean, sendable
 
 MICRO = 1e6
 
@@ -40,12 +41,12 @@ _REACH = 0.8
 
 def heat(overlay: Mapping[str, Any]) -> dict[str, Any]:
     """Return for each partition of ``overlay`` what is written on it, and its colours in each theme."""
-    values = overlay["values"]
+    values = _finite(overlay)
     low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
     found: dict[str, Any] = {}
     for partition, value in values.items():
         share = (value - low) / (high - low) if high > low else 0.5
-        label = _figure(value, overlay["unit"])
+        label = _figure(value, overlay)
         found[partition] = {
             theme: {
                 "label": label,
@@ -57,13 +58,19 @@ def heat(overlay: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def scale(overlay: Mapping[str, Any]) -> tuple[str, str, dict[str, str]]:
-    """Return the lowest and the highest figure of ``overlay``, and what lies between them in each theme."""
-    values = overlay["values"].values()
+def scale(overlay: Mapping[str, Any]) -> tuple[str, str, dict[str, str]] | None:
+    """Return the lowest and the highest figure of ``overlay``, and what lies between in each theme; None without."""
+    values = _finite(overlay).values()
+    if not values:
+        return None
     ends = {theme: (cold, mix(cold, warm, _REACH)) for theme, (cold, warm) in _SCALES.items()}
     bars = {theme: f"linear-gradient(90deg, {low}, {high})" for theme, (low, high) in ends.items()}
-    return _figure(min(values), overlay["unit"]), _figure(max(values), overlay["unit"]), bars
+    return _figure(min(values), overlay), _figure(max(values), overlay), bars
 
 
-def _figure(value: float, unit: str) -> str:
-    return f"{float(f'{value:.3g}'):g} {unit}".strip()
+def _finite(overlay: Mapping[str, Any]) -> dict[str, float]:
+    return {sendable(name): value for name, value in overlay.get("values", {}).items() if math.isfinite(value)}
+
+
+def _figure(value: float, overlay: Mapping[str, Any]) -> str:
+    return clean(f"{float(f'{value:.3g}'):.15g} {overlay.get('unit', '')}")

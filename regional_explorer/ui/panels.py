@@ -38,7 +38,7 @@ class Panel:
         self.regions = Regions(control)
         self.graph = GraphView(height=440)
         self.source = SourceView()
-        self._links = self.source.link(self.graph)
+        self.source.link(self.graph)
         self._views = widgets.Box([self.graph, self.source])
         self._views.add_class("rx-views")
         self.editing = Editing(control, self.graph)
@@ -106,8 +106,7 @@ class Panel:
             self.control.listeners.remove(self.show)
             self.control.presence.ask.remove(self.graph.ask)
         self.marking.later.stop()
-        for link in self._links:
-            link.unlink()
+        self.source.unlink()
         close_tree(self.box)
 
 

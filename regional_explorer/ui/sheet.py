@@ -1,4 +1,4 @@
-"""A table of our own, described as nested lists: one widget however many rows, and no markup to be escaped."""
+"""Elements of our own, described as nested lists: one widget however many there are, and no markup to be escaped."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import traitlets
 
@@ -16,8 +16,14 @@ from regional_explorer.render.untrusted import SHORT, clean, sendable
 from regional_explorer.ui.sheet import Sheet, Tree, node
 from regional_explorer.ui.static import style
 
+if TYPE_CHECKING:
+    from regional_explorer.ui.graph_view import GraphView
+
 MOST_HOVERED = 400
 """A line that more nodes pass through lights none of them when it is pointed at."""
+
+STATUS = node("div", role="status", class_="rxs-live")
+"""Where a screen reader is told what was selected."""
 
 Names = Mapping[str, tuple[int, str]]
 """For a node, as ``graph:name``, number and name of its region."""
@@ -30,7 +36,7 @@ class SourceView(Sheet):
         selection: selected nodes as ``graph:name``, of any graph; a click on a line selects the nodes that pass it,
             with Shift those of all lines from the last one on, with Ctrl it adds or drops them.
         hover: nodes under the pointer, here or in a view that is linked.
-        height: in pixels, at most; the lower edge can be dragged.
+        height: in pixels, at most, of the next session that is shown; the lower edge can be dragged.
     """
 
     _css = style("source")
@@ -41,79 +47,95 @@ class SourceView(Sheet):
 
     def __init__(self, session: Session | None = None, **traits: Any) -> None:
         super().__init__(self._hear, kind="rxs", **traits)
-        self.tree = [node("div", role="status")]
-        self._functions: tuple[Function, ...] = ()
-        self._lines: list[tuple[Function, Line]] = []
+        self.tree = [STATUS]
+        self._lines: dict[str, tuple[Function, Line]] = {}
+        self._own: dict[str, list[str]] = {}
+        self._passing: dict[str, list[str]] = {}
         self._order: dict[str, int] = {}
-        self._anchor = -1
+        self._anchor = ""
+        self._choose: Callable[[Iterable[str]], None] = self.select
+        self._links: tuple[traitlets.link | traitlets.directional_link, ...] = ()
         self.observe(lambda _: self._light(), ("selection", "hover"))
         if session is not None:
             self.set_session(session)
 
     def set_session(self, session: Session) -> None:
         """Show the source of ``session``."""
-        self._functions = listing(session)
-        self._lines = [(one, line) for one in self._functions for line in one.lines if line.passing]
+        functions = listing(session)
+        lines = [(one, line) for one in functions for line in one.lines if line.passing]
+        self._lines = {str(number): line for number, line in enumerate(lines)}
+        self._own, self._passing = {}, {}
+        for key, (_, line) in self._lines.items():
+            for name in line.own:
+                self._own.setdefault(name, []).append(key)
+            for name in line.passing:
+                self._passing.setdefault(name, []).append(key)
         self._order = {name: place for place, name in enumerate(_nodes(session))}
-        self._anchor = -1
+        self._anchor = ""
         with self.hold_sync():
-            self.tree = source_tree(self._functions, session, self.height)
+            self.tree = source_tree(functions, session, self.height)
             self._light()
 
     def select(self, nodes: Iterable[str]) -> None:
         """Select nodes, given as ``graph:name``, and nothing else."""
         self.selection = list(nodes)
 
-    def link(self, view: Any) -> tuple[traitlets.link, ...]:
-        """Share selection and hover with a graph view.
+    def link(self, view: GraphView) -> None:
+        """Share selection and hover with a graph view, until ``unlink``."""
+        self.unlink()
+        self._choose = view.choose
+        self._links = (
+            traitlets.dlink((view, "selection"), (self, "selection")),
+            traitlets.link((view, "hover"), (self, "hover")),
+        )
 
-        Returns:
-            The two links; ``unlink()`` ends one.
-        """
-        return tuple(traitlets.link((view, trait), (self, trait)) for trait in ("selection", "hover"))
+    def unlink(self) -> None:
+        """Share nothing any longer."""
+        for link in self._links:
+            link.unlink()
+        self._links = ()
+        self._choose = self.select
 
     def _hear(self, message: Mapping[str, Any]) -> None:
-        known = {str(number): number for number in range(len(self._lines))}
-        place = known.get(message["of"])
+        key = message["of"]
         match message["do"]:
             case "point":
-                nodes = () if place is None else self._lines[place][1].passing
+                nodes = self._lines[key][1].passing if key in self._lines else ()
                 self.hover = list(nodes) if len(nodes) <= MOST_HOVERED else []
-            case "pick" if place is not None:
-                self._pick(place, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))
+            case "pick" if key in self._lines:
+                nodes = self._picked(key, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))
+                self._choose(sorted(nodes, key=lambda name: self._order.get(name, len(self._order))))
+                self._light(f"{count(len(nodes), 'node')} selected")
             case "clear":
-                self.selection = []
+                self._choose([])
 
-    def _pick(self, place: int, *, shift: bool, ctrl: bool) -> None:
-        function, _ = self._lines[place]
-        start = self._anchor if shift and self._anchor >= 0 and self._lines[self._anchor][0] is function else place
+    def _picked(self, key: str, *, shift: bool, ctrl: bool) -> set[str]:
+        """Return what is selected once the line ``key`` is pressed."""
+        anchor = self._anchor if shift and self._anchor else key
+        if self._lines[anchor][0] is not self._lines[key][0]:
+            anchor = key
         if not shift:
-            self._anchor = place
-        first, last = sorted((start, place))
-        found = {name for _, line in self._lines[first : last + 1] for name in line.passing}
-        if ctrl:
-            now = set(self.selection)
-            found = now - found if found <= now else now | found
-        self.selection = sorted(found, key=lambda name: self._order.get(name, len(self._order)))
+            self._anchor = key
+        first, last = sorted((int(anchor), int(key)))
+        found = {name for number in range(first, last + 1) for name in self._lines[str(number)][1].passing}
+        if not ctrl:
+            return found
+        now = set(self.selection)
+        return now - found if found <= now else now | found
 
-    def _light(self) -> None:
+    def _light(self, say: str = "") -> None:
         """Tell the page which lines are selected and pointed at: by nodes of their own, or of what they call."""
-        selected, hovered = set(self.selection), set(self.hover)
-        rows = {}
-        for number, (_, line) in enumerate(self._lines):
-            words = [
-                word
-                for word, wanted, nodes in (
-                    ("selected", selected, line.passing),
-                    ("chosen", selected, line.own),
-                    ("hovered", hovered, line.own),
-                    ("above", hovered, line.passing),
-                )
-                if not wanted.isdisjoint(nodes)
-            ]
-            if words:
-                rows[str(number)] = " ".join(words)
-        self.lit = {"rows": rows, "say": f"{count(len(selected), 'node')} selected" if selected else ""}
+        rows: dict[str, dict[str, None]] = {}
+        for word, nodes, lines in (
+            ("selected", self.selection, self._passing),
+            ("chosen", self.selection, self._own),
+            ("hovered", self.hover, self._own),
+            ("above", self.hover, self._passing),
+        ):
+            for name in nodes:
+                for key in lines.get(name, ()):
+                    rows.setdefault(key, {})[word] = None
+        self.lit = {"rows": {key: " ".join(words) for key, words in rows.items()}, "say": say}
 
 
 def source_tree(functions: Sequence[Function], session: Session, height: int) -> list[Tree]:
@@ -125,7 +147,7 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
         for name in names
     }
     if not functions:
-        return [node("div", "No node says which line it comes from.", class_="rxs-empty"), node("div", role="status")]
+        return [node("div", "No node says which line it comes from.", class_="rxs-empty"), STATUS]
     colours = ["style", {}, page_css([paint(number) for number in range(len(session.plan.regions))])]
     numbers = iter(range(sum(len(one.lines) for one in functions)))
     blocks = [
@@ -141,7 +163,7 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
     ]
     listed = node("div", colours, *blocks, class_="rx rxs-list", style=f"max-height:{height}px", role="listbox")
     listed[1] |= {"aria-multiselectable": "true", "aria-label": "Source lines"}
-    return [listed, node("div", role="status", class_="rxs-live")]
+    return [listed, STATUS]
 
 
 def _row(line: Line, regions: Names, number: int | None) -> Tree:

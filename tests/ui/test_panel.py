@@ -48,7 +48,7 @@ def test_a_row_per_region_says_how_it_stands(panel: Panel) -> None:
     assert "default" in rows(panel)["act"]
     assert "small" in panel._header.value
     assert panel.graph.payload["tab"] == panel.graph.tab
-    assert panel.source.payload
+    assert panel.source.tree
 
 
 def test_the_switch_disables_and_enables(panel: Panel, exploration: Exploration) -> None:

@@ -12,7 +12,7 @@ from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.arrays import places
 from regional_explorer.render.outline import Opening
-from regional_explorer.render.payload import PARTITIONS, UNLIMITED, first_tab, picture, tabs
+from regional_explorer.render.payload import PARTITIONS, UNLIMITED, Chip, first_tab, picture, tabs
 from regional_explorer.render.placement import arranged, layers
 from tests.render import sessions
 from tests.ui_graph.reading import read, sent, unpack
@@ -133,7 +133,7 @@ def test_parameters_and_outputs_are_signs_not_boxes() -> None:
     found, _ = read(sessions.trained(2), "0/forward", EVERYTHING)
     assert not {"w0", "output"} & set(found.names)
     assert found.signs[found.box_of("t0")] == "◆"
-    assert "◆ reads a parameter" in found.payload["signs"]
+    assert "◆ reads a parameter" in picture(sessions.trained(2), "0/forward", EVERYTHING).legend
     assert ("reads", "parameter w0") in found.told[found.box_of("t0")]
 
 
@@ -159,7 +159,9 @@ def test_pieces_tell_state_config_and_error() -> None:
         ["asked", "max_autotune=True"],
         ["error", "CppCompileError: no"],
     ]
-    assert found.payload["regions"][0]["state"] == "failed"
+    chip = picture(session, "0/forward").legend[0]
+    assert isinstance(chip, Chip)
+    assert chip.state == "failed"
 
 
 def test_the_tab_of_partitions_has_a_box_for_each() -> None:

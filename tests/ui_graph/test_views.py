@@ -85,6 +85,9 @@ def test_what_goes_wrong_in_a_message_is_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(graph_view, "picture", broken)
     shown.receive(shown, {"do": "open all", "of": ""}, [])
     assert shown.problem == "RuntimeError: no luck"
+    shown.tab = "partitions"  # another that fails alike: the tabs show it
+    buttons = shown.tree[0][2][2:]
+    assert [button[1]["data-of"] for button in buttons if button[1]["aria-selected"] == "true"] == ["partitions"]
     monkeypatch.undo()
     shown.expand_all()
     assert shown.problem == ""
@@ -100,14 +103,17 @@ def press(shown: Any, do: str, of: str = "", **more: Any) -> None:
     shown._handle_custom_msg({"do": do, "of": of, "value": None, "shift": False, "ctrl": False, **more}, [])
 
 
-def test_the_selection_reaches_up_and_down_and_keeps_what_is_elsewhere() -> None:
+def test_the_selection_reaches_up_and_down() -> None:
     shown = view(3)
+    told: list[Any] = []
+    shown.send = lambda message, *_: told.append(message)  # type: ignore[method-assign]
     shown.select(["0/backward:tanh1", "0/forward:mm1"])
     press(shown, "upstream")
-    assert {graph: len(names) for graph, names in shown.selected().items()} == {"0/backward": 1, "0/forward": 11}
+    assert {graph: len(names) for graph, names in shown.selected().items()} == {"0/forward": 11}
     shown.select(["0/forward:gelu2"])
     press(shown, "downstream")
     assert shown.selected() == {"0/forward": ("gelu2", "add2")}
+    assert told[-1] == {"pick": ["0/forward:gelu2", "0/forward:add2"]}  # the page tells it again, last
 
 
 def test_tabs_are_gone_through_by_name_and_in_turn() -> None:
@@ -144,6 +150,12 @@ def test_overlays_are_worn_in_turn() -> None:
     assert shown.heat == {}
     assert "Overlay" in words()
     press(shown, "overlay")
+    shown.overlays = [{"title": "none", "values": {"x": float("inf")}}, {"title": "slow", "values": {"x": 1234567}}]
+    assert shown.heat == {}
+    shown.tab = "0/backward"
+    assert shown.payload["tab"] == "0/backward"
+    press(shown, "overlay")
+    assert shown.heat["x"]["light"]["label"] == "1230000"
     shown.overlays = []
     assert shown.heat == {}
 
@@ -268,3 +280,16 @@ def test_without_lines_that_is_said() -> None:
     nodes = (Node("a", Role.OP, "aten.add.Tensor"),)
     shown = SourceView(sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),)))
     assert texts_in(["", {}, *shown.tree]) == ["No node says which line it comes from."]
+
+
+def test_linked_views_share_selection_and_hover_until_they_are_not() -> None:
+    graph, source = view(2), SourceView(sessions.trained(2))
+    source.link(graph)
+    graph.select(["0/forward:gelu0"])
+    assert source.selection == ["0/forward:gelu0"]
+    source.hover = ["0/forward:gelu1"]
+    assert graph.hover == ["0/forward:gelu1"]
+    for _ in range(2):
+        source.unlink()
+    graph.select([])
+    assert source.selection == ["0/forward:gelu0"]

@@ -1,4 +1,4 @@
-// What all views build on. Text only ever becomes a text node.
+// What views build on. Text only ever becomes a text node.
 
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -10,7 +10,7 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Tell whether the page is dark by the background that really lies behind `element`, whoever set it.
+// Tell whether the page is dark by what really lies behind `element`, whoever set it.
 export function isDark(element) {
   const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   probe.fillStyle = getComputedStyle(element).backgroundColor;
@@ -28,7 +28,7 @@ export function follow(model, signal, handlers) {
   }
 }
 
-// The module that anywidget asks for: it shows a view until the signal ends.
+// What anywidget asks of a module.
 export const widget = (View) => ({
   render({ model, el: host }) {
     const ending = new AbortController();

@@ -72,7 +72,7 @@ class View extends Sheet {
     this.wear();
   }
 
-  // Move the window along with a box that is looked at.
+  // Move the window along with a box.
   keep(was, now) {
     this.camera.x += now.x + now.w / 2 - was.x - was.w / 2;
     this.camera.y += now.y - was.y;
@@ -186,7 +186,11 @@ class View extends Sheet {
     if (how === "only") { this.selection.clear(); this.elsewhere = []; }
     for (const node of nodes) this.selection[drop ? "delete" : "add"](node);
     const ids = [...this.selection].sort((one, other) => one - other).map((node) => this.picture.ids[node]);
-    this.tell("selection", [...this.elsewhere, ...ids]);
+    this.choose([...this.elsewhere, ...ids]);
+  }
+
+  choose(ids) {
+    this.tell("selection", ids);
     this.say(this.bars.selected.textContent);
   }
 
@@ -228,8 +232,9 @@ class View extends Sheet {
     this.draw();
   }
 
-  // The kernel asks to see a node, or whether this is still a page.
-  heed({ show, do: what }) {
+  // The kernel asks to see a node, to select as if it had been done here, or whether this is still a page.
+  heed({ show, pick, do: what }) {
+    if (pick) this.choose(pick);
     const id = show?.find((one) => this.picture?.byId.has(one));
     if (id) this.goTo(this.picture.nodeBoxes[this.picture.byId.get(id)]);
     if (what) this.model.send({ do: "here" });
@@ -250,8 +255,8 @@ class View extends Sheet {
   }
 
   // What the kernel does; where it draws anew, the box that is looked at keeps its place.
-  ask(what, of = "", box = this.nearest()) {
-    if (/^(open|close)/.test(what)) Object.assign(this, { stay: this.firstNode(box), touched: true });
+  ask(what, of = "", box) {
+    if (/^(open|close)/.test(what)) Object.assign(this, { stay: this.firstNode(box ?? this.nearest()), touched: true });
     this.model.send({ do: what, of });
   }
 
@@ -259,18 +264,17 @@ class View extends Sheet {
 
   act(name, of) {
     const { bars, camera, picture } = this;
-    if (!picture) return;
     const toggle = (key) => bars.press(key, this[key] = !this[key]);
-    const own = {
+    const own = picture && {
       in: () => camera.zoom(1.3), out: () => camera.zoom(1 / 1.3), fit: () => camera.fit(picture),
       next: () => this.nextHit(1), previous: () => this.nextHit(-1), matched: () => this.pick(this.matched),
       region: () => this.pick(picture.nodesOfRegion(Number(of))), module: () => this.pick(picture.nodesOfModule(of)),
       lasso: () => toggle("lasso"), map: () => { this.mapOff = !this.mapOff; },
       help: () => { toggle("help"); bars.help.hidden = !this.help; },
     }[name];
-    if (!own) this.ask(name, of);
-    own?.();
-    if (["in", "out", "fit"].includes(name)) this.touched = true;
+    if (own) own();
+    else this.ask(name, of);
+    if (/^(in|out|fit)$/.test(name)) this.touched = true;
     this.root.classList.toggle("rxg-lassoing", Boolean(this.lasso));
     this.draw();
   }

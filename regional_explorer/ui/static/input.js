@@ -33,7 +33,7 @@ export function listen(view) {
     stage.focus({ preventScroll: true });
     view.canvas.setPointerCapture(event.pointerId);
     const [x, y] = at(event);
-    drag = { x, y, moved: 0, line: event.altKey || view.lasso ? new Path2D() : null };
+    drag = { x, y, moved: 0, line: event.altKey || view.lasso ? new Path2D(`M${x} ${y}`) : null };
   });
   on(view.canvas, "pointermove", (event) => {
     if (!view.picture) return;

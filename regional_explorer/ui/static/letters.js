@@ -68,8 +68,8 @@ export class Letters {
     this.pen.globalAlpha = 1;
   }
 
-  // Labels of hulls keep their size when the picture is small, and stay in the window while any of the hull is. Of
-  // `words` the first that fits is taken, else the last, a letter, which stands in the middle.
+  // Labels of hulls keep their size, and stay in the window while any of the hull is. Of `words` the first that fits is
+  // taken, else the last, a letter, which stands in the middle.
   hull(words, { x, y, w, h }, colour, paper, k) {
     if (w < 12 || h < 12) return;
     const size = Math.round(Math.max(10, Math.min(13, 10.5 * k)) * 2) / 2;

@@ -1,4 +1,4 @@
-// The whole picture in a corner, with a frame around what is in the window; a press or a drag moves the window there.
+// The whole picture in a corner, framed where the window is; a press or a drag moves the window there.
 
 const WIDEST = 180, HIGHEST = 130, SMALLEST = 20;
 

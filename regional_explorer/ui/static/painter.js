@@ -7,7 +7,6 @@ const MOST_PIXELS = 2e7; // of a picture that is drawn once and then moved
 const EDGE = 40; // room around the picture for what sticks out
 const HIT = "#ffb000";
 
-// A tile of slanted lines, crossed by others or not.
 function hatch({ stroke, hatch: step, crossed }) {
   const tile = new OffscreenCanvas(step, step), pen = tile.getContext("2d");
   Object.assign(pen, { strokeStyle: stroke, globalAlpha: 0.4, lineWidth: 0.8 });
@@ -41,7 +40,7 @@ export class Painter {
     const { ground, boxes, hulls } = picture.styles[theme];
     const filled = (style) => (style.fill === "paper" ? { ...style, fill: paper } : style);
     const tiled = (style) => ({ ...filled(style), tile: style.hatch && this.pen.createPattern(hatch(style), "repeat") });
-    Object.assign(this, { picture, paper, ground, heat, hulls: hulls.map(tiled) });
+    Object.assign(this, { picture, paper, ground: { ...ground, paper }, heat, hulls: hulls.map(tiled) });
     this.letters.font(font);
     const styles = boxes.map(filled), looks = new Map();
     for (let box = 0; box < picture.boxes; box += 1) {
@@ -93,8 +92,8 @@ export class Painter {
     this.boxes(k, within(seen), now);
   }
 
-  // At the second frame of one scale the scene is drawn once more, with what lies around the window, and then only
-  // moved: that is quick however much there is to see.
+  // At the second frame of one scale the scene is drawn once more, with what lies around the window, then only moved:
+  // that is quick however much there is to see.
   move(camera, now) {
     const { pen, ratio, picture, made } = this, scale = camera.k * ratio, { x0, y0, x1, y1 } = camera.seen;
     const [left, top] = [Math.max(x0, -EDGE), Math.max(y0, -EDGE)];
@@ -254,7 +253,7 @@ export class Painter {
   }
 
   outline(x, y, w, h, k, deep) {
-    if (deep) this.pen.roundRect(x + 4, y + 4, w, h, 4); // more sheets below
+    if (deep) this.pen.roundRect(x + 4, y + 4, w, h, 4);
     if (k * h > 6) this.pen.roundRect(x, y, w, h, 4);
     else this.pen.rect(x, y, w, h);
   }

@@ -105,6 +105,7 @@ export class Picture {
     const ends = [...this.nodesIn(from), ...this.nodesIn(to)];
     if (!ends.length) return [];
     const { first, count } = this.graphs.findLast((graph) => graph.first <= ends.at(-1));
-    return this.where((node) => node >= first && node < first + count && node >= Math.min(...ends) && node <= Math.max(...ends));
+    const low = Math.max(Math.min(...ends), first), high = Math.min(Math.max(...ends), first + count - 1);
+    return this.where((node) => node >= low && node <= high);
   }
 }

@@ -3,7 +3,7 @@
 const FACTS = { name: 0, op: 1, shape: 2, dtype: 2, module: 3, line: 4 }; // the payload's order
 const PLAIN = ["name", "op", "shape", "module", "region"];
 
-// Shapes are spoken of as 2x128 and written as [2, 128]; both become 2,128.
+// A shape is said as 2x128 and written as [2, 128]; both become 2,128.
 const simple = (text) => text.toLowerCase().replace(/\s+/g, "").replace(/(?<=\d)[x×](?=\d)/g, ",");
 
 // All words must be found, each in one of the plain fields, or in the one it names: `op:gelu`, `line:forward`.

@@ -59,7 +59,7 @@ export class Sheet {
 
   rows() { return [...this.root.querySelectorAll("[data-do=pick]")]; }
 
-  // Rows are lit without building them anew: `lit` has words for them, by what they are of, and what is said of it.
+  // Rows are lit without being built anew: `lit` has words for them, by what they are of, and what is said.
   light() {
     const lit = this.model.get("lit");
     if (!lit) return;
@@ -67,7 +67,8 @@ export class Sheet {
       row.dataset.lit = lit.rows[row.dataset.of] ?? "";
       row.setAttribute("aria-selected", String(row.dataset.lit.includes("selected")));
     }
-    this.root.querySelector("[role=status]").textContent = lit.say;
+    const said = this.root.querySelector("[role=status]");
+    if (said.textContent !== lit.say) said.textContent = lit.say;
     if (!this.root.matches(":hover, :focus-within")) this.root.querySelector("[data-lit~=hovered]")?.scrollIntoView({ block: "nearest" });
   }
 
@@ -93,8 +94,8 @@ export class Sheet {
       next.focus();
     }
     if (next && shiftKey) this.press(next, event);
-    else if (key === " " || key === "Enter") this.press(at, { shiftKey, ctrlKey: key === " " });
-    else if (key === "Escape") this.model.send({ do: "clear", of: "" });
+    else if (key === " " || key === "Enter") this.press(at, { shiftKey, ctrlKey: key === " " || event.ctrlKey });
+    else if (key === "Escape" && this.model.get("lit")) this.model.send({ do: "clear", of: "" });
     else if (!next) return;
     event.preventDefault();
     event.stopPropagation();
