@@ -86,14 +86,12 @@ def box_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
             found.extend((texts.number(box.title), texts.number(box.detail), texts.number(signs)))
             found.extend((texts.exact(opens), texts.exact(around)))
         numbers = {piece.id: part.first_piece + number for number, piece in enumerate(part.pieces)}
+        piece_of_box: dict[str, int] = {}
         for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
-            piece = leaf.fold.piece if leaf and box.region is not None else None
-            pieces.append(numbers[piece.id] if piece else NONE)
-        piece_of_box = {
-            box.id: leaf.fold.piece for box, leaf in zip(part.section.boxes, part.leaves, strict=True) if leaf
-        }
-        for group in part.section.groups:
-            groups.append(numbers[piece_of_box[group.boxes[0]].id])
+            if leaf and leaf.fold.piece:
+                piece_of_box[box.id] = numbers[leaf.fold.piece.id]
+            pieces.append(NONE if box.region is None else piece_of_box[box.id])
+        groups.extend(piece_of_box[group.boxes[0]] for group in part.section.groups)
     return {
         "box_texts": found.tobytes(),
         "box_pieces": pieces.tobytes(),

@@ -124,7 +124,7 @@ def picture(session: Session, tab: str, opening: Opening | None = None) -> Pictu
     states = {piece.state for part in parts for piece in part.pieces}
     used = {mark for part in parts for box in part.section.boxes for mark in box.marks}
     chips = tuple(_chips(session, scene))
-    legend = (
+    legend: tuple[Chip | str, ...] = (
         *chips,
         *(text for state, (_, text) in SIGNS.items() if state in states),
         *(f"{mark} {mark.meaning}" for mark in Mark if mark in used),

@@ -100,8 +100,8 @@ class SourceView(Sheet):
         key = message["of"]
         match message["do"]:
             case "point":
-                nodes = self._lines[key][1].passing if key in self._lines else ()
-                self.hover = list(nodes) if len(nodes) <= MOST_HOVERED else []
+                passing = self._lines[key][1].passing if key in self._lines else ()
+                self.hover = list(passing) if len(passing) <= MOST_HOVERED else []
             case "pick" if key in self._lines:
                 nodes = self._picked(key, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))
                 self._choose(sorted(nodes, key=lambda name: self._order.get(name, len(self._order))))

@@ -106,7 +106,7 @@ def press(shown: Any, do: str, of: str = "", **more: Any) -> None:
 def test_the_selection_reaches_up_and_down() -> None:
     shown = view(3)
     told: list[Any] = []
-    shown.send = lambda message, *_: told.append(message)  # type: ignore[method-assign]
+    shown.send = lambda message, *_: told.append(message)
     shown.select(["0/backward:tanh1", "0/forward:mm1"])
     press(shown, "upstream")
     assert {graph: len(names) for graph, names in shown.selected().items()} == {"0/forward": 11}
