@@ -20,15 +20,14 @@ def clean(text: object, limit: int = LONG) -> str:
     space becomes one space.
     """
     # Cutting first keeps a text of many megabytes cheap; twice the limit leaves room for what is dropped.
-    seen = "".join(character for character in str(text)[: 2 * limit + 2] if _visible(character))
-    line = " ".join(seen.split())
+    line = " ".join(_seen(str(text)[: 2 * limit + 2]).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def clean_page(text: object, limit: int = LONG_TEXT) -> str:
     """Return ``text`` cleaned line by line: the line breaks stay."""
     page = str(text)
-    kept = "\n".join("".join(c for c in line if _visible(c)).rstrip() for line in page[:limit].splitlines())
+    kept = "\n".join(_seen(line).rstrip() for line in page[:limit].splitlines())
     return kept if len(page) <= limit else kept + "\n…"
 
 
@@ -40,6 +39,11 @@ def markup(text: object, limit: int = LONG) -> str:
 def sendable(text: str) -> str:
     """Return ``text`` fit for JSON and UTF-8, else unchanged: half a surrogate pair would not go through."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def _seen(text: str) -> str:
+    # Nearly all texts are plain ASCII, and need not be looked at character by character.
+    return text if text.isascii() and text.isprintable() else "".join(filter(_visible, text))
 
 
 def _visible(character: str) -> bool:
