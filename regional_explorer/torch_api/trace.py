@@ -67,8 +67,8 @@ def _forget_skip(fn: Callable[..., Any]) -> None:
     """Let Dynamo trace the code of ``fn`` again though it found nothing in it once; compiled code of it stays.
 
     Torch 2.11 passes by such code from then on, whatever object it runs for. Torch's own modules all run in one
-    function, so an empty ``nn.Sequential`` takes every ``nn.Linear`` with it; `torch.compile` alone does so too. Later
-    versions note that with the compile that found nothing.
+    function, so an empty ``nn.Sequential`` takes every ``nn.Linear`` with it; ``torch.compile`` alone does so too.
+    Later versions note that with the compile that found nothing.
     """
     if ISOLATES:
         return

@@ -99,7 +99,7 @@ def frame(
         aria_description="N and P walk through the boxes, ? lists the keys.",
     )
     tools = [_group(group) for group in TOOLS]
-    said = f"Overlay: {overlay['title']}" if overlay else "Overlay"
+    said = f"Overlay: {overlay.get('title', '')}" if overlay else "Overlay"
     tools[-1].append(_button("overlay", said, OVERLAY, pressed=overlay is not None, disabled=not figures))
     tools.append(_group([("help", "?", "Keys (?)")]))
     return [
@@ -153,7 +153,7 @@ def _legend(legend: Iterable[Chip | str], overlay: Mapping[str, Any] | None) -> 
         yield node("span", one) if isinstance(one, str) else _chip(one, next(numbers))
     if overlay and (found := scale(overlay)):
         low, high, bars = found
-        yield node("span", f"{overlay['title']} {low}", node("i", style=_both(bars)), high, class_="rxg-key")
+        yield node("span", f"{overlay.get('title', '')} {low}", node("i", style=_both(bars)), high, class_="rxg-key")
 
 
 def _chip(chip: Chip, number: int) -> Tree:
