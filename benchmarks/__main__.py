@@ -11,7 +11,7 @@ import torch
 from benchmarks import drawing, measuring
 from benchmarks.engine import ROWS
 from benchmarks.row import Row
-from regional_explorer.measure.trial import table
+from regional_explorer.measure.timing.self_test import table
 
 
 def line(row: Row) -> str:

@@ -29,10 +29,10 @@ from torch.fx.passes.graph_drawer import FxGraphDrawer
 import regional_explorer as rx
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.render.layout import graphviz
-from regional_explorer.render.table import Cell, Table
-from regional_explorer.render.text import table_text
-from regional_explorer.ui.graph_view import GraphView
+from regional_explorer.render.picture.layout import graphviz
+from regional_explorer.render.report.table import Cell, Table
+from regional_explorer.render.report.text import table_text
+from regional_explorer.ui.views.graph_view import GraphView
 
 LIMIT_S, QUICK_LIMIT_S = 120.0, 10.0
 BLOCKS = 24

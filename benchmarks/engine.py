@@ -27,7 +27,7 @@ import regional_explorer as rx
 from benchmarks import first
 from benchmarks.model import Block, Chain, inputs
 from benchmarks.row import Row, timed, turns
-from regional_explorer.compiler import parallel
+from regional_explorer.compiler.processes import pool
 
 UNUSED = iter(range(1000, 100_000))
 """Values of max_fusion_size that no compile has seen: the code is the same, the cache key is not."""
@@ -150,13 +150,13 @@ def parallel_rows(regions: int = 12, repeats: int = 3) -> list[Row]:
     model, x = Chain(regions, equal=False), inputs()
 
     def seconds(most: int) -> float:
-        with fresh_cache(), mock.patch.object(parallel, "MOST_HELPERS", most):
+        with fresh_cache(), mock.patch.object(pool, "MOST_HELPERS", most):
             toolchain()
             ex = rx.explore(model, (x,))
             return timed(ex.compile)
 
-    ours, theirs = turns(repeats, partial(seconds, parallel.MOST_HELPERS), partial(seconds, 0))
-    what = f"cold compile of {regions} distinct regions, forward and backward, on {parallel.cores()} cores"
+    ours, theirs = turns(repeats, partial(seconds, pool.MOST_HELPERS), partial(seconds, 0))
+    what = f"cold compile of {regions} distinct regions, forward and backward, on {pool.cores()} cores"
     return [Row(what, "the same in one process", ours, theirs, 0.75)]
 
 
@@ -188,7 +188,7 @@ def capture_rows(repeats: int = 9) -> list[Row]:
 
 def call_rows(budget_s: float = 10.0) -> list[Row]:
     """Call the finished callable, small regions and large, beside upstream's; interleaved rounds."""
-    from regional_explorer.measure import Contender, Effort, run_rounds
+    from regional_explorer.measure import BenchmarkOptions, TimedCall, run_rounds
     from regional_explorer.record.timing import Phase
 
     found = []
@@ -197,8 +197,8 @@ def call_rows(budget_s: float = 10.0) -> list[Row]:
         leaves = [x, *model.parameters()]
         theirs = upstream(model)  # first: it has Dynamo forget what it traced
         functions = {"upstream": theirs, "ours": rx.explore(model, (x,)).compiled}
-        contenders = [Contender(name, partial(fn, x), partial(_gradients, leaves)) for name, fn in functions.items()]
-        result = run_rounds(contenders, Effort(budget_s=budget_s), baseline="upstream")
+        timed_calls = [TimedCall(name, partial(fn, x), partial(_gradients, leaves)) for name, fn in functions.items()]
+        result = run_rounds(timed_calls, BenchmarkOptions(budget_s=budget_s), baseline="upstream")
         steps = {name: phases[Phase.STEP] for name, phases in result.samples.items()}
         what = f"a step through ex.compiled, {size} regions"
         found.append(Row(what, "upstream's compiled function", steps["ours"], steps["upstream"], 1.02))

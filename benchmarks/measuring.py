@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from regional_explorer.measure.trial import Rate, outcomes, rates, table
+from regional_explorer.measure.timing.self_test import Rate, outcomes, rates, table
 
 BUDGET_S = 5.0
 EQUAL_PAIRS = 200

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         UnknownRegionError,
         UnsupportedTorchError,
     )
-    from regional_explorer.explorer import Exploration, explore
-    from regional_explorer.export.view import SavedSession, load
+    from regional_explorer.exploration.exploration import Exploration, explore
+    from regional_explorer.exploration.results import SavedSession, load
     from regional_explorer.record.region import DEFAULT, Plan, Region, Selector
     from regional_explorer.record.session import Session
     from regional_explorer.regions.annotate import region
@@ -73,15 +73,15 @@ __all__ = [
 
 _HOMES = {
     "DEFAULT": "record.region",
-    "Exploration": "explorer",
+    "Exploration": "exploration.exploration",
     "Plan": "record.region",
     "Region": "record.region",
-    "SavedSession": "export.view",
+    "SavedSession": "exploration.results",
     "Selector": "record.region",
     "Session": "record.session",
     "compare": "export.compare",
-    "explore": "explorer",
-    "load": "export.view",
+    "explore": "exploration.exploration",
+    "load": "exploration.results",
     "region": "regions.annotate",
 }
 """Where a public name lives; every other one is an error class."""

@@ -15,7 +15,7 @@ from regional_explorer.command.command import Command
 from regional_explorer.command.expression import read_call
 from regional_explorer.command.options import NOTEBOOK_ONLY, CommandError, add_options
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.ui.progress import StreamProgress, Throttle
+from regional_explorer.ui.threads.progress import StreamProgress, Throttle
 
 DONE, FAILED, MISUSED = 0, 1, 2
 """Exit codes: it worked; the call or the measuring failed; the command was wrong."""
@@ -33,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.verbose:
             traceback.print_exc()
         else:
-            _say(f"regional-explorer: {error}")
+            _print_error(f"regional-explorer: {error}")
         return MISUSED if isinstance(error, CommandError) else FAILED
     except KeyboardInterrupt:
-        _say("regional-explorer: interrupted.")
+        _print_error("regional-explorer: interrupted.")
         return FAILED
     return code
 
@@ -69,32 +69,32 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from regional_explorer.render.text import session_text
+    from regional_explorer.render.report.text import session_text
 
     command = Command.of(options)
     call = read_call(options.call)
     command.check()
     names = _execute(options.file)
     fn, args, kwargs = call.evaluate(names)
-    progress = StreamProgress(sys.stderr)
-    tell = Throttle(progress)
-    tell("capturing the call", 0.0)
+    stream = StreamProgress(sys.stderr)
+    progress = Throttle(stream)
+    progress("capturing the call", 0.0)
     exploration = command.explore(fn, args, kwargs)
     try:
-        complete = command.measure(exploration, tell=tell)
+        complete = command.measure(exploration, progress=progress)
     finally:
-        progress.finish()
+        stream.finish()
     print(session_text(exploration.session), end="")  # noqa: T201 - the tables are what was asked for
     if not complete:
-        _say("regional-explorer: interrupted; what was done until then is shown.")
+        _print_error("regional-explorer: interrupted; what was done until then is shown.")
     if (saved := command.finish(exploration)) is not None:
-        _say(f"Saved to {saved}.")
+        _print_error(f"Saved to {saved}.")
     return DONE if complete else FAILED
 
 
 def _show(options: argparse.Namespace) -> int:
     from regional_explorer.record.codec import load_session
-    from regional_explorer.render.text import session_text
+    from regional_explorer.render.report.text import session_text
 
     print(session_text(load_session(options.file)), end="")  # noqa: T201 - the tables are what was asked for
     return DONE
@@ -125,7 +125,7 @@ def _execute(path: Path) -> dict[str, Any]:
     return vars(module)
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     print(text, file=sys.stderr)  # noqa: T201 - the way of a command to tell something
 
 

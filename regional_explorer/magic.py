@@ -16,13 +16,13 @@ from regional_explorer.command.command import Command
 from regional_explorer.command.expression import CallText, read_call, split_cell
 from regional_explorer.command.options import OPTIONS, CommandError, help_text, read_options, split_line
 from regional_explorer.command.preload import Preload
-from regional_explorer.compiler import background
+from regional_explorer.compiler.processes import toolchain
 from regional_explorer.errors import RegionalExplorerError
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from regional_explorer.explorer import Exploration
+    from regional_explorer.exploration.exploration import Exploration
 
 NAME = "regional_compile"
 
@@ -95,7 +95,7 @@ class RegionalMagics(Magics):
         exec(compile(tree, name, "exec"), self.shell.user_ns)  # noqa: S102 - the user's cell
 
     def _explore(self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None) -> Exploration:
-        from regional_explorer.ui.view import place_for
+        from regional_explorer.ui.display import display_for
 
         fn, args, kwargs = call.evaluate(self.shell.user_ns, local_ns)
         try:
@@ -105,14 +105,14 @@ class RegionalMagics(Magics):
         if command.output is not None:  # before anything that may end early: what is measured until then is kept
             self.shell.user_ns[command.output] = exploration
         if call.quiet:
-            command.measure(exploration, tell=lambda _doing, _fraction: None)
+            command.measure(exploration, progress=lambda _doing, _fraction: None)
             command.finish(exploration)
             return exploration
-        place = place_for(exploration, widget=command.widget)
+        place = display_for(exploration, widget=command.widget)
         place.begin()
         if command.bench:
-            with place.working("Compile & measure") as tell:
-                complete = command.measure(exploration, tell=tell)
+            with place.working("Compile & measure") as progress:
+                complete = command.measure(exploration, progress=progress)
             if not complete:
                 place.say(INTERRUPTED)
         place.finish()
@@ -179,7 +179,7 @@ def _setting_words(shell: InteractiveShell, before: str, word: str) -> list[str]
         return [f"{name}:" for name in dict.fromkeys([*named, *known])]
     if "=" in key:
         return []
-    from regional_explorer.compiler.catalogue import catalogue
+    from regional_explorer.compiler.config.catalogue import catalogue
 
     return [f"{name}=" for name, entry in catalogue().items() if entry.refused is None]
 
@@ -198,14 +198,14 @@ def _import_inductor() -> None:
 
 
 def _import_explorer() -> None:
-    importlib.import_module("regional_explorer.explorer")
-    importlib.import_module("regional_explorer.ui.view")
+    importlib.import_module("regional_explorer.exploration.exploration")
+    importlib.import_module("regional_explorer.ui.display")
 
 
 def _probe_instruction_set() -> None:
     from regional_explorer.torch_api import probe_instruction_set
 
-    background.toolchain.wait()
+    toolchain.build.wait()
     probe_instruction_set()
 
 
@@ -218,8 +218,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     shell.register_magics(RegionalMagics)
     for name in (f"%{NAME}", f"%%{NAME}"):
         shell.set_hook("complete_command", lambda _self, event: completions(shell, event), str_key=name)
-    if background.wanted():
-        background.toolchain.start()
+    if toolchain.wanted():
+        toolchain.build.start()
         preload.attach(shell.events)
 
 
@@ -230,4 +230,4 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     for name in (f"%{NAME}", f"%%{NAME}"):
         shell.strdispatchers["complete_command"].strs.pop(name, None)
     preload.detach()
-    background.toolchain.stop()
+    toolchain.build.stop()

@@ -11,7 +11,7 @@ import pytest
 
 from regional_explorer.cli import DONE, FAILED, MISUSED, main
 from regional_explorer.errors import MeasureError
-from regional_explorer.explorer import Exploration
+from regional_explorer.exploration.exploration import Exploration
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -21,7 +21,7 @@ from nbconvert.exporters.html import HTMLExporter
 
 from regional_explorer.command.options import OPTIONS
 from regional_explorer.errors import SessionError
-from regional_explorer.explorer import Exploration
+from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui.control import control_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -345,11 +345,11 @@ def test_an_interrupt_that_a_compiler_drops_ends_the_work_all_the_same(
 ) -> None:
     came_to: list[str] = []
 
-    def drops(_self: Exploration, *, cancelled: Any, tell: Any, **_: Any) -> None:
+    def drops(_self: Exploration, *, cancelled: Any, progress: Any, **_: Any) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         came_to.append("cancelled" if cancelled() else "not told")
-        tell("compiling the whole call", 0.0)
+        progress("compiling the whole call", 0.0)
         came_to.append("the next step")
 
     monkeypatch.setattr(Exploration, "benchmark", drops)
@@ -465,9 +465,9 @@ def test_without_the_widget_progress_is_one_output_that_empties(
 ) -> None:
     during: list[str] = []
 
-    def told(_self: Exploration, *, tell: Any, **_: Any) -> None:
+    def told(_self: Exploration, *, progress: Any, **_: Any) -> None:
         for number in range(1000):
-            tell(f"round {number}", number / 1000)
+            progress(f"round {number}", number / 1000)
         during.append(outputs.shown[-1]["text/plain"])
 
     monkeypatch.setattr(Exploration, "benchmark", told)

@@ -15,11 +15,11 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from regional_explorer.capture.held import Held
 from regional_explorer.capture.keep import RandomState, UndoLog
 from regional_explorer.capture.modules import parameter_names, reachable_modules
-from regional_explorer.capture.mute import silent
-from regional_explorer.capture.values import tensors_in
+from regional_explorer.capture.restore.assigned_state import AssignedState
+from regional_explorer.capture.restore.muted_output import silent
+from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, ClosedError
 from regional_explorer.record.graph import SourceLine
 
@@ -64,7 +64,7 @@ class Call:
         self._grad_mode = torch.is_grad_enabled() if grad is None else grad
         self._random = RandomState()
         self._undo = UndoLog()
-        self._held = Held(self.modules, (self.args, self.kwargs))
+        self._assigned_state = AssignedState(self.modules, (self.args, self.kwargs))
         self._edges: list[GradientEdge] = []
         self._cotangents: list[torch.Tensor] = []
         outputs = self._first_run()
@@ -96,7 +96,7 @@ class Call:
             place = f" at {line}: {line.text}" if line else ""
             raise CaptureError(f"{doing} raises {type(error).__name__}{place}: {error}") from error
         finally:
-            self._assigned = self._held.replaced()
+            self._assigned = self._assigned_state.replaced()
             self._put_back()
         return outputs
 
@@ -116,7 +116,7 @@ class Call:
         self._random.restore()
 
     def _put_back(self) -> None:
-        self._held.restore()
+        self._assigned_state.restore()
         self._undo.restore()
 
     @contextlib.contextmanager
@@ -126,10 +126,10 @@ class Call:
         ``restore`` goes back to where the block began: since the first run the user may have trained the model. What
         the user's code prints was shown by the first run; repetitions are silent.
         """
-        before, around = RandomState(), (self._undo, self._held)
-        self._undo, self._held = (
-            self._undo.as_now(self._held.replacements()),
-            Held(self.modules, (self.args, self.kwargs)),
+        before, around = RandomState(), (self._undo, self._assigned_state)
+        self._undo, self._assigned_state = (
+            self._undo.as_now(self._assigned_state.replacements()),
+            AssignedState(self.modules, (self.args, self.kwargs)),
         )
         self._random.restore()
         try:
@@ -138,12 +138,12 @@ class Call:
         finally:
             self._put_back()
             before.restore()
-            self._undo, self._held = around
+            self._undo, self._assigned_state = around
 
     def close(self) -> None:
         """Let go of everything that belongs to the user."""
         self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
-        self._edges, self._cotangents, self._undo, self._held = [], [], UndoLog(), Held((), ())
+        self._edges, self._cotangents, self._undo, self._assigned_state = [], [], UndoLog(), AssignedState((), ())
 
     def _name_gradients(self) -> list[str]:
         names = parameter_names(self.modules)

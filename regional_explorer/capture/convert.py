@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from regional_explorer.capture.body_callers import Within, with_callers
 from regional_explorer.capture.call import is_internal
-from regional_explorer.capture.callers import Within, with_callers
-from regional_explorer.capture.source import source_line
+from regional_explorer.capture.source_lines import source_line
 from regional_explorer.record.graph import (
     Chain,
     Graph,
@@ -33,7 +33,7 @@ from regional_explorer.torch_api import (
     FALLBACK,
     ORIGIN,
     Break,
-    Mark,
+    OpenMark,
     bodies,
     draws_random,
     input_expression,
@@ -256,7 +256,7 @@ _CONSEQUENCE = "torch.fx.traceback.annotate escaped"
 """How Dynamo says that it cannot go on behind a break inside a marked block: the break itself was told before."""
 
 
-def marked_blocks(marks: Sequence[Mark]) -> tuple[MarkedBlock, ...]:
+def marked_blocks(marks: Sequence[OpenMark]) -> tuple[MarkedBlock, ...]:
     """Return the record of marked blocks."""
     return tuple(
         MarkedBlock(

@@ -13,8 +13,8 @@ from regional_explorer.command.options import CommandError
 from regional_explorer.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from regional_explorer.explorer import Exploration
-    from regional_explorer.measure.benchmark import Tell
+    from regional_explorer.exploration.exploration import Exploration
+    from regional_explorer.measure.benchmark import ProgressCallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Command:
             RegionalExplorerError: a variant or config key is unknown, a value does not fit, a file cannot be written
                 or the plan cannot be read.
         """
-        from regional_explorer.compiler.catalogue import parse_value
+        from regional_explorer.compiler.config.catalogue import parse_value
         from regional_explorer.compiler.variants import VariantName
         from regional_explorer.export.save import ENDINGS
         from regional_explorer.record.codec import load_plan
@@ -74,8 +74,8 @@ class Command:
         Raises:
             RegionalExplorerError: whatever ``rx.explore``, ``mark`` and ``configure`` find wrong.
         """
-        from regional_explorer.compiler.catalogue import parse_value
-        from regional_explorer.explorer import explore
+        from regional_explorer.compiler.config.catalogue import parse_value
+        from regional_explorer.exploration.exploration import explore
 
         exploration = explore(fn, tuple(args), kwargs, grad=self.grad, dynamic=self.dynamic, plan=self.plan)
         try:
@@ -89,7 +89,7 @@ class Command:
             raise
         return exploration
 
-    def measure(self, exploration: Exploration, *, tell: Tell) -> bool:
+    def measure(self, exploration: Exploration, *, progress: ProgressCallback) -> bool:
         """Compile and measure, where that was asked for; return False if an interrupt ended it early.
 
         Raises:
@@ -100,12 +100,12 @@ class Command:
         variants: dict[str, Any] = {"variants": self.variants} if self.variants else {}
         with Interrupts() as interrupts:
 
-            def told(doing: str, fraction: float) -> None:
+            def report(doing: str, fraction: float) -> None:
                 interrupts.raise_again()
-                tell(doing, fraction)
+                progress(doing, fraction)
 
             try:
-                exploration.benchmark(budget_s=self.budget, tell=told, cancelled=interrupts.seen, **variants)
+                exploration.benchmark(budget_s=self.budget, progress=report, cancelled=interrupts.seen, **variants)
             except KeyboardInterrupt:
                 return False
             return not interrupts.seen()

@@ -173,7 +173,7 @@ OPTIONS = (
 def add_options(parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = frozenset()) -> None:
     """Add the options to ``parser``, but for those stored under the names ``leave_out``."""
     for option in OPTIONS:
-        arguments = {"type": _told(option.arguments["type"])} if "type" in option.arguments else {}
+        arguments = {"type": _argument_type(option.arguments["type"])} if "type" in option.arguments else {}
         arguments = {**option.arguments, **arguments, **({"metavar": option.metavar} if option.takes_value else {})}
         # A switch of two names makes the second one itself.
         names = option.names[:1] if arguments.get("action") is _SWITCH else option.names
@@ -181,16 +181,16 @@ def add_options(parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = 
             parser.add_argument(*names, help=f"{option.help}, e.g. {option.example}".replace("%", "%%"), **arguments)
 
 
-def _told(read: Any) -> Any:
+def _argument_type(read: Any) -> Any:
     """Return ``read`` with its error text kept: argparse shows that of one error class only."""
 
-    def told(text: str) -> Any:
+    def convert(text: str) -> Any:
         try:
             return read(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
 
-    return told
+    return convert
 
 
 class _Reader(argparse.ArgumentParser):

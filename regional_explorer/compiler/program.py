@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regional_explorer.capture.trace import Capture, Frame, LiveGraph
-from regional_explorer.compiler.artifact import Artifact, ArtifactStore, asked_config
-from regional_explorer.compiler.canonical import portable
-from regional_explorer.compiler.fingerprint import artifact_key, surroundings
-from regional_explorer.compiler.parallel import Crew
-from regional_explorer.compiler.retraced import warn_of_trace
+from regional_explorer.compiler.artifacts.artifact import Artifact, ArtifactStore, requested_config
+from regional_explorer.compiler.artifacts.canonical import portable
+from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
+from regional_explorer.compiler.processes.pool import CompilePool
+from regional_explorer.compiler.recompile_warning import warn_of_trace
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Plan, Region
-from regional_explorer.regions.cut import Piece, cut_graph, propose_cut
-from regional_explorer.regions.numbering import Place, numbered
+from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
+from regional_explorer.regions.cutting.partition_ids import PartitionOrigin, numbered
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api import BoxedCall, boxed
 
@@ -179,11 +179,11 @@ class Program:
         A partition of a disabled region asks for none, nor does one whose layouts are not known yet.
         """
         here = surroundings()
-        asked = {region.name: asked_config(region.config) for region in self.plan.regions if region.enabled}
+        requested = {region.name: requested_config(region.config) for region in self.plan.regions if region.enabled}
         return {
-            id(switch): artifact_key(switch.fingerprint(), asked[switch.piece.claim.region], here)
+            id(switch): artifact_key(switch.fingerprint(), requested[switch.piece.claim.region], here)
             for switch in self.switches
-            if switch.inputs is not None and switch.piece.claim.region in asked
+            if switch.inputs is not None and switch.piece.claim.region in requested
         }
 
     def settle(self) -> None:
@@ -220,25 +220,27 @@ class Program:
         known_failures = dict(self.store.failures)
         names = partition_names(self.switches)
         ids = {id(switch): name for switch, (name, _) in zip(self.switches, names, strict=True)}
-        asked = {key: asked_config(self.plan[switch.piece.claim.region].config) for key, switch in wanted.items()}
+        requested = {
+            key: requested_config(self.plan[switch.piece.claim.region].config) for key, switch in wanted.items()
+        }
 
         def sendable(key: str) -> bytes | None:
-            return portable(wanted[key].piece, wanted[key].inputs or (), asked[key])
+            return portable(wanted[key].piece, wanted[key].inputs or (), requested[key])
 
         try:
-            with Crew(wanted, sendable) as crew:
-                for done, (key, ahead_s) in enumerate(crew.turns(cancelled)):
+            with CompilePool(wanted, sendable) as compile_pool:
+                for done, (key, ahead_s) in enumerate(compile_pool.turns(cancelled)):
                     switch = wanted[key]
                     yield CompileStep(done, len(wanted), ids[id(switch)], switch.piece.claim.region)
                     try:
-                        artifact = self._artifact(key, switch, asked[key], crew)
+                        artifact = self._artifact(key, switch, requested[key], compile_pool)
                     except NoCompilerError:
                         self.store.failures.pop(key, None)
                         raise
                     except RegionCompileError:
                         continue
-                    self.store.artifacts[key] = crew.credited(artifact, ahead_s)
-                    self.tried.setdefault(switch.fingerprint(), {})[key] = asked[key]
+                    self.store.artifacts[key] = compile_pool.credited(artifact, ahead_s)
+                    self.tried.setdefault(switch.fingerprint(), {})[key] = requested[key]
         except (KeyboardInterrupt, GeneratorExit):
             # An interrupt reaches the C++ compiler too: what it broke off is no failure of the region's.
             self.store.failures = known_failures
@@ -246,13 +248,13 @@ class Program:
         finally:
             self.settle()
 
-    def _artifact(self, key: str, switch: Switch, config: Mapping[str, Any], crew: Crew) -> Artifact:
+    def _artifact(self, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool) -> Artifact:
         """Compile a partition; a failure beside helpers is believed only if it comes again without them."""
         assert switch.inputs is not None  # noqa: S101 - what is stale has had its layouts recorded
         try:
             return self.store.compile(key, switch.piece, switch.inputs, config)
         except RegionCompileError:
-            if not crew.alone():
+            if not compile_pool.stop_workers():
                 raise
             artifact = self.store.compile(key, switch.piece, switch.inputs, config)
             del self.store.failures[key]
@@ -282,9 +284,9 @@ class Program:
             RegionCompileError: it does not compile.
         """
         assert switch.inputs is not None  # noqa: S101 - whoever has an artifact has had its layouts recorded
-        asked = {**asked_config(self.plan[switch.piece.claim.region].config), **config}
-        key = artifact_key(switch.fingerprint(), asked, surroundings())
-        return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, asked)
+        requested = {**requested_config(self.plan[switch.piece.claim.region].config), **config}
+        key = artifact_key(switch.fingerprint(), requested, surroundings())
+        return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, requested)
 
     def close(self) -> None:
         """Let go of the artifacts and of everything live. The record stays."""
@@ -295,4 +297,4 @@ class Program:
 
 def partition_names(switches: Sequence[Switch]) -> list[tuple[str, int]]:
     """Return id and number of the instance of each switch's partition."""
-    return numbered([Place(switch.piece.claim, switch.piece.graph_id) for switch in switches])
+    return numbered([PartitionOrigin(switch.piece.claim, switch.piece.graph_id) for switch in switches])

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import fingerprint
-from regional_explorer.compiler.layout import (
+from regional_explorer.compiler.artifacts.artifact import Artifact
+from regional_explorer.compiler.artifacts.fingerprint import fingerprint
+from regional_explorer.compiler.artifacts.tensor_layout import (
     Layout,
     as_recorded,
     fitting,
@@ -17,7 +17,7 @@ from regional_explorer.compiler.layout import (
     misread,
     traced_layouts,
 )
-from regional_explorer.regions.cut import Piece
+from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import BoxedCall, boxed, draws_random
 
 

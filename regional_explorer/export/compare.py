@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from regional_explorer.export.region_frames import MICRO
 from regional_explorer.record.region import Plan, Region
@@ -13,12 +13,19 @@ from regional_explorer.record.timing import Phase, Timing
 if TYPE_CHECKING:
     import pandas as pd
 
-    from regional_explorer.export.view import SessionView
 
 REGIONAL = "regional"
 
 
-def compare(*views: SessionView | Session) -> pd.DataFrame:
+class HasSession(Protocol):
+    """What has a session: an exploration, or one loaded from a file."""
+
+    @property
+    def session(self) -> Session:
+        """The frozen record."""
+
+
+def compare(*views: HasSession | Session) -> pd.DataFrame:
     """Return one row per exploration or saved session: step times, speedup, compile time, and in what its plan differs.
 
     Each speedup is against the eager samples of its own run. ``rx.compare(*ex.runs)`` compares the plans that one

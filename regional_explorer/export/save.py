@@ -8,8 +8,8 @@ from regional_explorer.errors import SessionError
 from regional_explorer.export.frames import timings_frame
 from regional_explorer.record.codec import dump_session
 from regional_explorer.record.session import Session
-from regional_explorer.render.html import page_html
-from regional_explorer.render.svg import session_svg
+from regional_explorer.render.picture.svg import session_svg
+from regional_explorer.render.report.html import page_html
 
 ENDINGS = (".json", ".html", ".svg", ".csv")
 

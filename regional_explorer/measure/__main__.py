@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.effort import Effort
+from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 
 PLANTED = (0.0, 0.03)
 
@@ -29,29 +29,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(options, name) < 1:
             parser.error(f"--{name}: give a number of at least 1")
     try:
-        Effort(options.budget)
+        BenchmarkOptions(options.budget)
     except MeasureError as error:
         parser.error(f"--budget: {error}")
     return _self_test(options.pairs, options.budget, options.threads)
 
 
 def _self_test(pairs: int, budget_s: float, threads: int) -> int:
-    from regional_explorer.measure import trial
+    from regional_explorer.measure.timing import self_test
 
     seen = []
     try:
         for planted in PLANTED:
-            for outcome in trial.outcomes(pairs, planted, budget_s, threads):
+            for outcome in self_test.outcomes(pairs, planted, budget_s, threads):
                 seen.append(outcome)
-                _tell(f"\r{len(seen) // 2} of {pairs * len(PLANTED)} pairs")
+                _show(f"\r{len(seen) // 2} of {pairs * len(PLANTED)} pairs")
     except KeyboardInterrupt:
-        _tell("\ninterrupted: the rates are of the pairs so far")
-    _tell("\n")
-    print(trial.table(trial.rates(seen)))  # noqa: T201 - what the command is for
+        _show("\ninterrupted: the rates are of the pairs so far")
+    _show("\n")
+    print(self_test.table(self_test.rates(seen)))  # noqa: T201 - what the command is for
     return 0
 
 
-def _tell(text: str) -> None:
+def _show(text: str) -> None:
     print(text, end="", file=sys.stderr, flush=True)  # noqa: T201 - progress, beside the result
 
 

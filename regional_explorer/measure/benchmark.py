@@ -12,24 +12,24 @@ from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.variants import Variant, VariantName, Variants
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.measure.clock import clock_for
-from regional_explorer.measure.contender import Contender
-from regional_explorer.measure.effort import Effort
-from regional_explorer.measure.float64 import Float64
-from regional_explorer.measure.machine import describe, device_state, launch_warnings, throttled
-from regional_explorer.measure.memory import gauge_for, peak
-from regional_explorer.measure.numerics import FAILED, Values, compare, not_comparable, run_once, same, verdict
-from regional_explorer.measure.partitions import Alone
-from regional_explorer.measure.place import HERE, Place
-from regional_explorer.measure.result import Progress, RoundsResult, Stop
-from regional_explorer.measure.rounds import run_rounds
-from regional_explorer.measure.summary import summarize
+from regional_explorer.measure.accuracy.float64 import Float64
+from regional_explorer.measure.accuracy.numerics import FAILED, Values, compare, not_comparable, run_once, same, verdict
+from regional_explorer.measure.partitions import PartitionResults
+from regional_explorer.measure.peak_memory import gauge_for, peak
+from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
+from regional_explorer.measure.timing.clock import clock_for
+from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
+from regional_explorer.measure.timing.machine import describe, device_state, launch_warnings, throttled
+from regional_explorer.measure.timing.rounds import run_rounds
+from regional_explorer.measure.timing.rounds_result import Progress, RoundsResult, Stop
+from regional_explorer.measure.timing.summary import summarize
+from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import CompileCost, Conditions, MemoryPeak, Numerics, Reconciled, Timing
 from regional_explorer.torch_api import AUTOCAST_DEVICES
 
-Tell = Callable[[str, float], None]
+ProgressCallback = Callable[[str, float], None]
 """Called with what is being done now, and the fraction of the time budget that is spent."""
 
 
@@ -37,8 +37,8 @@ Tell = Callable[[str, float], None]
 class Outcome:
     """What a benchmark found, filled in as it goes: an interrupt keeps what is there.
 
-    ``alone`` is of partitions alone, ``cut`` the rounds of the cut graph with all regions eager against ``aot_eager``;
-    ``complete`` tells that the variants were measured to the end.
+    ``partition_results`` is of partitions measured alone, ``cut`` the rounds of the cut graph with all regions eager
+    against ``aot_eager``; ``complete`` tells that the variants were measured to the end.
     """
 
     timings: tuple[Timing, ...] = ()
@@ -47,7 +47,7 @@ class Outcome:
     costs: list[CompileCost] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     memory: list[MemoryPeak] = field(default_factory=list)
-    alone: Alone = field(default_factory=Alone)
+    partition_results: PartitionResults = field(default_factory=PartitionResults)
     cut: RoundsResult | None = None
     reconciliation: tuple[Reconciled, ...] = ()
     complete: bool = False
@@ -56,13 +56,13 @@ class Outcome:
 def benchmark(
     variants: Variants,
     names: Sequence[VariantName],
-    effort: Effort,
+    options: BenchmarkOptions,
     environment: Environment,
     outcome: Outcome,
     *,
     cancelled: Callable[[], bool],
-    tell: Tell,
-    place: Place = HERE,
+    progress: ProgressCallback,
+    executor: Executor = SAME_THREAD,
 ) -> None:
     """Check and measure the variants ``names``, writing into ``outcome``.
 
@@ -70,32 +70,32 @@ def benchmark(
         MeasureError: no variant could be measured.
     """
     call, program = variants.call, variants.program
-    chosen = place.aside(lambda: _ready(variants, names, outcome, cancelled, tell))
+    chosen = executor.run_untimed(lambda: _ready(variants, names, outcome, cancelled, progress))
     if cancelled():
         return
-    said = place.aside(lambda: _check(call, program, chosen, outcome, cancelled, tell))
+    said = executor.run_untimed(lambda: _check(call, program, chosen, outcome, cancelled, progress))
     if cancelled():
         return
-    contenders = [contender(call, variant) for variant in chosen]
+    timed_calls = [timed_call(call, variant) for variant in chosen]
 
-    def on_progress(progress: Progress) -> None:
-        tell(progress.doing, progress.fraction)
+    def on_progress(stage: Progress) -> None:
+        progress(stage.doing, stage.fraction)
 
     clock, before = clock_for(environment.device), device_state(environment.device)
     try:
         with call.kept():
             result = run_rounds(
-                contenders,
-                effort,
+                timed_calls,
+                options,
                 baseline=VariantName.EAGER,
                 clock=clock,
                 cancelled=cancelled,
                 on_progress=on_progress,
-                place=place,
+                executor=executor,
             )
-            steady = [seat for seat in contenders if seat.name not in result.dropped]
+            steady = [entry for entry in timed_calls if entry.name not in result.dropped]
             asked = before is not None and not cancelled()
-            launched = launch_warnings(steady, clock, place) if asked else {}
+            launched = launch_warnings(steady, clock, executor) if asked else {}
     finally:
         program.select_regional(on=True)
     after = device_state(environment.device)
@@ -111,10 +111,10 @@ def benchmark(
     outcome.complete = result.stopped in (Stop.PRECISE, Stop.BUDGET)
     if outcome.complete:
         ran = [variant for variant in chosen if variant.name not in result.dropped]
-        place.aside(lambda: _read_memory(variants, ran, environment, outcome, cancelled, tell))
+        executor.run_untimed(lambda: _read_memory(variants, ran, environment, outcome, cancelled, progress))
 
 
-def contender(call: Call, variant: Variant) -> Contender:
+def timed_call(call: Call, variant: Variant) -> TimedCall:
     """Return a variant as the thing to time."""
     threads = torch.get_num_threads()
     # Casts of weights are kept until the outermost autocast block ends. Here each call pays for its own, as a step of a
@@ -133,7 +133,7 @@ def contender(call: Call, variant: Variant) -> Contender:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 
-    return Contender(
+    return TimedCall(
         name=variant.name,
         forward=variant.forward,
         backward=variant.backward,
@@ -148,13 +148,13 @@ def _read_memory(
     environment: Environment,
     outcome: Outcome,
     cancelled: Callable[[], bool],
-    tell: Tell,
+    progress: ProgressCallback,
 ) -> None:
     call, gauge = variants.call, gauge_for(environment.device)
     for variant in chosen:
         if gauge is None or cancelled():
             return
-        tell(f"reading the memory of {variant.name}", 1.0)
+        progress(f"reading the memory of {variant.name}", 1.0)
 
         def work(variant: Variant = variant) -> None:
             outputs = variant.forward()
@@ -174,7 +174,11 @@ def _nothing() -> None:
 
 
 def _ready(
-    variants: Variants, names: Sequence[VariantName], outcome: Outcome, cancelled: Callable[[], bool], tell: Tell
+    variants: Variants,
+    names: Sequence[VariantName],
+    outcome: Outcome,
+    cancelled: Callable[[], bool],
+    progress: ProgressCallback,
 ) -> list[Variant]:
     """Return the variants that can run; ``full`` is compiled here, and left out with a word where it cannot be."""
     ready = []
@@ -182,7 +186,7 @@ def _ready(
         if cancelled():
             break
         if name is VariantName.FULL:
-            tell("compiling the whole call with torch.compile", 0.0)
+            progress("compiling the whole call with torch.compile", 0.0)
             try:
                 variants.compile_full()
             except Exception as error:  # noqa: BLE001 - Dynamo and Inductor raise whatever they like; the rest goes on
@@ -208,10 +212,10 @@ def _check(
     chosen: Sequence[Variant],
     outcome: Outcome,
     cancelled: Callable[[], bool],
-    tell: Tell,
+    progress: ProgressCallback,
 ) -> Mapping[str, str]:
     """Compare every variant with eager; return the verdicts by variant."""
-    tell("checking numerics: eager", 0.0)
+    progress("checking numerics: eager", 0.0)
     eager = run_once(call)
     steady = same(eager, run_once(call))
     exact = _exact(call, program)
@@ -219,7 +223,7 @@ def _check(
     for variant in chosen:
         if variant.name is VariantName.EAGER or cancelled():
             continue
-        tell(f"checking numerics: {variant.name}", 0.0)
+        progress(f"checking numerics: {variant.name}", 0.0)
         rows = _rows(call, program, variant, eager, exact)
         if not steady:
             rows = not_comparable(rows, "eager differs from itself under the same random state")

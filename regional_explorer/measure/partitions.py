@@ -10,20 +10,20 @@ from typing import Any
 import torch
 
 from regional_explorer.capture.keep import RandomState, UndoLog
+from regional_explorer.compiler.input_recording import Recorded, record_inputs
 from regional_explorer.compiler.program import Program, partition_names
-from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.clock import Clock
-from regional_explorer.measure.contender import Contender
-from regional_explorer.measure.effort import Effort
-from regional_explorer.measure.machine import device_state, launch_warnings, throttled
-from regional_explorer.measure.numerics import FAILED
-from regional_explorer.measure.partition_check import VARIANT, Check, check_partition
-from regional_explorer.measure.place import HERE, Place
-from regional_explorer.measure.result import Progress, Stop
-from regional_explorer.measure.rounds import run_rounds
-from regional_explorer.measure.summary import summarize
+from regional_explorer.measure.accuracy.numerics import FAILED
+from regional_explorer.measure.accuracy.partition_check import VARIANT, Check, check_partition
+from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
+from regional_explorer.measure.timing.clock import Clock
+from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
+from regional_explorer.measure.timing.machine import device_state, launch_warnings, throttled
+from regional_explorer.measure.timing.rounds import run_rounds
+from regional_explorer.measure.timing.rounds_result import Progress, Stop
+from regional_explorer.measure.timing.summary import summarize
+from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.session import Environment
@@ -34,7 +34,7 @@ EAGER = "eager"
 
 
 @dataclass
-class Alone:
+class PartitionResults:
     """What measuring partitions alone found, filled in as it goes."""
 
     timings: list[PartitionTiming] = field(default_factory=list)
@@ -44,35 +44,35 @@ class Alone:
 
 def measure_partitions(
     program: Program,
-    effort: Effort,
+    options: BenchmarkOptions,
     environment: Environment,
     clock: Clock[Any],
-    alone: Alone,
+    partition_results: PartitionResults,
     *,
     cancelled: Callable[[], bool],
-    tell: Callable[[str, float], None],
-    place: Place = HERE,
+    progress: Callable[[str, float], None],
+    executor: Executor = SAME_THREAD,
 ) -> None:
-    """Measure one partition of each kind, writing into ``alone``; others of its kind take over its figures.
+    """Measure one partition of each kind, writing into ``partition_results``; others of its kind take over its figures.
 
     Of one kind are those that share an artifact and whose inputs have equal layouts. What one kind leaves of its share
     of the budget goes to the next.
     """
-    kinds = place.aside(lambda: distinct(program))
+    kinds = executor.run_untimed(lambda: distinct(program))
     names = zip(program.switches, partition_names(program.switches), strict=True)
     ids = {id(switch): name for switch, (name, _) in names}
-    left_s = effort.budget_s
+    left_s = options.budget_s
     for done, switches in enumerate(kinds):
         name = ids[id(switches[0])]
         if cancelled():
             return
-        tell(f"{name} alone ({done + 1} of {len(kinds)})", done / len(kinds))
+        progress(f"{name} alone ({done + 1} of {len(kinds)})", done / len(kinds))
 
-        def on_progress(progress: Progress, name: str = name, done: int = done) -> None:
-            tell(f"{name} alone: {progress.doing}", (done + progress.fraction) / len(kinds))
+        def on_progress(stage: Progress, name: str = name, done: int = done) -> None:
+            progress(f"{name} alone: {stage.doing}", (done + stage.fraction) / len(kinds))
 
-        share = replace(effort, budget_s=max(left_s, effort.budget_s / 100) / (len(kinds) - done))
-        measured = _Measured(program, switches, ids, share, environment, clock, alone, place)
+        share = replace(options, budget_s=max(left_s, options.budget_s / 100) / (len(kinds) - done))
+        measured = _PartitionKind(program, switches, ids, share, environment, clock, partition_results, executor)
         spent_s, stopped = measured.go(cancelled, on_progress)
         left_s -= spent_s
         if stopped in (Stop.CANCELLED, Stop.INTERRUPTED):
@@ -100,23 +100,23 @@ def _as_in_the_call() -> Iterator[None]:
 
 
 @dataclass
-class _Measured:
+class _PartitionKind:
     """One kind of partition being measured."""
 
     program: Program
     switches: Sequence[Switch]
     ids: dict[int, str]
-    effort: Effort
+    options: BenchmarkOptions
     environment: Environment
     clock: Clock[Any]
-    alone: Alone
-    place: Place
+    partition_results: PartitionResults
+    executor: Executor
 
     def go(self, cancelled: Callable[[], bool], on_progress: Callable[[Progress], None]) -> tuple[float, Stop]:
         """Measure; return the seconds spent and why it ended."""
-        recorded = self.place.aside(lambda: record_inputs(self.program, self.switches))
+        recorded = self.executor.run_untimed(lambda: record_inputs(self.program, self.switches))
         if recorded.switch is None or recorded.args is None:
-            self.alone.timings += [self._passed_by(switch) for switch in self.switches]
+            self.partition_results.timings += [self._passed_by(switch) for switch in self.switches]
             return 0.0, Stop.PRECISE
         # Not around the call itself: in another mode it would be traced anew.
         with _as_in_the_call():
@@ -131,34 +131,34 @@ class _Measured:
         on_progress: Callable[[Progress], None],
     ) -> tuple[float, Stop]:
         name = self.ids[id(switch)]
-        check, seats = self.place.aside(
+        check, entries = self.executor.run_untimed(
             lambda: (
                 check_partition(self.program, switch, args, name) if switch.artifact is not None else None,
-                contenders(switch, args),
+                timed_calls(switch, args),
             )
         )
         if check is not None and switch.artifact is not None:
-            self.alone.numerics += check.rows
+            self.partition_results.numerics += check.rows
             self._suggest(switch, check)
         before = device_state(self.environment.device)
         try:
             result = run_rounds(
-                seats,
-                self.effort,
+                entries,
+                self.options,
                 baseline=EAGER,
                 clock=self.clock,
                 cancelled=cancelled,
                 on_progress=on_progress,
-                place=self.place,
+                executor=self.executor,
             )
         except MeasureError as error:
             text = f"Partition {name} alone: {error}"
-            self._tell(Diagnostic("variant-failed", text, Severity.ERROR), switch)
+            self._add_diagnostic(Diagnostic("variant-failed", text, Severity.ERROR), switch)
             return 0.0, Stop.FAILED
-        seats = [seat for seat in seats if seat.name not in result.dropped]
+        entries = [entry for entry in entries if entry.name not in result.dropped]
         fell = throttled(before, device_state(self.environment.device))
         asked = before is not None and not cancelled()
-        launched = launch_warnings(seats, self.clock, self.place) if asked else {}
+        launched = launch_warnings(entries, self.clock, self.executor) if asked else {}
         said = check.verdict if check is not None else "not checked"
         withheld = [VARIANT] if said == FAILED else []
         summary = summarize(result, self.environment, numerics={VARIANT: said}, withheld=withheld)
@@ -201,7 +201,9 @@ class _Measured:
             )
         for switch in self.switches:
             mine = replace(timing, runs=recorded.runs[id(switch)], **self._who(switch))
-            self.alone.timings.append(mine if switch is recorded.switch else replace(mine, measured_as=name))
+            self.partition_results.timings.append(
+                mine if switch is recorded.switch else replace(mine, measured_as=name)
+            )
 
     def _passed_by(self, switch: Switch) -> PartitionTiming:
         key = self._artifact(switch)
@@ -240,14 +242,14 @@ class _Measured:
             if cure
             else f"No config was found that cures it: ex.disable({region!r}).",
         )
-        self._tell(found, switch)
+        self._add_diagnostic(found, switch)
 
-    def _tell(self, found: Diagnostic, switch: Switch) -> None:
-        place = replace(found, region=switch.piece.claim.region, graph=switch.piece.graph_id)
-        self.alone.diagnostics.append(place)
+    def _add_diagnostic(self, found: Diagnostic, switch: Switch) -> None:
+        executor = replace(found, region=switch.piece.claim.region, graph=switch.piece.graph_id)
+        self.partition_results.diagnostics.append(executor)
 
 
-def contenders(switch: Switch, args: Sequence[Any]) -> list[Contender]:
+def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:
     """Return the eager piece, and the compiled one where there is one, as the live call runs it, on ``args``."""
     random = RandomState() if switch.draws else None
     undo = _writes(switch, args)
@@ -258,9 +260,9 @@ def contenders(switch: Switch, args: Sequence[Any]) -> list[Contender]:
             random.restore()
 
     compiled = switch.as_function()
-    found = [Contender(EAGER, lambda: switch.eager(list(args)), before=put_back)]
+    found = [TimedCall(EAGER, lambda: switch.eager(list(args)), before=put_back)]
     if switch.artifact is not None:
-        found.append(Contender(VARIANT, lambda: compiled(list(args)), before=put_back))
+        found.append(TimedCall(VARIANT, lambda: compiled(list(args)), before=put_back))
     return found
 
 

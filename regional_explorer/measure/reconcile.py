@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from regional_explorer.measure.result import RoundsResult
-from regional_explorer.measure.statistics import Floats, bootstrap_interval
+from regional_explorer.measure.timing.rounds_result import RoundsResult
+from regional_explorer.measure.timing.statistics import Floats, bootstrap_interval
 from regional_explorer.record.region_timing import RegionTiming
 from regional_explorer.record.timing import Phase, Reconciled, Timing
 

@@ -178,7 +178,7 @@ class Partition:
     graph: str
     nodes: tuple[str, ...]
     state: State
-    config_asked: Mapping[str, Any] = field(default_factory=dict)
+    config_requested: Mapping[str, Any] = field(default_factory=dict)
     config_applied: Mapping[str, Any] | None = None
     artifact: str | None = None
     shared_with: str | None = None

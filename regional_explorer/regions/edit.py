@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from regional_explorer.errors import PlanError, SelectorError
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind, require_name
-from regional_explorer.regions.near import require_match
+from regional_explorer.regions.required_match import require_match
 from regional_explorer.regions.select import assign, node_names, picks
 
 Patterns = str | Sequence[str] | None

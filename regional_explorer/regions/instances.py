@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.regions.connect import connected
+from regional_explorer.regions.cutting.components import connected
 
 Instance = tuple[str, int] | None
 """What tells one instance of a region from another: module path and call, or the number of the connected piece;

@@ -12,7 +12,7 @@ from typing import Any
 from regional_explorer.record.graph import Chain, Graph, GraphKind, ModuleCall, Node, Role, traced_from
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance, Picked, tell_instances_apart
-from regional_explorer.regions.lines import LineRange
+from regional_explorer.regions.line_ranges import LineRange
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Assignment:
         """Tell whether ``node`` was carved out of its region, in the source or by the plan."""
         return node.carved or node.origin in self.carved
 
-    def told(self, graphs: Iterable[Graph]) -> Iterator[Graph]:
+    def with_carved_marked(self, graphs: Iterable[Graph]) -> Iterator[Graph]:
         """Yield the graphs with what the plan carves out marked as carved."""
         for graph in graphs:
             if self.carved and any(node.origin in self.carved for node in graph.nodes):

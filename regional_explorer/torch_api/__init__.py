@@ -48,7 +48,7 @@ from regional_explorer.torch_api.graphs import (
     set_versions,
     target_key,
 )
-from regional_explorer.torch_api.marks import Mark, noting_marks
+from regional_explorer.torch_api.marks import OpenMark, noting_marks
 from regional_explorer.torch_api.settings import Settings
 from regional_explorer.torch_api.shapes import (
     fake_mode_with_symbols,
@@ -84,7 +84,7 @@ __all__ = [
     "Compiled",
     "ConfigEntry",
     "Folded",
-    "Mark",
+    "OpenMark",
     "Settings",
     "aot_backend",
     "as_first_call",

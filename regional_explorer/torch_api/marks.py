@@ -17,7 +17,7 @@ from regional_explorer.torch_api.versions import ANNOTATION, MARKS
 
 
 @dataclass(frozen=True)
-class Mark:
+class OpenMark:
     """One marked block that Dynamo entered: a number of its own, what it asks for, and ``(file, line, function)``."""
 
     block: int
@@ -47,7 +47,7 @@ def noting_marks() -> Iterator[None]:
         custom = get_current_meta().get("custom")
         if custom is not None and ANNOTATION in annotation:
             where = tx.frame_summary()
-            mark = Mark(next(numbers), annotation[ANNOTATION], (where.filename, where.lineno or 0, where.name))
+            mark = OpenMark(next(numbers), annotation[ANNOTATION], (where.filename, where.lineno or 0, where.name))
             custom[MARKS] = (*outer, mark)
         return entered
 
@@ -55,7 +55,7 @@ def noting_marks() -> Iterator[None]:
         yield
 
 
-def open_marks() -> tuple[Mark, ...]:
+def open_marks() -> tuple[OpenMark, ...]:
     """Return the marked blocks that Dynamo is in right now."""
-    marks: tuple[Mark, ...] = (get_current_meta().get("custom") or {}).get(MARKS, ())
+    marks: tuple[OpenMark, ...] = (get_current_meta().get("custom") or {}).get(MARKS, ())
     return marks

@@ -23,7 +23,7 @@ from torch._functorch.partitioners import default_partition, min_cut_remateriali
 from torch._guards import TracingContext
 
 from regional_explorer.torch_api.folding import Folded, folding
-from regional_explorer.torch_api.marks import Mark, open_marks
+from regional_explorer.torch_api.marks import OpenMark, open_marks
 from regional_explorer.torch_api.versions import BoxedCall
 
 
@@ -138,7 +138,7 @@ class Break:
 
     reason: str
     frames: tuple[tuple[str, int, str], ...]
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[OpenMark, ...] = ()
 
 
 @contextlib.contextmanager

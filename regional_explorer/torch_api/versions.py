@@ -23,7 +23,7 @@ ORIGIN = "regional_explorer_origin"
 """Our own key in ``node.meta["custom"]``: the id of the Dynamo node a node descends from."""
 
 MARKS = "regional_explorer_marks"
-"""Our own key in ``current_meta["custom"]`` while Dynamo traces a marked block: the ``Mark`` of each open block."""
+"""Our own key in ``current_meta["custom"]`` while Dynamo traces a marked block: the ``OpenMark`` of each open block."""
 
 
 @functools.cache

@@ -10,19 +10,19 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.compiler.catalogue import check_value
+from regional_explorer.compiler.config.catalogue import check_value
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.measure.place import HERE, Place
+from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.session import Session
-from regional_explorer.ui.main_thread import Loop, MainThread
-from regional_explorer.ui.presence import Presence
-from regional_explorer.ui.progress import Throttle
 from regional_explorer.ui.state import PanelState, Problem
-from regional_explorer.ui.worker import Modes, Worker
+from regional_explorer.ui.threads.main_thread import Loop, MainThread
+from regional_explorer.ui.threads.presence import Presence
+from regional_explorer.ui.threads.progress import Throttle
+from regional_explorer.ui.threads.worker import Modes, Worker
 
 if TYPE_CHECKING:
-    from regional_explorer.explorer import Exploration
+    from regional_explorer.exploration.exploration import Exploration
 
 CANCELLED = "Cancelled. What was done until then is kept."
 LEFT = "Ended, for no page showed the panel any longer. What was done until then is kept."
@@ -47,7 +47,7 @@ class Control:
         self.elsewhere = False
         self.main_loop: Callable[[], Loop | None] = lambda: None
         self.presence = Presence()
-        self._alone = False
+        self._abandoned = False
         self._worker = Worker(Modes.here())
         self._lock = threading.RLock()
 
@@ -132,20 +132,20 @@ class Control:
             if self.state.busy:
                 raise RegionalExplorerError("Work is under way already; one job at a time.")
             self.change(self.state.started(name))
-            self._alone = False
-            self.presence.watch(self._free, self._left)
+            self._abandoned = False
+            self.presence.watch(self._free, self._abandon)
             self._worker.start(lambda: self._run(work))
 
     @property
-    def place(self) -> Place:
+    def executor(self) -> Executor:
         """On which threads the job on the worker measures."""
         loop = self.main_loop()
-        return HERE if loop is None else MainThread(loop, self._worker.cancelled)
+        return SAME_THREAD if loop is None else MainThread(loop, self._worker.cancelled)
 
     def _run(self, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
         note, problem = "", None
         try:
-            work(self.exploration, self._worker.cancelled, Throttle(self._tell))
+            work(self.exploration, self._worker.cancelled, Throttle(self._on_progress))
         except KeyboardInterrupt:  # of the kernel, while it was the work's turn on the main thread
             note = INTERRUPTED
         except BaseException as error:  # noqa: BLE001 - the end of the thread: nobody else would show it
@@ -154,7 +154,7 @@ class Control:
         finally:
             self.presence.end()
             if self._worker.cancelled():
-                note = LEFT if self._alone else CANCELLED
+                note = LEFT if self._abandoned else CANCELLED
             self._end(note, problem)
 
     @contextmanager
@@ -166,7 +166,7 @@ class Control:
             self.change(self.state.started(name, here=True))
         note, problem = "", None
         try:
-            yield Throttle(self._tell)
+            yield Throttle(self._on_progress)
         except KeyboardInterrupt:
             note = INTERRUPTED
             raise
@@ -176,17 +176,17 @@ class Control:
         finally:
             self._end(note, problem)
 
-    def _tell(self, doing: str, fraction: float) -> None:
-        self.change(self.state.told(doing, fraction))
+    def _on_progress(self, doing: str, fraction: float) -> None:
+        self.change(self.state.progressed(doing, fraction))
 
     def _end(self, note: str, problem: Problem | None) -> None:
         with self._lock:
             self.session = self.exploration.session
             self.change(self.state.ended(note, problem))
 
-    def _left(self) -> None:
+    def _abandon(self) -> None:
         """End the work of a panel that no page shows any longer."""
-        self._alone = True
+        self._abandoned = True
         self.cancel()
 
     def _free(self) -> None:

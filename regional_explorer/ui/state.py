@@ -10,7 +10,7 @@ from regional_explorer.record.region import Plan
 
 MOST_UNDONE = 100
 
-Place = tuple[str, str]
+Executor = tuple[str, str]
 """A region's name and a config key."""
 
 
@@ -63,7 +63,7 @@ class PanelState:
     picked: tuple[str, ...] = ()
     opened: str | None = None
     sort: Sort | None = None
-    refusals: Mapping[Place, Refused] = field(default_factory=dict)
+    refusals: Mapping[Executor, Refused] = field(default_factory=dict)
     job: Job | None = None
     problem: Problem | None = None
     note: str = ""
@@ -96,9 +96,11 @@ class PanelState:
     def _at(self, plan: Plan, past: tuple[Plan, ...], future: tuple[Plan, ...]) -> Self:
         # A field that has a value again, or has gone, has no wrong text any longer.
         kept = {
-            place: refused
-            for place, refused in self.refusals.items()
-            if place[0] in plan and place[0] in self.plan and _asked(plan, place) == _asked(self.plan, place)
+            executor: refused
+            for executor, refused in self.refusals.items()
+            if executor[0] in plan
+            and executor[0] in self.plan
+            and _asked(plan, executor) == _asked(self.plan, executor)
         }
         renamed = _renamed(self.plan, plan)
         picked = tuple(name for one in self.picked if (name := renamed.get(one, one)) in plan)
@@ -146,13 +148,13 @@ class PanelState:
         """Open the config of the region called ``name``; that of an open one is closed."""
         return replace(self, opened=None if name == self.opened else name)
 
-    def refused(self, place: Place, text: str, error: str) -> Self:
-        """Keep what was typed at ``place``, and why it cannot be taken."""
-        return replace(self, refusals={**self.refusals, place: Refused(text, error)})
+    def refused(self, executor: Executor, text: str, error: str) -> Self:
+        """Keep what was typed at ``executor``, and why it cannot be taken."""
+        return replace(self, refusals={**self.refusals, executor: Refused(text, error)})
 
-    def cleared(self, place: Place) -> Self:
-        """Forget what was wrong at ``place``."""
-        return replace(self, refusals={other: refused for other, refused in self.refusals.items() if other != place})
+    def cleared(self, executor: Executor) -> Self:
+        """Forget what was wrong at ``executor``."""
+        return replace(self, refusals={other: refused for other, refused in self.refusals.items() if other != executor})
 
     # ---------------------------------------------------------------------------------------------------------- work
 
@@ -160,7 +162,7 @@ class PanelState:
         """Begin a job; what went wrong before is no longer shown."""
         return replace(self, job=Job(name, here=here), problem=None, note="")
 
-    def told(self, doing: str, fraction: float) -> Self:
+    def progressed(self, doing: str, fraction: float) -> Self:
         """Note how far the job is."""
         if self.job is None:
             return self
@@ -179,8 +181,8 @@ class PanelState:
         return replace(self, problem=problem)
 
 
-def _asked(plan: Plan, place: Place) -> object:
-    name, key = place
+def _asked(plan: Plan, executor: Executor) -> object:
+    name, key = executor
     return plan[name].config.get(key, "\0absent")
 
 

@@ -16,8 +16,8 @@ SHOW = """
 import json
 from array import array
 from tests.render import sessions
-from regional_explorer.ui.graph_view import GraphView
-from regional_explorer.ui.source_view import SourceView
+from regional_explorer.ui.views.graph_view import GraphView
+from regional_explorer.ui.views.source_view import SourceView
 
 def where(view):
     rects = array("f", view.payload["places"]["rects"])

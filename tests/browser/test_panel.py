@@ -188,7 +188,7 @@ def test_the_controls_work_by_keyboard(notebook: Lab, panel: Locator) -> None:
 WHERE = """
 import json
 from array import array
-from regional_explorer.ui.view import _SHOWN
+from regional_explorer.ui.display import _SHOWN
 view = next(shown._panel.graph for _, stands in _SHOWN._by_cell.values() for shown in stands if shown._panel)
 view.wait_arranged()
 rects, boxes = array("f", view.payload["places"]["rects"]), array("I", view.payload["node_boxes"])
@@ -507,7 +507,7 @@ def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> No
 
 
 ALIVE = "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]"
-OFTEN = "import regional_explorer.ui.presence as presence; presence.EVERY_S = 0.25"
+OFTEN = "import regional_explorer.ui.threads.presence as presence; presence.EVERY_S = 0.25"
 CONTROL = "__import__('regional_explorer.ui.control').ui.control.control_of(ex)"
 NOTE, ENDED = f"{CONTROL}.state.note", f"{CONTROL}.wait(20)"
 

@@ -1,7 +1,7 @@
 """What must hold of every exploration of the campaign."""
 
-from regional_explorer.measure.float64 import Float64
-from regional_explorer.measure.numerics import Values, compare, run_once, same, verdict
+from regional_explorer.measure.accuracy.float64 import Float64
+from regional_explorer.measure.accuracy.numerics import Values, compare, run_once, same, verdict
 
 
 def assert_eager_pieces_are_bitwise(ex):

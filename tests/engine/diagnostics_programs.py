@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.explorer import Exploration
+from regional_explorer.exploration.exploration import Exploration
 from tests.engine import programs
 
 ROOT = Path(__file__).resolve().parent.parent.parent

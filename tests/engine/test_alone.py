@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.compiler.recording import copied, record_inputs
+from regional_explorer.compiler.input_recording import copied, record_inputs
 from regional_explorer.compiler.variants import VariantName
 from regional_explorer.measure import partitions
-from regional_explorer.measure.benchmark import contender
-from regional_explorer.measure.partition_check import check_partition
-from regional_explorer.measure.partitions import contenders
+from regional_explorer.measure.accuracy.partition_check import check_partition
+from regional_explorer.measure.benchmark import timed_call
+from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.record.timing import Phase
 from tests.engine import programs
 from tests.measure.test_machine import COOL, HOT
@@ -148,7 +148,7 @@ def test_a_piece_that_draws_is_checked_on_a_twin_and_draws_the_same_in_each_call
     before = torch.get_rng_state()
     drawing = next(switch for switch in ex._program.switches if switch.draws)
     recorded = record_inputs(ex._program, [drawing])
-    eager, _compiled = contenders(drawing, recorded.args)
+    eager, _compiled = timed_calls(drawing, recorded.args)
     seen = []
     for _ in range(2):
         eager.before()
@@ -219,7 +219,7 @@ def test_buffers_and_version_counters_stay():
 def test_under_autocast_every_call_pays_for_its_own_casts():
     with torch.autocast("cpu", torch.bfloat16):
         ex = rx.explore(torch.nn.Linear(4, 4), (torch.randn(2, 4),))
-        seat = contender(ex._call, ex._variants.get(VariantName.EAGER))
+        seat = timed_call(ex._call, ex._variants.get(VariantName.EAGER))
         casts = []
         for _ in range(3):
             seat.before()
@@ -259,14 +259,14 @@ def test_cancelling_keeps_what_was_measured():
 
     fractions = []
 
-    def tell(doing, fraction):
+    def progress(doing, fraction):
         seen.append(doing)
         fractions.append(fraction)
 
     def cancelled():
         return any("alone (2 of" in doing for doing in seen)
 
-    ex.benchmark(variants=("regional",), budget_s=0.4, cancelled=cancelled, tell=tell)
+    ex.benchmark(variants=("regional",), budget_s=0.4, cancelled=cancelled, progress=progress)
     assert len(ex.timings) == 2
     assert len(ex.partition_timings) == 1
     assert fractions == sorted(fractions), "a bar never goes back"
@@ -281,7 +281,7 @@ def test_who_cancels_before_anything_is_measured_keeps_the_last_measurement():
         variants=("regional",),
         budget_s=0.2,
         cancelled=lambda: any("numerics" in one for one in doing),
-        tell=lambda what, _fraction: doing.append(what),
+        progress=lambda what, _fraction: doing.append(what),
     )
     assert any("numerics" in one for one in doing)
     assert ex.timings.equals(measured)

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.compiler import background
+from regional_explorer.compiler.processes import toolchain
 from tests.engine.processes import is_running, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 START = """
 import sys, time
-from regional_explorer.compiler.background import toolchain
-print(toolchain.start() and toolchain._child.pid, flush=True)
+from regional_explorer.compiler.processes.toolchain import build
+print(build.start() and build._child.pid, flush=True)
 """
 
 
@@ -51,38 +51,38 @@ def fill(folder, *names, age):
 
 def test_caches_that_hold_all_are_known_without_torch(surroundings, monkeypatch):
     compiler(surroundings, monkeypatch, "exit 0")
-    header = f"torchinductor_{background._user()}/precompiled_headers/cabc.h.gch"
+    header = f"torchinductor_{toolchain._user()}/precompiled_headers/cabc.h.gch"
     library = "cache/ab/cab.so"
-    assert not background.toolchain_is_built()
+    assert not toolchain.toolchain_is_built()
     fill(surroundings, header, age=-60)
-    assert not background.toolchain_is_built()
+    assert not toolchain.toolchain_is_built()
     fill(surroundings, library, age=-60)
-    assert background.toolchain_is_built()
+    assert toolchain.toolchain_is_built()
     # Built for the compiler that was there before.
     fill(surroundings, library, age=3600)
-    assert not background.toolchain_is_built()
+    assert not toolchain.toolchain_is_built()
 
 
 def test_nothing_starts_where_the_caches_hold_all_or_no_compiler_is_there(surroundings, monkeypatch):
     monkeypatch.setenv("CXX", str(surroundings / "none"))
-    assert background.toolchain_is_built()
-    build = background.ToolchainBuild()
+    assert toolchain.toolchain_is_built()
+    build = toolchain.ToolchainBuild()
     assert not build.start()
     assert build.wait(0)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("0", False), ("1", True), (None, True)])
 def test_the_off_switch(monkeypatch, value, expected):
-    monkeypatch.delenv(background.SWITCH, raising=False)
+    monkeypatch.delenv(toolchain.SWITCH, raising=False)
     if value is not None:
-        monkeypatch.setenv(background.SWITCH, value)
-    assert background.wanted() is expected
+        monkeypatch.setenv(toolchain.SWITCH, value)
+    assert toolchain.wanted() is expected
 
 
 @pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
 def test_a_child_that_ends_is_no_zombie_and_starts_once(surroundings, monkeypatch):
     compiler(surroundings, monkeypatch, "exit 1")
-    build = background.ToolchainBuild()
+    build = toolchain.ToolchainBuild()
     assert build.start()
     assert not build.start()
     assert build.wait(120)
@@ -113,11 +113,12 @@ def test_the_child_and_its_compiler_end_with_the_kernel(surroundings, monkeypatc
 def test_a_compile_meanwhile_shares_what_is_built(surroundings, monkeypatch):
     log = compiler(surroundings, monkeypatch, 'exec g++ "$@"')
     code = (
-        f"{START}from regional_explorer.compiler.warm import warm_toolchain\nwarm_toolchain('cpu')\ntoolchain.wait()\n"
+        f"{START}from regional_explorer.compiler.processes.warmup import warm_toolchain\n"
+        "warm_toolchain('cpu')\nbuild.wait()\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     words = [line.split() for line in log.read_text().splitlines()]
     built = Counter(line[line.index("-o") + 1] for line in words if "-o" in line and "-E" not in line)
     assert len(built) >= 3
     assert set(built.values()) == {1}
-    assert background.toolchain_is_built()
+    assert toolchain.toolchain_is_built()

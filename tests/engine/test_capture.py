@@ -13,10 +13,10 @@ from torch.nn import functional
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call, is_internal
-from regional_explorer.capture.source import source_line
+from regional_explorer.capture.source_lines import source_line
 from regional_explorer.capture.trace import Capture
 from regional_explorer.errors import CaptureError
-from regional_explorer.measure.float64 import Float64
+from regional_explorer.measure.accuracy.float64 import Float64
 from regional_explorer.record.graph import GraphKind, Role
 from tests.engine import programs
 

@@ -24,8 +24,8 @@ from regional_explorer.errors import (
     UnknownConfigKeyError,
     UnknownRegionError,
 )
-from regional_explorer.measure.benchmark import contender
-from regional_explorer.measure.numerics import compare, run_once, verdict
+from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
+from regional_explorer.measure.benchmark import timed_call
 from tests.engine import programs
 from tests.engine.upstream import needs_region_ids
 
@@ -221,7 +221,7 @@ def test_a_region_that_does_not_compile_runs_eagerly_and_the_rest_goes_on(monkey
             raise rx.RegionCompileError("Inductor raised LoweringException: planted")
         return compile_piece(gm, inputs, mode, config)
 
-    monkeypatch.setattr("regional_explorer.compiler.artifact.compile_piece", failing)
+    monkeypatch.setattr("regional_explorer.compiler.artifacts.artifact.compile_piece", failing)
     ex.compile()
     assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {"first": "failed", "second": "fresh"}
     (found,) = [d for d in ex.diagnostics if d.severity == "error"]
@@ -244,13 +244,13 @@ def test_an_interrupt_keeps_what_is_compiled(monkeypatch):
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     told = []
 
-    def tell(doing, _fraction):
+    def progress(doing, _fraction):
         told.append(doing)
         if len(told) == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ex.compile(tell=tell)
+        ex.compile(progress=progress)
     assert sorted(ex.partitions.state) == ["fresh", "stale"]
     assert compiles(ex) == 1
 
@@ -337,7 +337,7 @@ def test_plain_torch_compile_is_cold_where_any_of_its_graphs_is(monkeypatch):
 def test_all_variants_run_with_one_number_of_threads():
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     threads = torch.get_num_threads()
-    seats = [contender(ex._call, ex._variants.get(name)) for name in ("eager", "aot_eager", "regional")]
+    seats = [timed_call(ex._call, ex._variants.get(name)) for name in ("eager", "aot_eager", "regional")]
     try:
         for seat in seats:
             torch.set_num_threads(threads + 1)  # as code of the user's may
@@ -430,7 +430,7 @@ def test_without_a_compiler_eager_is_still_measured(monkeypatch):
     def missing(*_args):
         raise NoCompilerError(torch_api.NO_COMPILER)
 
-    monkeypatch.setattr("regional_explorer.explorer.warm_toolchain", missing)
+    monkeypatch.setattr("regional_explorer.exploration.exploration.warm_toolchain", missing)
     timings = ex.benchmark(budget_s=0.2)
     assert set(timings.variant) == {"eager", "aot_eager"}
     (found,) = [d for d in ex.diagnostics if d.code == "no-compiler"]

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.measure.numerics import run_once, same
+from regional_explorer.measure.accuracy.numerics import run_once, same
 from tests.engine import programs
 
 

@@ -14,7 +14,7 @@ from torch import fx
 
 import regional_explorer as rx
 from regional_explorer.errors import CaptureError
-from regional_explorer.explorer import Exploration
+from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Node
 from regional_explorer.record.region import Cut
@@ -505,7 +505,7 @@ def test_checks_are_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(evidence)
         return []
 
-    monkeypatch.setattr("regional_explorer.compiler.report.check", keep)
+    monkeypatch.setattr("regional_explorer.compiler.status.check", keep)
     _ = diagnostics_programs.with_neighbours(blocks=1).diagnostics
     _ = deep(4).diagnostics
     for evidence in seen:

@@ -19,9 +19,9 @@ from torch._inductor import config as inductor_config
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import regional_explorer as rx
-from regional_explorer.compiler import parallel
-from regional_explorer.compiler.artifact import Artifact, ArtifactStore
-from regional_explorer.compiler.parallel import Crew, Work, helpers_worth
+from regional_explorer.compiler.artifacts.artifact import Artifact, ArtifactStore
+from regional_explorer.compiler.processes import pool
+from regional_explorer.compiler.processes.pool import CompilePool, WorkQueue, helpers_worth
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.torch_api import Settings, dump_piece, fake_mode_with_symbols
 from tests.engine import programs
@@ -43,7 +43,7 @@ def made(cache="cold"):
 
 
 def test_this_process_takes_from_the_front_and_helpers_from_the_back():
-    work = Work("abcde")
+    work = WorkQueue("abcde")
     assert work.take(1, never) == ("a", None)
     assert work.lend("abcd") == "d", "e cannot be sent"
     assert work.lend("abcd") == "c"
@@ -57,14 +57,14 @@ def test_this_process_takes_from_the_front_and_helpers_from_the_back():
 
 
 def test_what_a_helper_is_busy_with_is_waited_for():
-    work = Work("a")
+    work = WorkQueue("a")
     work.lend("a")
     threading.Timer(0.2, work.give_back, ("a", 2.0)).start()
     assert work.take(10, never) == ("a", 2.0)
 
 
 def test_waiting_ends_when_cancelled_and_when_out_of_patience():
-    work = Work("a")
+    work = WorkQueue("a")
     work.lend("a")
     started = time.monotonic()
     assert work.take(10, lambda: time.monotonic() > started + 0.1) is None
@@ -119,22 +119,22 @@ class FakeChild:
 @pytest.fixture
 def fakes(monkeypatch):
     monkeypatch.setattr(FakeChild, "made", [])
-    monkeypatch.setattr(parallel, "Child", FakeChild)
-    monkeypatch.setattr(parallel, "can_help", lambda: True)
-    monkeypatch.setattr(parallel, "cores", lambda: 3)
-    monkeypatch.setattr(parallel, "START_S", 0.0)
+    monkeypatch.setattr(pool, "Child", FakeChild)
+    monkeypatch.setattr(pool, "can_help", lambda: True)
+    monkeypatch.setattr(pool, "cores", lambda: 3)
+    monkeypatch.setattr(pool, "START_S", 0.0)
 
 
 @pytest.mark.parametrize("script", [(), ("die",), (None, "die"), (None, 1.0, "die"), ("hang",), (None, "hang")])
 def test_all_is_done_once_whatever_becomes_of_helpers(fakes, monkeypatch, script):
     monkeypatch.setattr(FakeChild, "script", script)
-    with Crew("abcdefgh", str.encode) as crew:
+    with CompilePool("abcdefgh", str.encode) as compile_pool:
         done = []
-        for key, ahead in crew.turns(never):
+        for key, ahead in compile_pool.turns(never):
             done.append(key)
             if ahead is None:
                 time.sleep(0.02)
-            crew.credited(made("cold" if ahead is None else "warm"), ahead)
+            compile_pool.credited(made("cold" if ahead is None else "warm"), ahead)
     assert sorted(done) == list("abcdefgh")
     assert len(FakeChild.made) == 2
     assert all(child.ended.is_set() for child in FakeChild.made)
@@ -144,45 +144,48 @@ def test_all_is_done_once_whatever_becomes_of_helpers(fakes, monkeypatch, script
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, ValueError])
 def test_helpers_end_with_the_block(fakes, monkeypatch, error):
     monkeypatch.setattr(FakeChild, "script", (None, "hang"))
-    with contextlib.suppress(error), Crew("abcdefgh", str.encode) as crew:
-        next(crew.turns(never))
-        crew.credited(made(), None)
+    with contextlib.suppress(error), CompilePool("abcdefgh", str.encode) as compile_pool:
+        next(compile_pool.turns(never))
+        compile_pool.credited(made(), None)
         assert len(FakeChild.made) == 2
         raise error
     assert all(child.ended.is_set() for child in FakeChild.made)
 
 
 def test_what_a_helper_compiled_is_cold_and_costs_what_it_took(fakes):
-    with Crew("abcdefgh", str.encode) as crew:
-        assert crew.credited(made("warm"), None).cache == "warm"
+    with CompilePool("abcdefgh", str.encode) as compile_pool:
+        assert compile_pool.credited(made("warm"), None).cache == "warm"
         assert not FakeChild.made
-        found = crew.credited(made("warm"), 7.0)
+        found = compile_pool.credited(made("warm"), 7.0)
         assert (found.cache, found.seconds) == ("cold", 7.0)
 
 
 def test_helpers_whose_keys_disagree_are_sent_home(fakes, monkeypatch):
     monkeypatch.setattr(FakeChild, "script", (None, "hang"))
-    with Crew("abcdefgh", str.encode) as crew:
-        crew.credited(made(), None)
-        found = crew.credited(made(), 7.0)
+    with CompilePool("abcdefgh", str.encode) as compile_pool:
+        compile_pool.credited(made(), None)
+        found = compile_pool.credited(made(), 7.0)
         assert (found.cache, found.seconds) == ("cold", 1.0)
         assert len(FakeChild.made) == 2
         assert all(child.ended.is_set() for child in FakeChild.made)
 
 
 def test_no_help_without_a_cold_piece_or_for_what_cannot_be_sent(fakes):
-    with Crew("abcdefgh", lambda key: None) as crew:
-        assert [key for key, _ in crew.turns(never)] == list("abcdefgh")
-    with Crew("abcdefgh", lambda key: None) as crew:
-        for _ in crew.turns(never):
-            crew.credited(made(), None)
+    with CompilePool("abcdefgh", lambda key: None) as compile_pool:
+        assert [key for key, _ in compile_pool.turns(never)] == list("abcdefgh")
+    with CompilePool("abcdefgh", lambda key: None) as compile_pool:
+        for _ in compile_pool.turns(never):
+            compile_pool.credited(made(), None)
     assert not FakeChild.made
 
 
 def test_settings_that_cannot_be_sent_leave_this_process_alone(fakes):
-    with inductor_config.patch(post_grad_custom_pre_pass=lambda graph: None), Crew("abcd", str.encode) as crew:
-        for _ in crew.turns(never):
-            crew.credited(made(), None)
+    with (
+        inductor_config.patch(post_grad_custom_pre_pass=lambda graph: None),
+        CompilePool("abcd", str.encode) as compile_pool,
+    ):
+        for _ in compile_pool.turns(never):
+            compile_pool.credited(made(), None)
     assert not FakeChild.made
 
 
@@ -190,10 +193,10 @@ def test_processes_that_cannot_be_had_leave_this_process_alone(fakes, monkeypatc
     def refused(*_args, **_kwargs):
         raise BlockingIOError
 
-    monkeypatch.setattr(parallel, "Child", refused)
-    with Crew("abcd", str.encode) as crew:
-        for _ in crew.turns(never):
-            crew.credited(made(), None)
+    monkeypatch.setattr(pool, "Child", refused)
+    with CompilePool("abcd", str.encode) as compile_pool:
+        for _ in compile_pool.turns(never):
+            compile_pool.credited(made(), None)
 
 
 # --------------------------------------------------------------------------------------------------------- what is sent
@@ -292,15 +295,15 @@ def pids(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("tests")]:
         sys.modules[name] = sys.modules.pop(name)
 
-    class Noted(parallel.Child):
+    class Noted(pool.Child):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             started.append(self.pid)
 
-    monkeypatch.setattr(parallel, "Child", Noted)
-    monkeypatch.setattr(parallel, "START_S", 0.0)
-    monkeypatch.setattr(parallel, "MOST_HELPERS", 1)
-    monkeypatch.setattr(parallel, "cores", lambda: 2)
+    monkeypatch.setattr(pool, "Child", Noted)
+    monkeypatch.setattr(pool, "START_S", 0.0)
+    monkeypatch.setattr(pool, "MOST_HELPERS", 1)
+    monkeypatch.setattr(pool, "cores", lambda: 2)
     return started
 
 
@@ -308,7 +311,7 @@ def pids(monkeypatch):
 def crews(monkeypatch):
     """The crews of the compiles that follow."""
     found = []
-    monkeypatch.setattr(Crew, "__enter__", lambda crew: found.append(crew) or crew)
+    monkeypatch.setattr(CompilePool, "__enter__", lambda compile_pool: found.append(compile_pool) or compile_pool)
     return found
 
 
@@ -325,12 +328,12 @@ def test_a_failure_beside_helpers_is_believed_when_it_comes_again(helped, monkey
             raise RegionCompileError("half a file")
         return original(store, key, *rest)
 
-    def entered(crew):
-        crew._helped = helped
-        return crew
+    def entered(compile_pool):
+        compile_pool._helped = helped
+        return compile_pool
 
     monkeypatch.setattr(ArtifactStore, "compile", failing_once)
-    monkeypatch.setattr(Crew, "__enter__", entered)
+    monkeypatch.setattr(CompilePool, "__enter__", entered)
     ex.compile()
     assert set(ex.partitions.state) == {"fresh" if helped else "failed"}
     assert not ex._program.store.failures if helped else ex._program.store.failures
@@ -348,17 +351,17 @@ def test_results_do_not_depend_on_helpers(pids, crews, monkeypatch):
             until(lambda: not work._left and not work._lent, 200)
 
     hits = counters["aot_autograd"]["autograd_cache_hit"]
-    ex.compile(tell=leave_the_rest_to_the_helper)
+    ex.compile(progress=leave_the_rest_to_the_helper)
     pieces = len(set(ex.partitions.artifact))
     assert pieces >= 6
     assert counters["aot_autograd"]["autograd_cache_hit"] - hits == pieces - 2, "all but those before it came"
     assert set(ex.partitions.cache) == {"cold"}
     assert (ex.partitions.compile_s > 0.1).all(), "what the compile took, wherever"
-    assert ex.partitions.config_applied.tolist() == ex.partitions.config_asked.tolist()
+    assert ex.partitions.config_applied.tolist() == ex.partitions.config_requested.tolist()
     assert len(pids) == 1
     assert not is_running(pids[0])
 
-    monkeypatch.setattr(parallel, "MOST_HELPERS", 0)
+    monkeypatch.setattr(pool, "MOST_HELPERS", 0)
     alone = explored()
     alone.compile()
     assert len(pids) == 1
@@ -379,12 +382,12 @@ def stepped(ex):
 def test_breaking_off_leaves_no_process_and_keeps_what_is_done(pids, way):
     ex = explored()
 
-    def tell(_doing, _fraction):
+    def progress(_doing, _fraction):
         if pids and way == "interrupt":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) if way == "interrupt" else contextlib.nullcontext():
-        ex.compile(cancelled=lambda: way == "cancel" and bool(pids), tell=tell)
+        ex.compile(cancelled=lambda: way == "cancel" and bool(pids), progress=progress)
     assert len(pids) == 1
     assert not is_running(pids[0])
     assert sorted(set(ex.partitions.state)) == ["fresh", "stale"]
@@ -401,7 +404,7 @@ def test_a_helper_that_is_killed_does_no_harm(pids):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    ex.compile(tell=kill)
+    ex.compile(progress=kill)
     assert len(pids) == 1
     assert not is_running(pids[0])
     assert set(ex.partitions.state) == {"fresh"}
@@ -410,8 +413,8 @@ def test_a_helper_that_is_killed_does_no_harm(pids):
 
 START = """
 import time
-from regional_explorer.compiler.child import Child
-child = Child("regional_explorer.compiler.helper", answers=True)
+from regional_explorer.compiler.processes.child import Child
+child = Child("regional_explorer.compiler.processes.pool_worker", answers=True)
 print(child.pid, flush=True)
 time.sleep(100)
 """

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.measure import Contender, Effort, clock_for, run_rounds
-from regional_explorer.measure.machine import LAUNCH_BOUND, device_state, launch_share
-from regional_explorer.measure.memory import AllocatorGauge, gauge_for, peak
+from regional_explorer.measure import BenchmarkOptions, TimedCall, clock_for, run_rounds
+from regional_explorer.measure.peak_memory import AllocatorGauge, gauge_for, peak
+from regional_explorer.measure.timing.machine import LAUNCH_BOUND, device_state, launch_share
 from regional_explorer.record.timing import Phase, Verdict
 
 pytestmark = [
@@ -38,7 +38,9 @@ def products(count, size):
 
 def test_events_see_the_work_of_the_device_not_of_the_host(clock):
     result = run_rounds(
-        [Contender("eager", products(4, 2048)), Contender("double", products(8, 2048))], Effort(2.0), clock=clock
+        [TimedCall("eager", products(4, 2048)), TimedCall("double", products(8, 2048))],
+        BenchmarkOptions(2.0),
+        clock=clock,
     )
     ratios = result.ratios("double", Phase.FORWARD)
     assert 0.4 < sorted(ratios)[len(ratios) // 2] < 0.65
@@ -53,8 +55,8 @@ def test_small_ops_are_launch_bound_and_large_ones_are_not(clock):
             y = y + 1
         return y
 
-    assert launch_share(Contender("small", many), clock) > LAUNCH_BOUND
-    assert launch_share(Contender("large", products(4, 8192)), clock) < LAUNCH_BOUND
+    assert launch_share(TimedCall("small", many), clock) > LAUNCH_BOUND
+    assert launch_share(TimedCall("large", products(4, 8192)), clock) < LAUNCH_BOUND
 
 
 def test_the_allocator_tells_the_peak_exactly():

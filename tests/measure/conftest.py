@@ -7,7 +7,7 @@ from itertools import repeat
 
 import pytest
 
-from regional_explorer.measure import Contender
+from regional_explorer.measure import TimedCall
 from regional_explorer.record.session import Environment
 from tests.measure.fakes import FakeClock, Make
 
@@ -22,7 +22,7 @@ def clock() -> FakeClock:
 def taking(clock: FakeClock) -> Make:
     """Return a maker of variants that take given seconds: ``taking("eager", 0.25)``, or one number for each call."""
 
-    def make(name: str, forward: float | Iterable[float], backward: float | None = None) -> Contender:
+    def make(name: str, forward: float | Iterable[float], backward: float | None = None) -> TimedCall:
         durations: Iterator[float] = repeat(forward) if isinstance(forward, float) else iter(forward)
 
         def run() -> str:
@@ -34,7 +34,7 @@ def taking(clock: FakeClock) -> Make:
             assert outputs == name
             clock.spend(backward or 0.0)
 
-        return Contender(name, run, None if backward is None else back)
+        return TimedCall(name, run, None if backward is None else back)
 
     return make
 

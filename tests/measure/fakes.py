@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from regional_explorer.measure import Contender
+from regional_explorer.measure import TimedCall
 
-Make = Callable[..., Contender]
+Make = Callable[..., TimedCall]
 """Makes a variant that takes given seconds: ``make("eager", 0.25)``, or one number for each call."""
 
 

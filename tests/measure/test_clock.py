@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regional_explorer.measure import Contender, CpuClock, CudaClock, clock_for
+from regional_explorer.measure import CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.record.timing import Phase
 
 
@@ -77,8 +77,8 @@ def test_cpu_marks_are_seconds() -> None:
 def test_cuda_waits_once_per_sample_and_flushes_outside_of_the_marks(device: Device) -> None:
     clock = CudaClock("cuda:1")
     device.log.clear()
-    contender = Contender("full", lambda: device.log.append("forward"), lambda _: device.log.append("backward"))
-    figures = contender.sample(clock, 2)
+    timed_call = TimedCall("full", lambda: device.log.append("forward"), lambda _: device.log.append("backward"))
+    figures = timed_call.sample(clock, 2)
     call = ["flush", "mark", "forward", "mark", "backward", "mark"]
     assert device.log == [*call, *call, "wait for cuda:1"]
     assert figures == {Phase.FORWARD: 0.002, Phase.BACKWARD: 0.002, Phase.STEP: 0.004}

@@ -7,22 +7,22 @@ import weakref
 
 import pytest
 
-from regional_explorer.measure import Contender
+from regional_explorer.measure import TimedCall
 from regional_explorer.record.timing import Phase
 from tests.measure.fakes import FakeClock, Make
 
 
 def test_inference_gives_the_forward_alone(clock: FakeClock, taking: Make) -> None:
-    contender = taking("eager", 0.25)
-    assert contender.sample(clock, 4) == {Phase.FORWARD: 0.25}
-    assert contender.phases == (Phase.FORWARD,)
+    timed_call = taking("eager", 0.25)
+    assert timed_call.sample(clock, 4) == {Phase.FORWARD: 0.25}
+    assert timed_call.phases == (Phase.FORWARD,)
 
 
 def test_training_gives_all_phases_from_the_same_calls(clock: FakeClock, taking: Make) -> None:
-    contender = taking("eager", 0.25, 0.5)
-    assert contender.sample(clock, 3) == {Phase.FORWARD: 0.25, Phase.BACKWARD: 0.5, Phase.STEP: 0.75}
+    timed_call = taking("eager", 0.25, 0.5)
+    assert timed_call.sample(clock, 3) == {Phase.FORWARD: 0.25, Phase.BACKWARD: 0.5, Phase.STEP: 0.75}
     assert clock.log == ["eager"] * 3
-    assert contender.phases == (Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
+    assert timed_call.phases == (Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
 
 
 def test_a_sample_is_its_typical_call(clock: FakeClock, taking: Make) -> None:
@@ -36,10 +36,10 @@ def test_restoring_selecting_and_flushing_are_not_timed(clock: FakeClock) -> Non
         log.append(text)
         clock.spend(64.0)
 
-    contender = Contender(
+    timed_call = TimedCall(
         "full", lambda: clock.spend(0.5), before=lambda: hook("before"), select=lambda: hook("select")
     )
-    assert contender.sample(clock, 2) == {Phase.FORWARD: 0.5}
+    assert timed_call.sample(clock, 2) == {Phase.FORWARD: 0.5}
     assert log == ["select", "before", "before"]
     assert clock.flushes == 2
 
@@ -60,10 +60,10 @@ def test_outputs_and_gradients_are_freed_outside_of_the_clock(clock: FakeClock) 
         clock.spend(0.5)
         return tensor
 
-    assert Contender("eager", make).sample(clock, 2) == {Phase.FORWARD: 0.5}
+    assert TimedCall("eager", make).sample(clock, 2) == {Phase.FORWARD: 0.5}
     assert len(freed) == 2
     freed.clear()
-    figures = Contender("eager", make, lambda _: make()).sample(clock, 2)
+    figures = TimedCall("eager", make, lambda _: make()).sample(clock, 2)
     assert figures == {Phase.FORWARD: 0.5, Phase.BACKWARD: 0.5, Phase.STEP: 1.0}
     assert len(freed) == 4
 
@@ -79,10 +79,10 @@ def test_the_collector_rests_in_a_sample_and_is_left_as_it_was(clock: FakeClock,
     before = gc.isenabled()
     try:
         (gc.enable if enabled else gc.disable)()
-        Contender("eager", lambda: seen.append(gc.isenabled())).sample(clock, 1)
+        TimedCall("eager", lambda: seen.append(gc.isenabled())).sample(clock, 1)
         assert gc.isenabled() is enabled
         with pytest.raises(ValueError, match="stopped"):
-            Contender("eager", fail).sample(clock, 1)
+            TimedCall("eager", fail).sample(clock, 1)
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if before else gc.disable)()

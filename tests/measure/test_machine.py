@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.measure import Contender, machine
-from regional_explorer.measure.machine import (
+from regional_explorer.measure import TimedCall
+from regional_explorer.measure.timing import machine
+from regional_explorer.measure.timing.machine import (
     DeviceState,
     describe,
     device_state,
@@ -15,7 +16,7 @@ from regional_explorer.measure.machine import (
     launch_warning,
     throttled,
 )
-from regional_explorer.measure.warnings import warnings_on_waiting
+from regional_explorer.measure.timing.sample_warnings import warnings_on_waiting
 from tests.measure.fakes import FakeClock
 
 GIB = 1 << 30
@@ -36,7 +37,7 @@ class DeviceClock(FakeClock):
 def test_launches_are_told_apart_from_work(behind_s: float, *, warned: bool) -> None:
     clock = DeviceClock()
     clock.behind_s = behind_s
-    share = launch_share(Contender("full", lambda: clock.spend(1.0)), clock)
+    share = launch_share(TimedCall("full", lambda: clock.spend(1.0)), clock)
     assert share == pytest.approx(1.0 / (1.0 + behind_s))
     assert bool(launch_warning(share)) is warned
 
@@ -44,8 +45,8 @@ def test_launches_are_told_apart_from_work(behind_s: float, *, warned: bool) -> 
 def test_the_backward_is_launched_too() -> None:
     clock = DeviceClock()
     clock.behind_s = 3.0
-    seat = Contender("full", lambda: clock.spend(1.0), lambda _: clock.spend(2.0))
-    assert launch_share(seat, clock) == pytest.approx(0.5)
+    entry = TimedCall("full", lambda: clock.spend(1.0), lambda _: clock.spend(2.0))
+    assert launch_share(entry, clock) == pytest.approx(0.5)
 
 
 def test_waiting_for_a_core_is_a_busy_machine() -> None:

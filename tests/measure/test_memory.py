@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from regional_explorer.measure import memory
-from regional_explorer.measure.memory import LEAST_RESIDENT, ResidentGauge, gauge_for, peak
+from regional_explorer.measure import peak_memory
+from regional_explorer.measure.peak_memory import LEAST_RESIDENT, ResidentGauge, gauge_for, peak
 
 MIB = 1 << 20
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -34,7 +34,7 @@ def test_a_peak_is_the_median_of_calls_and_their_spread_cannot_be_told() -> None
     calls: list[int] = []
     found = peak("regional", lambda: calls.append(1), FakeGauge(100, 140, 110))
     assert (found.variant, found.peak_bytes, found.least_bytes, found.how) == ("regional", 110, 40, "allocator")
-    assert len(calls) == memory.CALLS
+    assert len(calls) == peak_memory.CALLS
 
 
 def allocate() -> None:
@@ -53,7 +53,7 @@ def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
 
 @linux
 def test_without_a_reset_it_is_sampled_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_reset_high_water", lambda: False)
+    monkeypatch.setattr(peak_memory, "_reset_high_water", lambda: False)
     gauge = ResidentGauge()
     assert gauge.how == "resident set, sampled"
 
@@ -67,5 +67,5 @@ def test_without_a_reset_it_is_sampled_and_said_so(monkeypatch: pytest.MonkeyPat
 
 
 def test_where_nothing_reads_it_there_is_no_gauge(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(memory, "_PROC", tmp_path)
+    monkeypatch.setattr(peak_memory, "_PROC", tmp_path)
     assert gauge_for("cpu") is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regional_explorer.measure.numerics import OK, Values, compare
+from regional_explorer.measure.accuracy.numerics import OK, Values, compare
 
 PAIRS = {
     "equal": (torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0]), True),

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from regional_explorer.measure import Effort, RoundsResult, Stop
-from regional_explorer.measure.findings import region_findings
+from regional_explorer.exploration.advice import region_findings
+from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop
 from regional_explorer.measure.reconcile import BORDERS, CUT, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.record.region_timing import RegionTiming, region_timings
 from regional_explorer.record.session import Session
@@ -24,7 +24,7 @@ def variants(phase: Phase = Phase.STEP) -> list[Timing]:
 
 def cut_rounds() -> RoundsResult:
     samples = {"aot_eager": {Phase.STEP: (12e-4,) * 9}, CUT: {Phase.STEP: (12.5e-4,) * 9}}
-    return RoundsResult("aot_eager", Effort(), samples, {}, {}, 9, 1, 1.0, Stop.BUDGET)
+    return RoundsResult("aot_eager", BenchmarkOptions(), samples, {}, {}, 9, 1, 1.0, Stop.BUDGET)
 
 
 def rows(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[str, Reconciled]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from regional_explorer.measure import Effort, RoundsResult, Stop, run_rounds, summarize
+from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop, run_rounds, summarize
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import Phase, Timing, Verdict
@@ -21,7 +21,7 @@ def seen(samples: Mapping[str, Sequence[float]], control: Sequence[float] = ()) 
     """Return a run that saw these samples of one phase."""
     return RoundsResult(
         baseline="eager",
-        effort=Effort(4.0),
+        options=BenchmarkOptions(4.0),
         samples={variant: {Phase.FORWARD: tuple(row)} for variant, row in samples.items()},
         control={Phase.FORWARD: tuple(control)} if control else {},
         dropped={},
@@ -37,8 +37,8 @@ def timing_of(result: RoundsResult, environment: Environment, variant: str) -> T
 
 
 def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, environment: Environment) -> None:
-    contenders = [taking("eager", LONG, LONG), taking("regional", LONG / 4, LONG), taking("full", LONG, LONG)]
-    result = run_rounds(contenders, Effort(4.0), clock=clock)
+    timed_calls = [taking("eager", LONG, LONG), taking("regional", LONG / 4, LONG), taking("full", LONG, LONG)]
+    result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock)
     timings, conditions, diagnostics = summarize(result, environment, numerics={"regional": "within tolerance"})
     assert [(timing.variant, timing.phase) for timing in timings] == [
         (variant, phase) for variant in ("eager", "regional", "full") for phase in Phase

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from regional_explorer.measure import trial
 from regional_explorer.measure.__main__ import main
-from regional_explorer.measure.trial import STEPS, Judged, Rate, rates, repeated, table
+from regional_explorer.measure.timing import self_test
+from regional_explorer.measure.timing.self_test import STEPS, Judged, Rate, rates, repeated, table
 from regional_explorer.record.timing import Verdict
 
 
@@ -39,8 +39,8 @@ def test_each_pair_is_judged_by_both_methods(
         assert callable(second)
         return Verdict.SAME
 
-    monkeypatch.setattr(trial, "by_rounds", as_long)
-    monkeypatch.setattr(trial, "by_timer", as_long)
+    monkeypatch.setattr(self_test, "by_rounds", as_long)
+    monkeypatch.setattr(self_test, "by_timer", as_long)
     assert main(["--self-test", "--pairs", "3", "--budget", "0.5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5

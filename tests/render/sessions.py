@@ -137,7 +137,7 @@ def trained(count: int = 4, *, state: State = State.FRESH, error: str | None = N
             graph=graph,
             nodes=nodes[n],
             state=state,
-            config_asked=asked,
+            config_requested=asked,
             config_applied=None if state is State.FAILED else dict(asked),
             artifact=None if state is State.FAILED else f"artifact-{graph}",
             compile_s=1.5 if n == 0 else None,

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from regional_explorer.render import layout
-from regional_explorer.render.digraph import digraph
-from regional_explorer.render.dot import graph_dot
+from regional_explorer.render.picture import layout
+from regional_explorer.render.picture.digraph import digraph
+from regional_explorer.render.picture.dot import graph_dot
 from tests.render import sessions
 from tests.render.parsing import parse
 

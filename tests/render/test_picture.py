@@ -12,15 +12,15 @@ import pytest
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
-from regional_explorer.render import layout, placement
-from regional_explorer.render.compose import compose, shown_graphs
-from regional_explorer.render.dot import graph_dot, quoted
-from regional_explorer.render.fold import Detail
-from regional_explorer.render.pieces import pieces
-from regional_explorer.render.placement import Placement, layers, place
-from regional_explorer.render.scene import Box, Look, Mark, Scene
-from regional_explorer.render.stack import Stretch, stretches
-from regional_explorer.render.svg import draw, session_svg
+from regional_explorer.render.picture import layout, placement
+from regional_explorer.render.picture.compose import compose, shown_graphs
+from regional_explorer.render.picture.dot import graph_dot, quoted
+from regional_explorer.render.picture.fold import Detail
+from regional_explorer.render.picture.pieces import pieces
+from regional_explorer.render.picture.placement import Placement, layers, place
+from regional_explorer.render.picture.scene import Badge, Box, Look, Scene
+from regional_explorer.render.picture.stack import Stretch, stretches
+from regional_explorer.render.picture.svg import draw, session_svg
 from tests.render import sessions
 from tests.render.parsing import parse
 
@@ -49,10 +49,10 @@ def test_every_op_is_in_exactly_one_box_at_every_detail() -> None:
 
 def test_parameters_saved_tensors_and_outputs_are_marks_and_not_boxes() -> None:
     scene = compose(sessions.trained())
-    assert box_of(scene, "t0").marks == (Mark.PARAMETER,)
-    assert box_of(scene, "mm0").marks == (Mark.SAVED,)
-    assert box_of(scene, "add3").marks == (Mark.OUTPUT,)
-    assert box_of(scene, "tanh0").marks == (Mark.READS_SAVED, Mark.RECOMPUTE)
+    assert box_of(scene, "t0").marks == (Badge.PARAMETER,)
+    assert box_of(scene, "mm0").marks == (Badge.SAVED,)
+    assert box_of(scene, "add3").marks == (Badge.OUTPUT,)
+    assert box_of(scene, "tanh0").marks == (Badge.READS_SAVED, Badge.RECOMPUTE)
     assert not [box for box in scene.boxes if box.nodes[0].startswith("w") or box.nodes[0] == "output"]
 
 
@@ -61,7 +61,7 @@ def test_an_input_with_few_users_is_a_box_and_with_many_a_mark() -> None:
     assert box_of(few, "x").look is Look.INPUT
     ops = tuple(sessions.op(f"op{n}", "aten.add.Tensor", "x") for n in range(9))
     many = compose(sessions.session((Graph("0", GraphKind.INFERENCE, 0, (Node("x", Role.INPUT, "x"), *ops)),)))
-    assert {box.marks for box in many.boxes} == {(Mark.INPUT,)}
+    assert {box.marks for box in many.boxes} == {(Badge.INPUT,)}
 
 
 def test_getitem_is_folded_into_its_producer() -> None:
@@ -167,8 +167,8 @@ def test_one_bad_node_is_drawn_as_a_bad_node() -> None:
 def test_the_legend_names_regions_with_config_and_the_marks_in_use() -> None:
     scene = compose(sessions.trained(1, state=State.FAILED))
     assert [(entry.title, entry.detail) for entry in scene.entries] == [("mlp", "max_autotune=True · failed")]
-    assert Mark.RECOMPUTE in scene.marks
-    assert Mark.RANDOM not in scene.marks
+    assert Badge.RECOMPUTE in scene.marks
+    assert Badge.RANDOM not in scene.marks
 
 
 def test_dot_has_clusters_edges_and_legend() -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from regional_explorer.record.timing import MemoryPeak, Phase, Reconciled, Verdict
-from regional_explorer.render.figures import signed, size
-from regional_explorer.render.html import session_html
-from regional_explorer.render.region_results import memory_table, reconciliation_table, region_times_table
-from regional_explorer.render.table import Table
-from regional_explorer.render.text import session_text
+from regional_explorer.render.report.html import session_html
+from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
+from regional_explorer.render.report.table import Table
+from regional_explorer.render.report.text import session_text
+from regional_explorer.render.style.figures import signed, size
 from tests.measure.test_region_timing import measured
 from tests.render import sessions
 

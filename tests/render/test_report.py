@@ -10,11 +10,11 @@ import pytest
 
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.region import State
-from regional_explorer.render import html, text
-from regional_explorer.render.chart import Scale, whisker
-from regional_explorer.render.results import numerics_table, timings_table
-from regional_explorer.render.svg import session_svg
-from regional_explorer.render.tables import partitions_table, regions_table
+from regional_explorer.render.picture.svg import session_svg
+from regional_explorer.render.report import html, text
+from regional_explorer.render.report.chart import Scale, whisker
+from regional_explorer.render.report.plan_tables import partitions_table, regions_table
+from regional_explorer.render.report.result_tables import numerics_table, timings_table
 from tests.render import sessions
 
 TAGS = {

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from regional_explorer.render.figures import count, duration, failed, listing, significant
-from regional_explorer.render.palette import DARK, LIGHT, Ground, paint
-from regional_explorer.render.untrusted import clean, clean_page, markup
+from regional_explorer.render.style.figures import count, duration, failed, listing, significant
+from regional_explorer.render.style.palette import DARK, LIGHT, Ground, paint
+from regional_explorer.render.style.untrusted import clean, clean_page, markup
 
 
 @pytest.mark.parametrize(

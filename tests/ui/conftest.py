@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from regional_explorer.explorer import Exploration, explore
-from regional_explorer.measure.place import HERE, Place
+from regional_explorer.exploration.exploration import Exploration, explore
+from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.panels import Panel
+from regional_explorer.ui.panel.panel import Panel
 
 
 def small(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -63,11 +63,11 @@ class HeldWork:
         self,
         *arguments: Any,
         cancelled: Callable[[], bool] = lambda: False,
-        place: Place = HERE,
-        tell: Callable[[str, float], None] = lambda *_: None,
+        executor: Executor = SAME_THREAD,
+        progress: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
         self.calls.append((*arguments, torch.is_grad_enabled()))
-        tell("compiling mm", 0.5)
+        progress("compiling mm", 0.5)
         self.begun.set()
         while not self.go_on.wait(0.005):
             if cancelled():

@@ -9,7 +9,7 @@ from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Phase, Timing, Verdict
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panels import Panel
+from regional_explorer.ui.panel.panel import Panel
 from tests.render import sessions
 
 MM = Region("mm", (Selector(SelectorKind.OPS, ("aten.mm*",)),))

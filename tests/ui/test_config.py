@@ -7,11 +7,11 @@ from typing import Any
 import ipywidgets
 import pytest
 
-from regional_explorer.compiler.catalogue import catalogue
-from regional_explorer.explorer import Exploration
-from regional_explorer.ui.config import ConfigBox
-from regional_explorer.ui.key_list import MOST_LISTED, key_tree
-from regional_explorer.ui.panels import Panel
+from regional_explorer.compiler.config.catalogue import catalogue
+from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.ui.panel.config_box import ConfigBox
+from regional_explorer.ui.panel.key_list import MOST_LISTED, key_tree
+from regional_explorer.ui.panel.panel import Panel
 from tests.ui.conftest import words
 
 

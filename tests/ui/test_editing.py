@@ -7,10 +7,10 @@ import threading
 import time
 from typing import Any
 
-from regional_explorer.explorer import Exploration
+from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.later import Later
-from regional_explorer.ui.panels import Panel
+from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.threads.debounce import Debounce
 
 
 def pick(panel: Panel, *names: str) -> None:
@@ -136,7 +136,7 @@ def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None
 
 
 def test_only_what_was_asked_last_is_done() -> None:
-    later, done = Later(0.02), []
+    later, done = Debounce(0.02), []
 
     def work(name: str) -> Any:
         return lambda wanted: done.append((name, wanted()))
@@ -153,7 +153,7 @@ def test_only_what_was_asked_last_is_done() -> None:
 
 
 def test_what_is_overtaken_while_it_runs_knows() -> None:
-    later, begun, go_on = Later(0.0), threading.Event(), threading.Event()
+    later, begun, go_on = Debounce(0.0), threading.Event(), threading.Event()
     told: list[bool] = []
 
     def work(wanted: Any) -> None:

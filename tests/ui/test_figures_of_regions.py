@@ -8,10 +8,10 @@ import pytest
 
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import PartitionTiming, Phase, Verdict
-from regional_explorer.render.payload import picture
-from regional_explorer.ui.overlays import overlays
-from regional_explorer.ui.region_table import facts_of, ordered, region_tree
+from regional_explorer.render.picture.payload import picture
+from regional_explorer.ui.panel.region_table import facts_of, ordered, region_tree
 from regional_explorer.ui.state import PanelState, Sort
+from regional_explorer.ui.views.overlay import overlays
 from tests.render import sessions
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.session import Session
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.findings import FEW, findings_tree, places
-from regional_explorer.ui.panels import Panel
+from regional_explorer.ui.panel.diagnostics_list import FEW, findings_tree, places
+from regional_explorer.ui.panel.panel import Panel
 
 
 def with_findings(session: Session, *found: Diagnostic) -> Session:

@@ -9,11 +9,11 @@ from concurrent.futures import CancelledError
 import pytest
 import torch
 
-from regional_explorer.capture.mute import silent
-from regional_explorer.explorer import explore
+from regional_explorer.capture.restore.muted_output import silent
+from regional_explorer.exploration.exploration import explore
 from regional_explorer.ui.control import control_of
-from regional_explorer.ui.main_thread import MainThread
-from regional_explorer.ui.panels import Panel
+from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.threads.main_thread import MainThread
 from tests.ui.main_loop import MainLoop
 
 
@@ -43,30 +43,30 @@ class Other:
 
 def test_what_is_timed_runs_on_the_main_thread_and_the_rest_on_one_that_ends() -> None:
     loop = MainLoop()
-    place = MainThread(loop, never)
+    executor = MainThread(loop, never)
     threads: list[threading.Thread] = []
 
     def asked() -> None:
-        threads.append(place.timed(threading.current_thread))
-        threads.append(place.aside(threading.current_thread))
+        threads.append(executor.run_timed(threading.current_thread))
+        threads.append(executor.run_untimed(threading.current_thread))
 
     loop.run_until(Other(asked).done)
-    timed, aside = threads
+    timed, run_untimed = threads
     assert timed is threading.main_thread()
-    assert not aside.is_alive()
-    assert place.timed(threading.current_thread) is threading.main_thread()  # asked there, nobody waits
+    assert not run_untimed.is_alive()
+    assert executor.run_timed(threading.current_thread) is threading.main_thread()  # asked there, nobody waits
 
 
 def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -> None:
     loop = MainLoop()
-    place = MainThread(loop, never)
+    executor = MainThread(loop, never)
 
     def modes() -> tuple[bool, bool, torch.device]:
         return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_default_device()
 
     def asked() -> list[object]:
         with torch.no_grad():
-            return [place.timed(modes), place.aside(modes)]
+            return [executor.run_timed(modes), executor.run_untimed(modes)]
 
     with torch.device("meta"), torch.autocast("cpu"):
         mine = modes()
@@ -83,14 +83,14 @@ def test_what_is_raised_goes_to_who_asked_also_an_interrupt_of_the_kernel(error:
     def work() -> None:
         raise error
 
-    other = Other(lambda: MainThread(loop, never).timed(work))
+    other = Other(lambda: MainThread(loop, never).run_timed(work))
     loop.run_until(other.done)
     assert other.error is error
 
 
 def test_while_the_main_thread_is_busy_a_measurement_can_be_cancelled() -> None:
     loop, cancelled, done = MainLoop(), threading.Event(), []
-    other = Other(lambda: MainThread(loop, cancelled.is_set).timed(lambda: done.append(1)))
+    other = Other(lambda: MainThread(loop, cancelled.is_set).run_timed(lambda: done.append(1)))
     cancelled.set()
     other._thread.join(10)
     assert isinstance(other.error, CancelledError)
@@ -100,12 +100,12 @@ def test_while_the_main_thread_is_busy_a_measurement_can_be_cancelled() -> None:
 
 def test_what_is_done_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     loop = MainLoop()
-    place = MainThread(loop, never)
+    executor = MainThread(loop, never)
 
     def asked() -> None:
         with silent():
-            place.timed(lambda: print("timed"))  # noqa: T201 - as the user's function does
-            place.aside(lambda: print("aside"))  # noqa: T201
+            executor.run_timed(lambda: print("timed"))  # noqa: T201 - as the user's function does
+            executor.run_untimed(lambda: print("aside"))  # noqa: T201
             print("asked")  # noqa: T201
 
     other = Other(asked)

@@ -9,10 +9,10 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.errors import MeasureError
-from regional_explorer.explorer import Exploration
+from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui.control import CANCELLED, INTERRUPTED, Control, control_of
-from regional_explorer.ui.marking import suggestions
-from regional_explorer.ui.panels import Panel
+from regional_explorer.ui.panel.marking import suggestions
+from regional_explorer.ui.panel.panel import Panel
 from tests.ui.conftest import HeldWork, make, words
 
 
@@ -231,8 +231,8 @@ def test_an_error_of_a_callback_is_shown(panel: Panel, control: Control, monkeyp
 
 
 def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel, control: Control) -> None:
-    with control.working_here("Compile & measure") as tell:
-        tell("round 3", 0.3)
+    with control.working_here("Compile & measure") as progress:
+        progress("round 3", 0.3)
         assert panel.actions.cancel.disabled
         assert "interrupt the kernel" in panel.actions._doing.value
         assert panel.actions.measure.disabled

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from regional_explorer.explorer import Exploration
-from regional_explorer.ui import presence
+from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui.control import LEFT
-from regional_explorer.ui.panels import Panel
-from regional_explorer.ui.presence import Presence
+from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.threads import presence
+from regional_explorer.ui.threads.presence import Presence
 from tests.ui.conftest import HeldWork
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 
-from regional_explorer.ui.progress import INTERVAL_S, StreamProgress, Throttle
+from regional_explorer.ui.threads.progress import INTERVAL_S, StreamProgress, Throttle
 
 
 class Terminal(io.StringIO):

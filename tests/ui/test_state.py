@@ -92,7 +92,7 @@ def test_a_wrong_text_stays_at_its_field_until_that_changes(state: PanelState) -
 
 def test_a_job_begins_is_told_and_ends(state: PanelState) -> None:
     assert not state.busy
-    working = state.failed(Problem("before")).started("Compile").told("compiling a", 1.5)
+    working = state.failed(Problem("before")).started("Compile").progressed("compiling a", 1.5)
     assert working.busy
     assert working.problem is None
     assert working.job is not None
@@ -106,5 +106,5 @@ def test_a_job_begins_is_told_and_ends(state: PanelState) -> None:
 
 
 def test_what_is_told_after_the_end_changes_nothing(state: PanelState) -> None:
-    assert state.told("late", 0.5) is state
+    assert state.progressed("late", 0.5) is state
     assert state.cancelling() is state

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from regional_explorer.ui.worker import Modes, Worker
+from regional_explorer.ui.threads.worker import Modes, Worker
 
 MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="nobody's")
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 from regional_explorer.record.session import Session
-from regional_explorer.render.arrays import Payload, places
-from regional_explorer.render.outline import Opening
-from regional_explorer.render.payload import picture
-from regional_explorer.render.placement import layers
+from regional_explorer.render.picture.arrays import Payload, places
+from regional_explorer.render.picture.outline import Opening
+from regional_explorer.render.picture.payload import picture
+from regional_explorer.render.picture.placement import layers
 
 
 class Read:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
-from regional_explorer.render.listing import listing
+from regional_explorer.render.report.source_listing import listing
 from tests.render import sessions
 
 TEXT = """\

@@ -10,10 +10,10 @@ import pytest
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
-from regional_explorer.render.arrays import places
-from regional_explorer.render.outline import Opening
-from regional_explorer.render.payload import PARTITIONS, UNLIMITED, Chip, first_tab, picture, tabs
-from regional_explorer.render.placement import arranged, layers
+from regional_explorer.render.picture.arrays import places
+from regional_explorer.render.picture.outline import Opening
+from regional_explorer.render.picture.payload import PARTITIONS, UNLIMITED, Chip, first_tab, picture, tabs
+from regional_explorer.render.picture.placement import arranged, layers
 from tests.render import sessions
 from tests.ui_graph.reading import read, sent, unpack
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from regional_explorer.ui import static
-from regional_explorer.ui.graph_view import GraphView
-from regional_explorer.ui.sheet import Sheet
-from regional_explorer.ui.source_view import SourceView
+from regional_explorer.ui.views.element_tree import Sheet
+from regional_explorer.ui.views.graph_view import GraphView
+from regional_explorer.ui.views.source_view import SourceView
 
 BUDGET = 60_000
 FILES = sorted(path for path in static.HERE.iterdir() if path.suffix in {".js", ".css"})

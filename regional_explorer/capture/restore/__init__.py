@@ -1,0 +1,1 @@
+"""Puts back what a call changed: tensors, attributes, random generators; silences repeated prints."""

@@ -1,0 +1,93 @@
+"""The compiled callable of one piece, and the store of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from regional_explorer.compiler.artifacts.canonical import canonical
+from regional_explorer.compiler.artifacts.tensor_layout import Layout
+from regional_explorer.record.region import DEFAULT
+from regional_explorer.regions.cutting.cut import Piece
+from regional_explorer.torch_api import BoxedCall, compile_piece, fake_mode_with_symbols, guard_check
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """The compiled callable of one piece under one config.
+
+    ``call`` takes one argument list, which it empties. ``dynamic`` tells whether sizes may differ from call to call.
+    ``config`` is what was read inside the compile for every key asked for. ``guard`` takes the call's arguments and
+    tells whether the code may be used for them; None when it always may. ``seconds`` and ``cache`` (``cold`` or
+    ``warm``) belong to the one compile that made it, in whichever process.
+    """
+
+    key: str
+    call: BoxedCall
+    code: str
+    config: Mapping[str, Any] | None
+    seconds: float
+    cache: str
+    guard: Callable[[Sequence[Any]], bool] | None = None
+    dynamic: bool = False
+
+
+@dataclass
+class ArtifactStore:
+    """All artifacts of one exploration, by key; ``compiles`` counts the runs of Inductor."""
+
+    artifacts: dict[str, Artifact] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    compiles: int = 0
+
+    def compile(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
+        """Compile ``piece`` under ``config`` and keep the artifact under ``key``.
+
+        Raises:
+            RegionCompileError: Inductor failed; the failure is kept too, so that it is not repeated.
+        """
+        self.compiles += 1
+        mode = fake_mode_with_symbols()
+        gm, fakes, symbols = canonical(piece, inputs, mode)
+        sizes = [(argument, dim) for _, (argument, dim) in symbols if dim >= 0]
+        try:
+            compiled = compile_piece(gm, fakes, mode, config)
+        except Exception as error:
+            self.failures[key] = str(error)
+            raise
+        check = guard_check(mode, [size for size, _ in symbols])
+        artifact = Artifact(
+            key=key,
+            call=_with_sizes(compiled.call, sizes) if sizes else compiled.call,
+            code=compiled.code,
+            config=compiled.config,
+            seconds=compiled.seconds,
+            cache=compiled.cache,
+            guard=None if check is None else _guard(check, [place for _, place in symbols]),
+            dynamic=bool(symbols),
+        )
+        self.artifacts[key] = artifact
+        return artifact
+
+
+def requested_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config to compile under: keys set to ``DEFAULT`` are left to Inductor."""
+    return {key: value for key, value in sorted(config.items()) if value is not DEFAULT}
+
+
+def _with_sizes(call: BoxedCall, places: Sequence[tuple[int, int]]) -> BoxedCall:
+    def called(args: list[Any]) -> Any:
+        args[:0] = [args[argument].shape[dim] for argument, dim in places]
+        return call(args)
+
+    return called
+
+
+def _guard(
+    check: Callable[[Sequence[int]], bool], places: Sequence[tuple[int, int]]
+) -> Callable[[Sequence[Any]], bool]:
+    def allowed(args: Sequence[Any]) -> bool:
+        return check([args[index] if dim < 0 else args[index].shape[dim] for index, dim in places])
+
+    return allowed

@@ -1,0 +1,117 @@
+"""A piece as Inductor gets it: with names of its own and fakes for its inputs, here or in another process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.compiler.artifacts.tensor_layout import Layout
+from regional_explorer.regions.cutting.cut import Piece
+from regional_explorer.torch_api import (
+    FALLBACK,
+    UNSENDABLE,
+    dump_piece,
+    fake_mode_with_symbols,
+    is_carved,
+    new_symbol,
+    rename,
+    substitute,
+    symbols_of,
+)
+
+Symbols = list[tuple[torch.SymInt, tuple[int, int]]]
+"""Each dynamic size of a piece, and where in a call its value is found: argument and dimension, -1 for no dimension."""
+
+
+def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
+    """Return the piece with names that depend on nothing but its structure, fakes for its inputs, and its symbols.
+
+    Equal pieces then look equal to AOTAutograd's cache as well. Symbols that are known from the size of a tensor alone
+    become inputs of their own, in front, as in Dynamo's graphs: passes of AOTAutograd count on it (torch 2.13, batch
+    norm in tensorify_python_scalars: "KeyError: s40").
+    """
+    values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
+    fakes, symbols = _fakes(values, inputs, mode)
+    sizes = [symbol for symbol, (_, dim) in symbols if dim >= 0]
+    graph = fx.Graph()
+    for number in range(len(sizes)):
+        graph.placeholder(f"size_{number}")
+    new: dict[fx.Node, fx.Node] = {}
+    for index, node in enumerate(piece.gm.graph.nodes):
+        copy = graph.node_copy(node, new.__getitem__)
+        if node.op != "output":
+            rename(copy, f"{'in' if node.op == 'placeholder' else 'op'}_{index}")
+        copy.meta = {"custom": {FALLBACK: True}} if is_carved(node) else {}
+        new[node] = copy
+    given = [*sizes, *fakes]
+    for node, fake in zip(graph.find_nodes(op="placeholder"), given, strict=True):
+        node.target = node.name
+        node.meta["val"] = fake
+    return fx.GraphModule(piece.gm, graph, class_name="Piece"), given, symbols
+
+
+def portable(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> bytes | None:
+    """Return what another process needs to compile ``piece`` to the same entry of Inductor's caches.
+
+    None if it cannot be sent, or is not known to be the same there.
+    """
+    gm, fakes, _ = canonical(piece, inputs, fake_mode_with_symbols())
+    dumped = dump_piece(gm, fakes)
+    try:
+        return None if dumped is None else pickle.dumps((dumped, dict(config)))
+    except UNSENDABLE:
+        return None
+
+
+def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[list[Any], Symbols]:
+    known: dict[Any, Any] = {}
+    places: Symbols = []
+
+    def place(expression: Any, hint: int, where: tuple[int, int]) -> None:
+        if expression is not None and expression not in known:
+            known[expression] = new_symbol(mode, hint, f"size_{len(known)}")
+            places.append((known[expression], where))
+
+    sizes = [
+        (symbols_of(size), hint, (argument, dim))
+        for argument, (value, layout) in enumerate(zip(values, inputs, strict=True))
+        for dim, size, hint in _dims(value, layout)
+    ]
+    bare = [item for item in sizes if item[0] is not None and item[0].is_symbol]
+    for expression, hint, where in (*bare, *sizes):
+        # A size such as s17 + s77 whose symbols never stand alone becomes a symbol of its own: Inductor would find
+        # nothing to compute it from ("expected ... to have been codegen-ed", torch 2.13).
+        if expression is not None and not expression.free_symbols <= set(known):
+            place(expression, hint, where)
+
+    def size_of(size: Any, hint: int) -> Any:
+        expression = symbols_of(size)
+        if expression is None:
+            return hint
+        if expression in known:
+            return known[expression]
+        return substitute(size, known, mode) or hint
+
+    fakes: list[Any] = []
+    for value, layout in zip(values, inputs, strict=True):
+        if isinstance(value, torch.Tensor) and layout.stride is not None and layout.dtype.startswith("torch."):
+            dtype = getattr(torch, layout.dtype.removeprefix("torch."))
+            shape = [size_of(size, hint) for size, hint in zip(value.shape, layout.size, strict=True)]
+            stride = [size_of(step, hint) for step, hint in zip(value.stride(), layout.stride, strict=True)]
+            with mode:
+                fakes.append(torch.empty_strided(shape, stride, dtype=dtype, device=layout.device))
+        else:
+            fakes.append(size_of(value, layout.value))
+    return fakes, places
+
+
+def _dims(value: Any, layout: Layout) -> list[tuple[int, Any, int]]:
+    if isinstance(value, torch.SymInt):
+        return [(-1, value, layout.value)]
+    if isinstance(value, torch.Tensor):
+        return [(dim, size, hint) for dim, (size, hint) in enumerate(zip(value.shape, layout.size, strict=True))]
+    return []

@@ -1,0 +1,91 @@
+"""Knowing when two pieces are the same, and when an artifact may be used again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.compiler.artifacts.tensor_layout import Layout
+from regional_explorer.regions.cutting.cut import Piece
+from regional_explorer.torch_api import FALLBACK, Settings, is_carved, resolve, symbols_of, target_key
+
+
+def artifact_key(fingerprint: str, config: Mapping[str, Any], surroundings: str) -> str:
+    """Return the key of the artifact that a piece of this fingerprint has under ``config`` in these surroundings."""
+    text = f"{fingerprint}{sorted(config.items())!r}{surroundings}"
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def surroundings() -> str:
+    """Return everything outside of piece and config that reaches the generated code, as a text."""
+    return repr(Settings.now())
+
+
+def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
+    """Return a hash of all that makes two pieces the same: structure, constants by content, layouts, symbols."""
+    digest = hashlib.sha256()
+    names = _SymbolNames()
+    _describe(piece.gm, digest, names)
+    for layout, node in zip(inputs, piece.gm.graph.find_nodes(op="placeholder"), strict=True):
+        # What a compile guards on and generates follows from the sizes it sees, so those of dynamic inputs count too.
+        symbolic = [names.rename(size) for size in _sizes(node.meta.get("val"))]
+        digest.update(f"{layout}{symbolic}".encode())
+    return digest.hexdigest()[:20]
+
+
+class _SymbolNames:
+    """Names symbols in order of appearance, so that equal relations between sizes look equal."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def rename(self, size: Any) -> str:
+        expression = symbols_of(size)
+        if expression is None:
+            return "" if isinstance(size, torch.SymInt) else str(size)
+        return re.sub(
+            r"[a-z]+\d+", lambda match: self._known.setdefault(match[0], f"n{len(self._known)}"), str(expression)
+        )
+
+
+def _sizes(value: Any) -> list[Any]:
+    if isinstance(value, torch.SymInt):
+        return [value]
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return []
+    sizes = [*value.shape, *value.stride(), value.storage_offset()]
+    return sizes if any(isinstance(size, torch.SymInt) for size in sizes) else []
+
+
+def _describe(gm: fx.GraphModule, digest: Any, names: _SymbolNames) -> None:
+    index: dict[fx.Node, int] = {}
+    for node in gm.graph.nodes:
+        index[node] = len(index)
+        arguments = fx.node.map_arg((node.args, node.kwargs), lambda source: f"%{index[source]}")
+        target = "" if node.op in ("placeholder", "get_attr") else target_key(node)
+        carved = FALLBACK if is_carved(node) else ""
+        digest.update(f"{node.op}|{target}|{_plain(arguments, names)}|{carved}".encode())
+        if node.op == "get_attr":
+            held = resolve(gm, node)
+            if isinstance(held, fx.GraphModule):
+                _describe(held, digest, names)
+            elif isinstance(held, torch.Tensor):
+                digest.update(f"{held.dtype}{held.shape}{held.stride()}{held.device}".encode())
+                digest.update(held.detach().contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes())
+            else:
+                digest.update(repr(held).encode())
+
+
+def _plain(value: Any, names: _SymbolNames) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"({','.join(_plain(item, names) for item in value)})"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_plain(item, names)}' for key, item in value.items())}}}"
+    if isinstance(value, torch.SymInt):
+        return names.rename(value)
+    return f"{type(value).__name__}:{value!r}"

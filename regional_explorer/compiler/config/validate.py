@@ -1,0 +1,61 @@
+"""Configs asked for: those in the source, and edits of a plan, checked against the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from regional_explorer.compiler.config.catalogue import check_value
+from regional_explorer.errors import InvalidConfigKeyError, InvalidConfigValueError, PlanError, RegionalExplorerError
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.region import DEFAULT, Plan
+from regional_explorer.regions.checks import global_config
+from regional_explorer.regions.select import source_regions
+
+
+def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
+    """Return the regions marked in the source, and what of their configs is not one region's to set.
+
+    Raises:
+        UnknownConfigKeyError, InvalidConfigValueError: a mark holds a config that torch does not have.
+    """
+    regions, diagnostics = [], []
+    for region in source_regions(graphs):
+        config = {}
+        for key, value in region.config.items():
+            try:
+                config[key] = check_value(key, value)
+            except InvalidConfigKeyError as error:
+                diagnostics.append(global_config(region, key, str(error), graphs))
+            except RegionalExplorerError as error:
+                raise type(error)(f"Region {region.name!r}, marked in the source: {error}") from error
+        regions.append(replace(region, config=config))
+    return Plan(tuple(regions)), diagnostics
+
+
+def configured(plan: Plan, name: str, changes: Mapping[str, Any]) -> Plan:
+    """Return the plan with ``changes`` merged into a region's config; the value ``DEFAULT`` takes a key out.
+
+    Raises:
+        UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
+    """
+    config = dict(plan[name].config)
+    if not isinstance(changes, Mapping):
+        raise InvalidConfigValueError(f"A config is a dict, such as {{'max_fusion_size': 8}}; got {changes!r}.")
+    for key, value in changes.items():
+        if check_value(key, value) is DEFAULT:
+            config.pop(key, None)
+        else:
+            config[key] = value
+    return plan.changed(name, config=config)
+
+
+def check_plan(plan: Plan) -> None:
+    """Raise what ``configured`` raises, for any config of a plan that came from elsewhere; PlanError if it is none."""
+    if not isinstance(plan, Plan):
+        raise PlanError(f"A plan is an rx.Plan, such as ex.draft().plan or one loaded from a file; got {plan!r}.")
+    for region in plan.regions:
+        for key, value in region.config.items():
+            check_value(key, value)

@@ -1,0 +1,40 @@
+"""A helper process: it compiles the pieces it is sent, and leaves them in Inductor's caches on disk."""
+
+from __future__ import annotations
+
+import pickle
+from queue import SimpleQueue
+
+from regional_explorer.compiler.processes.child import answering, attend
+
+
+def main() -> None:
+    """Be the child: take over the settings, then answer each piece with the seconds that compiling it took."""
+    pieces: SimpleQueue[bytes] = SimpleQueue()
+    attend(pieces.put)
+    answer = answering()
+    from regional_explorer.compiler.processes.warmup import warm_toolchain
+    from regional_explorer.torch_api import Settings
+
+    settings = pickle.loads(pieces.get())  # noqa: S301 - from the process that started this one
+    settings.take_over()
+    if Settings.now() != settings:
+        return
+    # What the first compile imports is paid for before a piece is taken: until then it may be somebody else's.
+    warm_toolchain("cpu")
+    answer(None)
+    while True:
+        answer(_compile(pieces.get()))
+
+
+def _compile(sent: bytes) -> float | None:
+    """Return the seconds of a cold compile; None where it came from the cache, or failed: the parent will tell why."""
+    from regional_explorer.torch_api import compile_piece, fake_mode_with_symbols, load_piece
+
+    piece, config = pickle.loads(sent)  # noqa: S301 - from the process that started this one
+    mode = fake_mode_with_symbols()
+    try:
+        compiled = compile_piece(*load_piece(piece, mode), mode, config)
+    except Exception:  # noqa: BLE001 - whatever it is, the next piece may do better
+        return None
+    return compiled.seconds if compiled.cache == "cold" else None

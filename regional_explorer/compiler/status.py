@@ -1,0 +1,156 @@
+"""The record of what a program's partitions are and how they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from regional_explorer.compiler.artifacts.artifact import Artifact, requested_config
+from regional_explorer.compiler.config.catalogue import catalogue, inert_reason
+from regional_explorer.compiler.program import Program, partition_names
+from regional_explorer.compiler.recompile_warning import frame_inputs
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.region import DEFAULT, Partition, Plan, Region, State
+from regional_explorer.regions.checks import Evidence, check
+from regional_explorer.regions.cutting.preview import Preview, preview
+
+
+def partitions(program: Program) -> tuple[Partition, ...]:
+    """Return the record of all partitions."""
+    keys = program.keys()
+    first: dict[str, str] = {}
+    found = []
+    for switch, (name, instance) in zip(program.switches, partition_names(program.switches), strict=True):
+        key = keys.get(id(switch), "")
+        found.append(_partition(program, switch, instance, name, key, first.setdefault(key, name)))
+    return tuple(found)
+
+
+def _partition(program: Program, switch: Switch, instance: int, name: str, key: str, first: str) -> Partition:
+    region = program.plan[switch.piece.claim.region]
+    artifact = program.store.artifacts.get(key)
+    refused = artifact is not None and switch.refused is artifact
+    problem = program.store.failures.get(key) or (switch.refusal if refused else None)
+    mine = artifact is not None and first == name
+    return Partition(
+        id=name,
+        region=region.name,
+        instance=instance,
+        graph=switch.piece.graph_id,
+        nodes=switch.piece.nodes,
+        state=_state(region, artifact, problem),
+        config_requested=requested_config(region.config),
+        config_applied=artifact.config if artifact is not None else None,
+        artifact=artifact.key if artifact is not None else None,
+        shared_with=first if artifact is not None and not mine else None,
+        compile_s=artifact.seconds if artifact is not None and mine else None,
+        cache=artifact.cache if artifact is not None and mine else None,
+        error=problem,
+    )
+
+
+def _state(region: Region, artifact: Artifact | None, problem: str | None) -> State:
+    if not region.enabled:
+        return State.EAGER
+    if problem is not None:
+        return State.FAILED
+    return State.FRESH if artifact is not None else State.STALE
+
+
+def evidence_of(program: Program) -> Evidence:
+    """Return what the capture noted, without anything that depends on how the plan was cut."""
+    capture = program.capture
+    return Evidence(
+        graphs=capture.graphs,
+        plan=program.plan,
+        assignment=program.assignment,
+        breaks=capture.breaks,
+        blocks=capture.blocks,
+        folded=[fold for frame in capture.frames for fold in frame.folded],
+        min_cut=capture.partitioner == "min_cut",
+    )
+
+
+def diagnostics(program: Program, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
+    """Return what differs between asked and done: how the graphs were cut, what compiling and later calls showed."""
+    evidence = replace(evidence_of(program), partitions=parts, cyclic=program.cyclic)
+    return [*check(evidence), *inert_configs(program, parts, device_type), *recompiles(program)]
+
+
+def preview_of(program: Program, plan: Plan) -> Preview:
+    """Return what another plan would give."""
+    return preview([(live.id, live.gm) for live in program.capture.live], evidence_of(program), plan)
+
+
+def recompiles(program: Program) -> list[Diagnostic]:
+    """Return one ``recompiled`` per graph that a later call brought, with the guard that failed."""
+    return [
+        Diagnostic(
+            "recompiled",
+            f"A later call made Dynamo trace again (graph {frame.index}: {', '.join(frame_inputs(frame))})"
+            f"{f', since a guard failed: {frame.reason}' if frame.reason else ''}.",
+            Severity.INFO,
+            graph=frame.dynamo[0].id,
+            where=tuple(node.source for node in frame.dynamo[0].ops[:1] if node.source is not None),
+            upstream="it would compile all its regions anew at that moment.",
+            remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may spare the trace.",
+        )
+        for frame in program.capture.frames
+        if frame.late
+    ]
+
+
+def inert_configs(program: Program, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
+    """Return one ``config-inert`` per config key that is known, or was seen, to change nothing for its region."""
+    seen = _without_effect(program)
+    found = []
+    for region in program.plan.regions:
+        mine = [part for part in parts if part.region == region.name]
+        if not region.enabled or not mine:
+            continue
+        for key, value in requested_config(region.config).items():
+            reason = inert_reason(key, device_type) if value != catalogue()[key].default else None
+            if reason is None and key in seen.get(region.name, ()):
+                reason = "the generated code is the same with it and without"
+            if reason is not None:
+                found.append(
+                    Diagnostic(
+                        "config-inert",
+                        f"{key}={value!r} has no effect in region {region.name!r}: {reason}.",
+                        Severity.INFO,
+                        region=region.name,
+                        graph=mine[0].graph,
+                        upstream="the same, without a word.",
+                        remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}).",
+                    )
+                )
+    return found
+
+
+def _without_effect(program: Program) -> dict[str, set[str]]:
+    """Return the config keys of each region that made no difference to the code of any partition they were tried on."""
+    keys = program.keys()
+    same: dict[str, set[str]] = {}
+    changed: dict[str, set[str]] = {}
+    for switch in program.switches:
+        mine = program.store.artifacts.get(keys.get(id(switch), ""))
+        if mine is None:
+            continue
+        tried = program.tried.get(switch.fingerprint(), {})
+        for other, config in tried.items():
+            differing = _differing(tried.get(mine.key, {}), config)
+            if len(differing) == 1 and other in program.store.artifacts:
+                equal = _essence(mine.code) == _essence(program.store.artifacts[other].code)
+                (same if equal else changed).setdefault(switch.piece.claim.region, set()).update(differing)
+    return {region: found - changed.get(region, set()) for region, found in same.items()}
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
+    return {key for key in {*one, *other} if one.get(key, DEFAULT) != other.get(key, DEFAULT)}
+
+
+def _essence(code: str) -> list[str]:
+    """Return generated code without its comments, which number the graph and name the file it is kept in."""
+    return [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]

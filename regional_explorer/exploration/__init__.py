@@ -1,0 +1,1 @@
+"""The Exploration that rx.explore returns, and the parts it is made of."""

@@ -1,0 +1,186 @@
+"""Editing a plan by name: mark, rename, switch on and off, configure."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from regional_explorer.compiler.config.validate import configured
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.region import Plan
+from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, uncarved
+from regional_explorer.regions.split import split
+
+
+class PlanEditing(ABC):
+    """The edits of whoever owns a ``plan``. Each makes a new plan, and tracing is never needed."""
+
+    plan: Plan
+
+    def draft(self) -> Draft:
+        """Return a copy of the plan to try edits on: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
+        return Draft(self.plan, self._graphs)
+
+    @property
+    @abstractmethod
+    def _graphs(self) -> Sequence[Graph]:
+        """The record of the graphs that selectors look at."""
+
+    def mark(
+        self,
+        name: str,
+        *,
+        modules: Patterns = None,
+        lines: Patterns = None,
+        ops: Patterns = None,
+        nodes: Patterns = None,
+        innermost: bool = False,
+        only: Patterns = None,
+        each: bool = False,
+    ) -> Self:
+        """Mark a region without touching the source. Nothing is traced again.
+
+        Args:
+            name: its name; an existing region gets these nodes in addition.
+            modules: globs over module paths as ``named_modules()`` gives them; ``*`` stays within one level.
+            lines: ``function:3-7``, counted from its ``def``, or ``file.py:10-20``.
+            ops: globs over operators, such as ``aten.gelu*``.
+            nodes: names of nodes, of any graph, or ``0/forward:mul_1``.
+            innermost: of ``lines``, leave out ops of functions that are called there.
+            only: of what the others pick, take the nodes of these names alone; instances stay what they are.
+            each: one region per module call that matches, named ``name[path]``, instead of one with many instances.
+
+        Raises:
+            SelectorError: no selector is given, one is malformed, or one matches nothing.
+        """
+        given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
+        chosen = selectors(given, innermost=innermost, only=only)
+        self.plan = marked(self.plan, self._graphs, name, chosen, each=each)
+        return self
+
+    def unmark(self, name: str) -> Self:
+        """Take a region out of the plan."""
+        self.plan = self.plan.removed(name)
+        return self
+
+    def rename(self, name: str, new_name: str) -> Self:
+        """Give a region another name; what was compiled stays."""
+        self.plan = self.plan.changed(name, name=new_name)
+        return self
+
+    def merge(self, *names: str, name: str | None = None, config: Mapping[str, Any] | None = None) -> Self:
+        """Make one region of several. What they have is one instance where it feeds each other directly.
+
+        So two modules that follow each other become one compiled piece; in each layer, if each has them.
+
+        Args:
+            *names: the regions; the merged one stands where the first of them in the plan stood.
+            name: what it is called; as the first named when left out.
+            config: its config; needed where those of the regions differ.
+
+        Raises:
+            UnknownRegionError, PlanError: fewer than two regions, configs that differ, or a name that is taken.
+            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
+        """
+        plan = self.plan
+        if config is not None:
+            for other in names:
+                plan = plan.changed(other, config={})
+        plan = merged(plan, self._graphs, names, name)
+        self.plan = plan if config is None else configured(plan, name or names[0], config)
+        return self
+
+    def split(self, name: str, at: str | None = None) -> Self:
+        """Make several regions of one: ``name.1``, ``name.2``, …, each under its config.
+
+        Args:
+            name: the region.
+            at: the node, of any graph, that the second part begins with, such as ``mul_1`` or ``0/forward:mul_1``; all
+                equal instances are cut in the same place. When left out, every instance becomes a region.
+
+        Raises:
+            UnknownRegionError, SelectorError: ``at`` is no node of the region.
+            PlanError: there is nothing to cut.
+        """
+        self.plan = split(self.plan, self._graphs, name, at)
+        return self
+
+    def carve(
+        self,
+        name: str,
+        *,
+        modules: Patterns = None,
+        lines: Patterns = None,
+        ops: Patterns = None,
+        nodes: Patterns = None,
+    ) -> Self:
+        """Let single ops of a region run eagerly, as ``annotate({"fallback_to_eager": True})`` does in the source.
+
+        An op is one of the program: all nodes it was traced to go along, those of its backward too. The selectors are
+        those of ``mark``; of what they pick, the region's own ops count.
+
+        Raises:
+            UnknownRegionError, SelectorError: a selector matches nothing of the region.
+            PlanError: nothing would be left of it.
+        """
+        given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
+        self.plan = carved(self.plan, self._graphs, name, selectors(given))
+        return self
+
+    def uncarve(
+        self,
+        name: str,
+        *,
+        modules: Patterns = None,
+        lines: Patterns = None,
+        ops: Patterns = None,
+        nodes: Patterns = None,
+    ) -> Self:
+        """Take carved ops back into a region: those that the selectors pick, or all of them without one.
+
+        Raises:
+            UnknownRegionError, SelectorError: a selector matches no carved op.
+            PlanError: the plan carves nothing out of this region.
+        """
+        given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
+        chosen = selectors(given) if any(patterns is not None for patterns in given.values()) else ()
+        self.plan = uncarved(self.plan, self._graphs, name, chosen)
+        return self
+
+    def disable(self, name: str) -> Self:
+        """Let a region run eagerly; its artifacts are kept."""
+        self.plan = self.plan.changed(name, enabled=False)
+        return self
+
+    def enable(self, name: str) -> Self:
+        """Let a region run compiled again."""
+        self.plan = self.plan.changed(name, enabled=True)
+        return self
+
+    def configure(self, name: str, config: Mapping[str, Any]) -> Self:
+        """Merge ``config`` into a region's; the value ``DEFAULT`` takes a key out.
+
+        Raises:
+            UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
+        """
+        self.plan = configured(self.plan, name, config)
+        return self
+
+    def reset(self, name: str) -> Self:
+        """Take a region's config back to Inductor's own."""
+        self.plan = self.plan.changed(name, config={})
+        return self
+
+
+@dataclass
+class Draft(PlanEditing):
+    """A plan to try edits on; what it is drawn up for stays as it is until it is given the plan."""
+
+    plan: Plan
+    graphs: Sequence[Graph]
+
+    @property
+    def _graphs(self) -> Sequence[Graph]:
+        return self.graphs

@@ -1,0 +1,121 @@
+"""What can be shown of a session, live or loaded from a file: tables, pictures, text."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.export import frames, region_frames
+from regional_explorer.export.save import save
+from regional_explorer.record.codec import load_session
+from regional_explorer.record.session import Session
+from regional_explorer.render.picture.svg import session_svg
+from regional_explorer.render.report.html import session_html
+from regional_explorer.render.report.text import session_text
+
+if TYPE_CHECKING:
+    import graphviz
+    import pandas as pd
+
+
+class SessionView(ABC):
+    """Tables, pictures and text of ``session``. It shows itself, as text or HTML."""
+
+    @property
+    @abstractmethod
+    def session(self) -> Session:
+        """The frozen record."""
+
+    @property
+    def regions(self) -> pd.DataFrame:
+        """One row per region."""
+        return frames.regions_frame(self.session)
+
+    @property
+    def partitions(self) -> pd.DataFrame:
+        """One row per partition, config asked beside config applied."""
+        return frames.partitions_frame(self.session)
+
+    @property
+    def timings(self) -> pd.DataFrame:
+        """One row per variant and phase."""
+        return frames.timings_frame(self.session)
+
+    @property
+    def region_timings(self) -> pd.DataFrame:
+        """One row per region and phase: eager against compiled, alone; filled by ``benchmark(regions=True)``."""
+        return region_frames.region_timings_frame(self.session)
+
+    @property
+    def partition_timings(self) -> pd.DataFrame:
+        """One row per partition that was measured alone."""
+        return region_frames.partition_timings_frame(self.session)
+
+    @property
+    def reconciliation(self) -> pd.DataFrame:
+        """How the regions and the rest add up to the whole, from one variant to the next."""
+        return region_frames.reconciliation_frame(self.session)
+
+    @property
+    def memory(self) -> pd.DataFrame:
+        """One row per variant: the peak of one call, and how it was read."""
+        return frames.memory_frame(self.session)
+
+    @property
+    def numerics(self) -> pd.DataFrame:
+        """One row per variant and output or gradient."""
+        return frames.numerics_frame(self.session)
+
+    @property
+    def region_numerics(self) -> pd.DataFrame:
+        """One row per output of each partition that was checked alone."""
+        return frames.region_numerics_frame(self.session)
+
+    @property
+    def compile_costs(self) -> pd.DataFrame:
+        """What was compiled and what it cost, cold and warm told apart."""
+        return frames.compiles_frame(self.session)
+
+    def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
+        """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""
+        from regional_explorer.render.picture.digraph import digraph
+
+        return digraph(self.session, graph_id)
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to a ``.json``, ``.html``, ``.svg`` or ``.csv`` file."""
+        return save(self.session, path)
+
+    def __repr__(self) -> str:
+        """Return the session as plain text."""
+        return session_text(self.session)
+
+    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML, for whatever shows it."""
+        session = self.session
+        return {
+            "text/plain": session_text(session),
+            "text/html": session_html(session, picture=session_svg(session)),
+        }
+
+
+class SavedSession(SessionView):
+    """A session read from a file; torch is not needed for it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def session(self) -> Session:
+        """The frozen record."""
+        return self._session
+
+
+def load(path: str | Path) -> SavedSession:
+    """Open a session saved as JSON.
+
+    Raises:
+        SessionError: the file cannot be read, is no session, or is of a newer format.
+    """
+    return SavedSession(load_session(path))

@@ -1,0 +1,150 @@
+"""The captured call run in float64: the truth that eager and compiled code are both judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.capture.trace import Capture, LiveGraph
+from regional_explorer.torch_api import boxed, draws_random, resolve
+
+LOW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Float64:
+    """Runs a capture in float64.
+
+    Each graph is rewritten to compute in float64; between graphs, and to AOTAutograd and autograd, values keep the
+    dtype they were traced with. Beside each such value the exact one is kept, found again by where it lies in memory,
+    so that the next graph goes on from it.
+    """
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._exact: dict[tuple[Any, ...], torch.Tensor] = {}
+        self._kept: list[torch.Tensor] = []
+
+    def run(self) -> tuple[list[Any], tuple[torch.Tensor | None, ...]]:
+        """Return ``(output tensors, gradients)`` in float64.
+
+        Raises:
+            Exception: whatever torch raises where an operator has no float64 kernel.
+        """
+        from regional_explorer.capture.tensors import tensors_in
+
+        call = self._capture.call
+        with self._in_float64(), call.kept():
+            outputs = call.forward(self._capture.run)
+            gradients = call.backward(outputs) if call.grad else ()
+        exact = [self._lookup(tensor.detach()) for _, tensor in tensors_in(outputs)]
+        return exact, tuple(None if gradient is None else self._lookup(gradient) for gradient in gradients)
+
+    @contextmanager
+    def _in_float64(self) -> Iterator[None]:
+        before = [(live, live.implementation) for live in self._capture.live]
+        try:
+            for live, _ in before:
+                live.implementation = self._shadow(live)
+            yield
+        finally:
+            for live, implementation in before:
+                live.implementation = implementation
+
+    def _shadow(self, live: LiveGraph) -> Callable[[list[Any]], Any]:
+        dtypes = [_dtype(value) for value in live.gm.graph.output_node().args[0]]  # type: ignore[union-attr]
+        run = boxed(to_float64(live.gm))
+
+        def shadow(args: list[Any]) -> list[Any]:
+            exact = [self._lookup(value) for value in args]
+            args.clear()
+            results = run(exact)
+            return [self._rounded(value, dtype) for value, dtype in zip(results, dtypes, strict=True)]
+
+        return shadow
+
+    def _lookup(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dtype not in LOW:
+            return value
+        found = self._exact.get(_place(value))
+        return found if found is not None else value.detach().double()
+
+    def _rounded(self, value: Any, dtype: torch.dtype | None) -> Any:
+        if not isinstance(value, torch.Tensor) or dtype not in LOW or value.dtype is not torch.float64:
+            return value
+        rounded = value.to(dtype)
+        self._exact[_place(rounded)] = value
+        self._kept.append(rounded)  # its place in memory must not be taken by another value
+        return rounded
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+
+def _dtype(node: Any) -> torch.dtype | None:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy of ``gm`` that computes in float64 wherever it computed in a lower precision.
+
+    Ops that draw random numbers draw them as before, so that the draws are the same.
+    """
+    graph = fx.Graph()
+    new: dict[fx.Node, fx.Node] = {}
+    attributes: dict[str, Any] = {}
+    for node in gm.graph.nodes:
+        copy = graph.node_copy(node, new.__getitem__)
+        if node.op == "get_attr":
+            held = resolve(gm, node)
+            copy.target = f"held_{len(attributes)}"
+            attributes[copy.target] = _held_in_float64(held)
+        elif node.op == "call_function":
+            copy.args = _with_float64(copy.args)
+            copy.kwargs = _with_float64(copy.kwargs)
+            if draws_random(node):
+                copy.args = (node.target, [_dtype(source) for source in _nodes(node.args)], *copy.args)
+                copy.kwargs = dict(node.kwargs)
+                copy.target = _draw_as_before
+        new[node] = copy
+    return fx.GraphModule(attributes, graph)
+
+
+def _held_in_float64(held: Any) -> Any:
+    if isinstance(held, fx.GraphModule):
+        return to_float64(held)
+    return held.detach().double() if isinstance(held, torch.Tensor) and held.dtype in LOW else held
+
+
+def _nodes(args: Sequence[Any]) -> list[Any]:
+    return [argument if isinstance(argument, fx.Node) else None for argument in args]
+
+
+def _with_float64(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return torch.float64 if value in LOW else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_with_float64(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _with_float64(item) for key, item in value.items()}
+    return value
+
+
+def _draw_as_before(target: Any, dtypes: Sequence[torch.dtype | None], *args: Any, **kwargs: Any) -> Any:
+    """Run a random op in the dtypes of the trace, and carry what it made of its input in float64."""
+    low = [
+        value.to(dtype) if isinstance(value, torch.Tensor) and dtype is not None else value
+        for value, dtype in zip(args, dtypes, strict=True)
+    ]
+    results = target(*low, **kwargs)
+    if target is torch.ops.aten.native_dropout.default:
+        keep = results[1]
+        return args[0] * keep * (0.0 if args[1] == 1 else 1.0 / (1.0 - args[1])), keep
+    if isinstance(results, torch.Tensor):
+        return results.double() if results.dtype in LOW else results
+    return type(results)(value.double() if getattr(value, "dtype", None) in LOW else value for value in results)

@@ -1,0 +1,133 @@
+"""Is one compiled partition right: its outputs against those of its eager piece, and both against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from regional_explorer.capture.keep import RandomState
+from regional_explorer.compiler.artifacts.artifact import Artifact
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.errors import RegionCompileError
+from regional_explorer.measure.accuracy.float64 import LOW, to_float64
+from regional_explorer.measure.accuracy.numerics import FAILED, Values, compare, not_comparable, verdict
+from regional_explorer.record.timing import Numerics
+
+VARIANT = "compiled"
+
+CURES: Mapping[str, Any] = {"emulate_precision_casts": True, "fallback_random": True}
+"""Configs that make compiled code round, or draw, as eager code does."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the check of one partition said. ``cure`` is a config under which it passes, None where none was found."""
+
+    rows: tuple[Numerics, ...]
+    cure: Mapping[str, Any] | None = None
+
+    @property
+    def verdict(self) -> str:
+        """What the rows say together."""
+        return verdict(self.rows)
+
+    @property
+    def bitwise(self) -> bool:
+        """Whether all outputs are bitwise those of the eager piece."""
+        return all(row.bitwise for row in self.rows)
+
+    @property
+    def worst(self) -> Numerics | None:
+        """The output that uses up the largest part of what it is allowed, those that failed before all others."""
+        return max(self.rows, key=lambda row: (row.verdict == FAILED, row.share), default=None)
+
+
+def check_partition(program: Program, switch: Switch, args: Sequence[Any], partition: str) -> Check:
+    """Compare the artifact of ``switch`` with its eager piece on ``args``.
+
+    A piece that draws is compared under ``fallback_random``, which makes it draw what eager draws. Where the check
+    fails it is repeated on twins compiled under configs that may cure it.
+    """
+    random = RandomState()
+
+    def run(function: Callable[..., Any]) -> Values:
+        random.restore()
+        return _named(switch, function(list(args)))
+
+    try:
+        eager = run(switch.eager)
+        exact = _exact(switch, args, random)
+
+        def rows(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
+            with _twin(program, switch, config):
+                found = compare(VARIANT, run(switch.as_function()), eager, exact, note)
+            return tuple(replace(row, partition=partition) for row in found)
+
+        drawing = {"fallback_random": True} if switch.draws else {}
+        try:
+            found = rows(drawing, "checked on a twin compiled with fallback_random" if drawing else "")
+        except RegionCompileError as error:
+            why = f"draws random numbers, and no twin with fallback_random compiles: {error}"
+            return Check(not_comparable(rows({}), why))
+        if verdict(found) != FAILED:
+            return Check(found)
+        return Check(found, _cure(rows, drawing))
+    finally:
+        random.restore()
+
+
+def _cure(
+    rows: Callable[[Mapping[str, Any]], Sequence[Numerics]], drawing: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Return the first config under which the check passes, each alone, then together."""
+    single = [{key: value} for key, value in CURES.items() if key not in drawing]
+    for config in (*single, dict(CURES)):
+        try:
+            if verdict(rows({**drawing, **config})) != FAILED:
+                return config
+        except RegionCompileError:
+            continue
+    return None
+
+
+@contextmanager
+def _twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterator[Artifact | None]:
+    """A block in which ``switch`` goes to its artifact, or to a twin compiled under ``config`` on top of its own.
+
+    Raises:
+        RegionCompileError: the twin does not compile.
+    """
+    before = switch.artifact
+    if not config:
+        yield before
+        return
+    twin = program.twin(switch, config)
+    switch.use(twin)
+    try:
+        yield twin
+    finally:
+        if before is None:
+            switch.use_eager()
+        else:
+            switch.use(before)
+
+
+def _named(switch: Switch, results: Any) -> Values:
+    pairs = zip(switch.piece.outputs, results, strict=True)
+    tensors = tuple((name, value.detach().clone()) for name, value in pairs if isinstance(value, torch.Tensor))
+    return Values(tensors, ())
+
+
+def _exact(switch: Switch, args: Sequence[Any], random: RandomState) -> Values | None:
+    """Return the outputs in float64, or None where some operator has no such kernel."""
+    random.restore()
+    low = [value.double() if isinstance(value, torch.Tensor) and value.dtype in LOW else value for value in args]
+    try:
+        return _named(switch, to_float64(switch.piece.gm)(*low))
+    except Exception:  # noqa: BLE001 - any operator may refuse float64; the check then falls back on tolerances
+        return None

@@ -1,0 +1,1 @@
+"""Interleaved rounds, clocks, statistics and the thread that timed code runs on."""

@@ -1,0 +1,55 @@
+"""How much measuring a comparison is worth: the budget, and when it is enough before that is spent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Real
+
+from regional_explorer.errors import MeasureError
+
+LOOKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
+"""Parts of the budget after which a run may stop early; its end is one more look."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkOptions:
+    """The limits of one run.
+
+    ``budget_s`` is for all variants together, in seconds; the first calls of a variant, which may compile, are not
+    counted. ``precision`` is the relative half width at which the CI of a speedup is narrow enough. ``confidence`` is
+    that of the CI, and of the verdict. ``control`` lets the baseline enter every round twice; None does so where the
+    budget has room for it. ``seed`` orders the rounds and draws the bootstrap.
+    """
+
+    budget_s: float = 5.0
+    precision: float = 0.01
+    confidence: float = 0.99
+    control: bool | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured with.
+
+        Raises:
+            MeasureError: the budget or the precision is not a positive, finite number.
+        """
+        _check("budget_s", self.budget_s, "seconds to measure for, such as 5.0")
+        _check("precision", self.precision, "the relative half width of a CI to stop at, such as 0.01")
+        if not 0.0 < self.confidence < 1.0:
+            raise MeasureError(f"confidence={self.confidence!r}: give a number between 0 and 1, such as 0.99.")
+
+    @property
+    def verdict_confidence(self) -> float:
+        """The confidence a single look needs for ``confidence`` to hold over all of them (Bonferroni).
+
+        Where a run may stop is fixed beforehand, as parts of the budget, so the number of looks is known.
+        """
+        return 1.0 - (1.0 - self.confidence) / (len(LOOKS) + 1)
+
+
+def _check(name: str, value: object, meaning: str) -> None:
+    """Raise MeasureError unless ``value`` is a positive, finite number."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type,operator]
+        raise MeasureError(f"{name}={value!r}: give a positive, finite number: {meaning}.")

@@ -1,0 +1,100 @@
+"""The clock is a parameter: the host's for CPU work, events for CUDA work, a false one in tests."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+Moment = TypeVar("Moment")
+
+
+class Clock(Protocol[Moment]):
+    """Takes marks while a sample runs and turns them into seconds after it.
+
+    A device works behind the host's back, so what lies between two marks is known only once it has settled.
+    """
+
+    def now(self) -> float:
+        """Return seconds of wall time, for budgets."""
+
+    def flush(self) -> None:
+        """Bring the caches into the state every timed call starts from; stands before the call's first mark."""
+
+    def mark(self) -> Moment:
+        """Mark this moment in the work of the device, without waiting for it."""
+
+    def settle(self) -> None:
+        """Wait until all marks have been reached."""
+
+    def seconds(self, begin: Moment, end: Moment) -> float:
+        """Return the seconds between two marks that are settled."""
+
+
+class CpuClock:
+    """The host's monotonic clock. Caches are left as the last call left them: warm, as in a loop of the user."""
+
+    def now(self) -> float:
+        """Return seconds of wall time."""
+        return time.perf_counter()
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def mark(self) -> float:
+        """Return the time, in seconds."""
+        return time.perf_counter()
+
+    def settle(self) -> None:
+        """Do nothing: host code has run when it returns."""
+
+    def seconds(self, begin: float, end: float) -> float:
+        """Return the seconds between two marks."""
+        return end - begin
+
+
+class CudaClock:
+    """Events on the current stream, and the L2 cache overwritten between calls.
+
+    Nothing waits for the device within a sample: where the host is quicker than the device the figures are the
+    device's alone, where it is slower they hold the launches that the device waited for.
+    """
+
+    def __init__(self, device: str = "cuda") -> None:
+        """Make a clock for ``device``, such as ``cuda:0``."""
+        import torch
+
+        self._cuda = torch.cuda
+        self._device = torch.device(device)
+        # Twice the cache, so that no line of the last call outlives the overwriting.
+        size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
+        self._scratch = torch.empty(size, dtype=torch.int8, device=self._device)
+
+    def now(self) -> float:
+        """Return seconds of wall time."""
+        return time.perf_counter()
+
+    def flush(self) -> None:
+        """Overwrite the L2 cache, in the order of the stream."""
+        self._scratch.zero_()
+
+    def mark(self) -> torch.cuda.Event:
+        """Record an event on the stream that is current now."""
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream(self._device))
+        return event
+
+    def settle(self) -> None:
+        """Wait for the device."""
+        self._cuda.synchronize(self._device)
+
+    def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        """Return the seconds between two events, which count milliseconds."""
+        return float(begin.elapsed_time(end)) / 1e3
+
+
+def clock_for(device: str) -> Clock[Any]:
+    """Return the clock that fits work on ``device``: ``cpu``, ``cuda``, ``cuda:1``, its name behind it or not."""
+    return CudaClock(device.partition(" ")[0]) if device.startswith("cuda") else CpuClock()

@@ -1,0 +1,122 @@
+"""What the machine did while it was measured on: how long we waited for a core, and the state of a GPU."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from regional_explorer.measure.timing.clock import Clock
+from regional_explorer.measure.timing.executor import Executor
+from regional_explorer.measure.timing.timed_call import TimedCall
+
+LAUNCH_BOUND = 0.8
+"""From this part of a call's time on the device that the host takes to launch it, the launches are what is timed."""
+
+CLOCK_FELL = 0.9
+
+_CALLS = 5
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+
+
+def waited_s() -> float | None:
+    """Return the seconds this thread has waited for a core so far, or None where the system does not tell."""
+    try:
+        return int(_SCHEDSTAT.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
+    """Return the part of a call's time on the device that the host spent launching it, from an idle device.
+
+    Where the host is done long before the device, the figures are the device's; near 1 the device waits for the host.
+    """
+    timed_call.select()
+    shares = []
+    for _ in range(_CALLS):
+        timed_call.before()
+        clock.flush()
+        clock.settle()
+        began_s, begin = clock.now(), clock.mark()
+        outputs = timed_call.forward()
+        if timed_call.backward is not None:
+            timed_call.backward(outputs)
+        end, ended_s = clock.mark(), clock.now()
+        clock.settle()
+        shares.append((ended_s - began_s) / max(clock.seconds(begin, end), 1e-9))
+    return statistics.median(shares)
+
+
+def launch_warnings(
+    timed_calls: Iterable[TimedCall], clock: Clock[Any], executor: Executor
+) -> dict[str, tuple[str, ...]]:
+    """Return by name what ``launch_warning`` says of each; nothing of those whose turn did not come any more."""
+    found = {}
+    with suppress(CancelledError):
+        for timed_call in timed_calls:
+            found[timed_call.name] = launch_warning(executor.run_timed(partial(launch_share, timed_call, clock)))
+    return found
+
+
+def launch_warning(share: float) -> tuple[str, ...]:
+    """Return a warning where launches are what is timed."""
+    if share < LAUNCH_BOUND:
+        return ()
+    return (f"launch-bound: launching took {share:.0%} of the time on the device; its kernels alone are quicker",)
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Clock, temperature and memory of a GPU at one moment; None where nothing reads them (torch needs pynvml)."""
+
+    clock_mhz: int | None
+    temperature_c: int | None
+    used_bytes: int
+    total_bytes: int
+
+
+def device_state(device: str) -> DeviceState | None:
+    """Return the state of ``device``, or None for a CPU."""
+    if not device.startswith("cuda"):
+        return None
+    import torch
+
+    executor = torch.device(device.partition(" ")[0])
+    free, total = torch.cuda.mem_get_info(executor)
+    return DeviceState(
+        _read(torch.cuda.clock_rate, executor), _read(torch.cuda.temperature, executor), total - free, total
+    )
+
+
+def _read(reader: Any, executor: Any) -> int | None:
+    try:
+        return int(reader(executor))
+    except Exception:  # noqa: BLE001 - without pynvml, a driver or the right to read: each raises its own
+        return None
+
+
+def describe(before: DeviceState | None, after: DeviceState | None) -> str:
+    """Return what is to be shown of a GPU's state over a run."""
+    if before is None or after is None:
+        return ""
+    facts = [f"{after.used_bytes / 2**30:.1f} of {after.total_bytes / 2**30:.1f} GiB in use"]
+    if before.clock_mhz is not None and after.clock_mhz is not None:
+        facts.append(f"SM clock {before.clock_mhz} MHz before, {after.clock_mhz} MHz after")
+    if after.temperature_c is not None:
+        facts.append(f"{after.temperature_c} °C")
+    return ", ".join(facts)
+
+
+def throttled(before: DeviceState | None, after: DeviceState | None) -> tuple[str, ...]:
+    """Return a warning where a GPU's clock fell during a run."""
+    if before is None or after is None or before.clock_mhz is None or after.clock_mhz is None:
+        return ()
+    if after.clock_mhz >= CLOCK_FELL * before.clock_mhz:
+        return ()
+    return (f"throttling: the SM clock fell from {before.clock_mhz} to {after.clock_mhz} MHz while measuring",)

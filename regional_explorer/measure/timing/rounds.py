@@ -1,0 +1,292 @@
+"""Interleaved rounds: every variant once per round, in random order, until it is enough."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from regional_explorer.errors import MeasureError
+from regional_explorer.measure.timing.benchmark_options import LOOKS, BenchmarkOptions
+from regional_explorer.measure.timing.clock import Clock, CpuClock
+from regional_explorer.measure.timing.executor import SAME_THREAD, Executor, T
+from regional_explorer.measure.timing.machine import waited_s
+from regional_explorer.measure.timing.rounds_result import Progress, RoundsResult, Stop, ratios_of
+from regional_explorer.measure.timing.statistics import Floats, bootstrap_interval, rank_interval
+from regional_explorer.measure.timing.timed_call import TimedCall
+from regional_explorer.record.timing import Phase
+
+SAMPLE_S = 1e-3
+"""Seconds a sample should last: long against what surrounds it, short against the changes of a busy machine. In equal
+time many short samples tell more than few long ones, for what disturbs them comes in spells of milliseconds."""
+
+FIRST_CALLS = 3
+"""Calls before the budget begins: they may compile, tune or record."""
+
+_WARMUP_SHARE = 0.1
+_STEADY = 0.98
+_REPORT_EVERY_S = 0.05
+_ROUNDS_WANTED = 50
+_ROUNDS_AT_MOST = 2000
+_ROUNDS_WITH_CONTROL = 10
+"""With fewer there is no verdict, and so nothing to hold against a floor."""
+
+_CONTROL = "\0control"
+
+
+def run_rounds(
+    timed_calls: Sequence[TimedCall],
+    options: BenchmarkOptions | None = None,
+    *,
+    baseline: str = "eager",
+    clock: Clock[Any] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    executor: Executor = SAME_THREAD,
+) -> RoundsResult:
+    """Measure the contenders against each other.
+
+    A contender that raises is dropped and the rest go on; an interrupt ends the run. Either way what was measured is
+    in the result.
+
+    Args:
+        timed_calls: the variants, of distinct names.
+        options: the limits of the run.
+        baseline: the name of the variant the others are compared with. Without one of it there are no speedups.
+        clock: the clock that fits the device; the host's by default.
+        cancelled: looked at between samples; the run ends as soon as it is true.
+        on_progress: called before a variant is warmed up, and after a round when the last time is 50 ms ago: it costs
+            time that is not measured with.
+        executor: on which threads the contenders run.
+
+    Raises:
+        MeasureError: there is no contender, two share a name, or every one of them raised before the first round
+            was complete.
+    """
+    _check_names(timed_calls)
+    run = _Run(
+        timed_calls, options or BenchmarkOptions(), baseline, clock or CpuClock(), cancelled, on_progress, executor
+    )
+    return run.finish(run.go())
+
+
+class _Cancelled(Exception):  # noqa: N818 - no error: the way out of a round
+    """The person cancelled the run."""
+
+
+@dataclass
+class _Run:
+    """One run under way. A seat is a place in the round; the control is a second seat of the baseline."""
+
+    timed_calls: Sequence[TimedCall]
+    options: BenchmarkOptions
+    baseline: str
+    clock: Clock[Any]
+    cancelled: Callable[[], bool]
+    on_progress: Callable[[Progress], None]
+    executor: Executor
+    entries: dict[str, TimedCall] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+    history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)
+    calls: int = 1
+    began_s: float | None = None
+    queued_s: float = 0.0
+    waited_before_s: float | None = None
+    reported_s: float = -math.inf
+
+    def go(self) -> Stop:
+        """Warm up and measure; return why it ended."""
+        self.entries = {timed_call.name: timed_call for timed_call in self.timed_calls}
+        try:
+            self._call_first()
+            self.began_s, self.queued_s = self.clock.now(), 0.0
+            self.waited_before_s = self._timed(waited_s)
+            self._settle_calls(self._warm_up())
+            return self._measure()
+        except (_Cancelled, CancelledError):
+            return Stop.CANCELLED
+        except KeyboardInterrupt:
+            return Stop.INTERRUPTED
+
+    def finish(self, stopped: Stop) -> RoundsResult:
+        """Return what was seen, or raise where nothing could be."""
+        if stopped is Stop.FAILED and not self.history:
+            raise MeasureError("No variant could be measured. " + " ".join(self.dropped.values()))
+        samples = self._samples()
+        control = samples.pop(_CONTROL, {})
+        return RoundsResult(
+            baseline=self.baseline,
+            options=self.options,
+            samples=samples,
+            control=control,
+            dropped=dict(self.dropped),
+            rounds=len(self.history),
+            calls_per_sample=self.calls,
+            spent_s=self._spent_s(),
+            stopped=stopped,
+            waited_s=self._waited_s(),
+        )
+
+    def _call_first(self) -> None:
+        for name in list(self.entries):
+            self._report(f"first calls of {name}")
+            for _ in range(FIRST_CALLS):
+                if self._timed(partial(self._sample, name, 1)) is None:
+                    break
+
+    def _warm_up(self) -> dict[str, float]:
+        """Return the wall seconds that one call of each variant takes once it is steady."""
+        share_s = self.options.budget_s * _WARMUP_SHARE / max(1, len(self.entries))
+        costs = {}
+        for name in list(self.entries):
+            self._report(f"warming up {name}")
+            cost_s = self._timed(partial(self._steady_cost, name, share_s))
+            if cost_s is not None:
+                costs[name] = cost_s
+        return costs
+
+    def _steady_cost(self, name: str, share_s: float) -> float | None:
+        """Call one variant until it gets no quicker; return the wall seconds of a call, or None when it raised."""
+        began_s, calls, best_s = self.clock.now(), 1, math.inf
+        while True:
+            before_s = self.clock.now()
+            if self._sample(name, calls) is None:
+                return None
+            after_s = self.clock.now()
+            took_s = after_s - before_s
+            steady = took_s >= SAMPLE_S and took_s / calls >= best_s * _STEADY
+            best_s = min(best_s, took_s / calls)
+            if steady or after_s - began_s >= share_s:
+                return best_s
+            # Longer blocks until one is as long as a sample, then more of the same length.
+            calls = calls * 2 if took_s < SAMPLE_S else calls
+
+    def _settle_calls(self, costs: Mapping[str, float]) -> None:
+        """Choose the calls per sample, and whether a control takes part.
+
+        The number is one for all: the first call after another variant finds cold caches, and weighs by it.
+        """
+        if not costs:
+            return
+        budget_s = self.options.budget_s
+        bare_s = sum(costs.values())  # a round of one call each, without the control
+        round_s = max(bare_s + costs.get(self.baseline, 0.0), 1e-9)
+        long_enough = math.ceil(SAMPLE_S / max(min(costs.values()), 1e-9))
+        few_enough = math.ceil(budget_s / (_ROUNDS_AT_MOST * round_s))
+        self.calls = max(1, min(max(long_enough, few_enough), int(budget_s / (_ROUNDS_WANTED * round_s))))
+        wanted = self.options.control
+        if wanted is None:
+            wanted = budget_s >= _ROUNDS_WITH_CONTROL * self.calls * bare_s
+        if wanted and self.baseline in self.entries and len(self.entries) > 1:
+            self.entries[_CONTROL] = self.entries[self.baseline]
+
+    def _measure(self) -> Stop:
+        order = random.Random(self.options.seed)  # noqa: S311 - an order, no secret
+        budget_s, first_s = self.options.budget_s, self._spent_s()
+        looks = list(LOOKS)
+        while self.entries:
+            round_s = (self._spent_s() - first_s) / max(1, len(self.history))
+            if self.history and self._spent_s() + round_s > budget_s:
+                return Stop.BUDGET
+            self._timed(lambda: self._round(order))
+            if self.clock.now() >= self.reported_s + _REPORT_EVERY_S:
+                self._report(f"round {len(self.history)}")
+            if looks and self._spent_s() >= looks[0] * budget_s:
+                looks = [look for look in looks if look * budget_s > self._spent_s()]
+                if self._precise():
+                    return Stop.PRECISE
+        return Stop.FAILED
+
+    def _round(self, order: random.Random) -> None:
+        """Sample every seat once. The round enters the history whole, or not at all."""
+        names = list(self.entries)
+        order.shuffle(names)
+        drawn = ((name, self._sample(name, self.calls)) for name in names if name in self.entries)
+        seen = {name: figures for name, figures in drawn if figures is not None}
+        if seen:
+            self.history.append(seen)
+
+    def _sample(self, entry: str, calls: int) -> Mapping[Phase, float] | None:
+        """Return one sample, or None when the contender raised: it has lost its seats then."""
+        if self.cancelled():
+            raise _Cancelled
+        timed_call = self.entries[entry]
+        try:
+            return timed_call.sample(self.clock, calls)
+        except Exception as error:  # noqa: BLE001 - the code is the user's: anything may come, and the others go on
+            self.entries = {name: other for name, other in self.entries.items() if other is not timed_call}
+            when = f"in round {len(self.history) + 1}" if self.history else "before the first round was complete"
+            # The text alone: an exception holds its frames, and those hold tensors.
+            self.dropped[timed_call.name] = f"'{timed_call.name}' raised {type(error).__name__} {when}: {error}"
+            return None
+
+    def _samples(self) -> dict[str, Mapping[Phase, tuple[float, ...]]]:
+        """Return seconds per call by seat and phase. A seat that was lost has a shorter row: rounds stay aligned."""
+        entries = [timed_call.name for timed_call in self.timed_calls] + [_CONTROL]
+        rows = {entry: [seen[entry] for seen in self.history if entry in seen] for entry in entries}
+        return {
+            entry: {phase: tuple(figures[phase] for figures in row) for phase in row[0]}
+            for entry, row in rows.items()
+            if row
+        }
+
+    def _precise(self) -> bool:
+        """Tell whether the CI of every speedup (of every median, where there is nothing to compare) is narrow.
+
+        The control is one of them: a wide one would hide small differences behind a high floor.
+        """
+        samples = self._samples()
+        baseline = samples.get(self.baseline, {})
+        others = [phases for entry, phases in samples.items() if entry != self.baseline]
+        compared = [ratios_of(baseline, phases, phase) for phases in others for phase in phases]
+        figures = [ratios for ratios in compared if ratios is not None]
+        figures = figures or [np.array(seconds) for phases in samples.values() for seconds in phases.values()]
+        return all(self._narrow(values) for values in figures)
+
+    def _narrow(self, values: Floats) -> bool:
+        if rank_interval(values, self.options.verdict_confidence) is None:
+            return False
+        interval = bootstrap_interval(values, self.options.confidence, self.options.seed)
+        half_width = (interval[1] - interval[0]) / 2.0 if interval else math.inf
+        return half_width <= self.options.precision * float(np.median(values))
+
+    def _spent_s(self) -> float:
+        return 0.0 if self.began_s is None else self.clock.now() - self.began_s - self.queued_s
+
+    def _timed(self, work: Callable[[], T]) -> T:
+        """Run what is timed; waiting for its turn costs nothing of the budget."""
+        requested_s = self.clock.now()
+
+        def begin() -> T:
+            self.queued_s += self.clock.now() - requested_s
+            return work()
+
+        return self.executor.run_timed(begin)
+
+    def _waited_s(self) -> float | None:
+        if self.waited_before_s is None:
+            return None
+        try:
+            now_s = self._timed(waited_s)
+        except CancelledError:  # the thread never came free again
+            return None
+        return None if now_s is None else now_s - self.waited_before_s
+
+    def _report(self, doing: str) -> None:
+        self.reported_s = self.clock.now()
+        self.on_progress(Progress(len(self.history), min(1.0, self._spent_s() / self.options.budget_s), doing))
+
+
+def _check_names(timed_calls: Sequence[TimedCall]) -> None:
+    names = [timed_call.name for timed_call in timed_calls]
+    if not names:
+        raise MeasureError("There is nothing to measure: give at least one variant.")
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise MeasureError(f"Two variants are called {doubled[0]!r}: names must differ, for results are kept by name.")

@@ -1,0 +1,68 @@
+"""What a run tells: while it goes on, and when it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
+from regional_explorer.measure.timing.statistics import Floats, paired_ratios
+from regional_explorer.record.timing import Phase
+
+
+class Stop(StrEnum):
+    """Why a run ended."""
+
+    PRECISE = "every speedup is precise enough"
+    BUDGET = "the budget is spent"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    FAILED = "nothing is left to measure"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands: complete rounds, the part of the budget that is spent, and what is being done."""
+
+    round: int
+    fraction: float
+    doing: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsResult:
+    """What a run saw. Rounds are complete; a variant that raised keeps those before it did.
+
+    ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
+    baseline's second seat, empty without a control. ``dropped`` tells by variant what was raised, and when.
+    ``waited_s`` is for how long of ``spent_s`` this thread was ready to run and got no core; None where the system does
+    not tell.
+    """
+
+    baseline: str
+    options: BenchmarkOptions
+    samples: Mapping[str, Mapping[Phase, tuple[float, ...]]]
+    control: Mapping[Phase, tuple[float, ...]]
+    dropped: Mapping[str, str]
+    rounds: int
+    calls_per_sample: int
+    spent_s: float
+    stopped: Stop
+    waited_s: float | None = None
+
+    def ratios(self, variant: str, phase: Phase) -> Floats | None:
+        """Return baseline / variant by round, or None where one of them was not measured."""
+        return ratios_of(self.samples.get(self.baseline, {}), self.samples.get(variant, {}), phase)
+
+    def control_ratios(self, phase: Phase) -> Floats | None:
+        """Return baseline / baseline by round, or None without a control."""
+        return ratios_of(self.samples.get(self.baseline, {}), self.control, phase)
+
+
+def ratios_of(
+    baseline: Mapping[Phase, Sequence[float]], variant: Mapping[Phase, Sequence[float]], phase: Phase
+) -> Floats | None:
+    """Return baseline / variant by round, or None where one of them was not measured."""
+    above, below = baseline.get(phase), variant.get(phase)
+    return paired_ratios(above, below) if above and below else None

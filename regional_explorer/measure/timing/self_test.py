@@ -1,0 +1,135 @@
+"""The measuring, measured: pairs whose true difference is known, called equal or different.
+
+A pair is a function against itself, or against itself with a known part of its own work added, so that the truth is
+exact however quick the machine happens to be at the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.utils.benchmark import Timer
+
+from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
+from regional_explorer.measure.timing.rounds import run_rounds
+from regional_explorer.measure.timing.rounds_result import RoundsResult
+from regional_explorer.measure.timing.statistics import floor_of, verdict_of
+from regional_explorer.measure.timing.timed_call import TimedCall
+from regional_explorer.record.timing import Phase, Verdict
+
+STEPS = 100
+"""Equal pieces of work in one call: a slow-down of 3 % is three more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one way of measuring said of one pair: ``verdict`` is about the second function against the first."""
+
+    method: str
+    work: str
+    planted: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How often a method called pairs different (planted 0) or found what was planted, over ``pairs`` pairs."""
+
+    method: str
+    planted: float
+    pairs: int
+    called: int
+
+    @property
+    def share(self) -> float:
+        """The part of the pairs that was called."""
+        return self.called / self.pairs if self.pairs else 0.0
+
+
+def works() -> dict[str, Callable[[], object]]:
+    """Return pieces of CPU work of different kinds: of the interpreter, of memory and of arithmetic."""
+    generator = torch.Generator().manual_seed(0)
+    small, wide, square = (torch.randn(shape, generator=generator) for shape in ((16,), (8192,), (64, 64)))
+    return {"tiny add": lambda: small + small, "tanh": lambda: torch.tanh(wide), "matmul": lambda: square @ square}
+
+
+def repeated(piece: Callable[[], object], steps: int) -> Callable[[], None]:
+    """Return a function that does a piece of work ``steps`` times."""
+
+    def call() -> None:
+        for _ in range(steps):
+            piece()
+
+    return call
+
+
+def by_rounds(first: Callable[[], object], second: Callable[[], object], budget_s: float, seed: int) -> Verdict:
+    """Compare two functions as this package does."""
+    result = run_rounds([TimedCall("eager", first), TimedCall("other", second)], BenchmarkOptions(budget_s, seed=seed))
+    return _verdict(result)
+
+
+def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float) -> Verdict:
+    """Compare two functions with ``torch.utils.benchmark``, in the same time: different where IQRs are disjoint."""
+    quartiles = []
+    for function in (first, second):
+        timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
+        times = timer.blocked_autorange(min_run_time=budget_s / 2.0).times
+        quartiles.append(np.quantile(times, (0.25, 0.75)))
+    (first_low, first_high), (second_low, second_high) = quartiles
+    if second_low > first_high:
+        return Verdict.SLOWER
+    return Verdict.FASTER if second_high < first_low else Verdict.SAME
+
+
+def outcomes(pairs: int, planted: float, budget_s: float, threads: int) -> Iterator[Judged]:
+    """Yield what both ways say of ``pairs`` pairs in turn, each pair on the same two functions."""
+    pieces = list(works().items())
+    with torch.no_grad(), _threads(threads):
+        for pair in range(pairs):
+            work, piece = pieces[pair % len(pieces)]
+            first, second = repeated(piece, STEPS), repeated(piece, round(STEPS * (1.0 + planted)))
+            yield Judged("rounds", work, planted, by_rounds(first, second, budget_s, seed=pair))
+            yield Judged("torch.utils.benchmark", work, planted, by_timer(first, second, budget_s))
+
+
+def rates(seen: list[Judged]) -> list[Rate]:
+    """Count by method and slow-down. With nothing planted any difference counts, else the right one alone."""
+    kinds = sorted({(outcome.planted, outcome.method) for outcome in seen})
+    counted = []
+    for planted, method in kinds:
+        verdicts = [outcome.verdict for outcome in seen if (outcome.planted, outcome.method) == (planted, method)]
+        wanted = (Verdict.SLOWER,) if planted else (Verdict.SLOWER, Verdict.FASTER)
+        counted.append(Rate(method, planted, len(verdicts), sum(verdict in wanted for verdict in verdicts)))
+    return counted
+
+
+def table(counted: list[Rate]) -> str:
+    """Return the rates as text, one line per method and slow-down."""
+    lines = [f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}"]
+    for rate in counted:
+        called = f"{rate.called} of {rate.pairs}"
+        lines.append(f"{rate.planted:>8.0%}  {rate.method:<22}  {called:>16}  {rate.share:>6.1%}")
+    return "\n".join(lines)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _verdict(result: RoundsResult) -> Verdict:
+    ratios = result.ratios("other", Phase.FORWARD)
+    if ratios is None:
+        return Verdict.UNKNOWN
+    confidence = result.options.verdict_confidence
+    return verdict_of(ratios, confidence, floor_of(result.control_ratios(Phase.FORWARD), confidence))

@@ -1,0 +1,146 @@
+"""From samples to the record: timings with verdicts and warnings, and the conditions they were taken under."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from regional_explorer.measure.timing.rounds_result import RoundsResult
+from regional_explorer.measure.timing.sample_warnings import (
+    warnings_on_baseline,
+    warnings_on_control,
+    warnings_on_variant,
+    warnings_on_waiting,
+)
+from regional_explorer.measure.timing.statistics import (
+    Floats,
+    bootstrap_interval,
+    floor_of,
+    median_and_iqr,
+    rank_interval,
+    smallest_difference,
+    verdict_of,
+)
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.session import Environment
+from regional_explorer.record.timing import Conditions, Phase, Timing, Verdict
+
+
+class Summary(NamedTuple):
+    """What a run allows one to say."""
+
+    timings: tuple[Timing, ...]
+    conditions: Conditions
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def summarize(
+    result: RoundsResult,
+    environment: Environment,
+    *,
+    numerics: Mapping[str, str] | None = None,
+    withheld: Collection[str] = (),
+) -> Summary:
+    """Turn the samples of a run into the record.
+
+    Args:
+        result: the run.
+        environment: where it ran.
+        numerics: what the numerics check said, by variant; others are "not checked".
+        withheld: variants whose speedup is not shown, since their numerics check failed.
+    """
+    said = numerics or {}
+    timings = tuple(
+        _timing(result, variant, phase, said.get(variant, "not checked"), show=variant not in withheld)
+        for variant, phases in result.samples.items()
+        for phase in phases
+    )
+    conditions = Conditions(
+        device=environment.device,
+        torch=environment.torch,
+        threads=environment.threads,
+        confidence=result.options.confidence,
+        rounds=result.rounds,
+        stopped=str(result.stopped),
+        budget_s=result.options.budget_s,
+        smallest_difference=_smallest_difference(result),
+    )
+    return Summary(timings, conditions, _diagnostics(result))
+
+
+def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: str, *, show: bool) -> Timing:
+    samples = result.samples[variant][phase]
+    median_s, iqr_s = median_and_iqr(samples)
+    ratios = result.ratios(variant, phase) if show else None
+    speedup, low, high, verdict = _comparison(result, variant, phase, ratios)
+    if variant == result.baseline:
+        warnings = (
+            *warnings_on_baseline(samples),
+            *warnings_on_waiting(result.waited_s, result.spent_s),
+            *warnings_on_control(_control_interval(result, phase)),
+        )
+    else:
+        warnings = warnings_on_variant(samples, ratios, result.options)
+    if variant in result.dropped:
+        warnings = (*warnings, f"stopped early: {result.dropped[variant]}")
+    return Timing(
+        variant=variant,
+        phase=phase,
+        samples_s=samples,
+        median_s=median_s,
+        iqr_s=iqr_s,
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        verdict=verdict,
+        calls_per_sample=result.calls_per_sample,
+        numerics=numerics,
+        warnings=warnings,
+    )
+
+
+def _comparison(
+    result: RoundsResult, variant: str, phase: Phase, ratios: Floats | None
+) -> tuple[float | None, float | None, float | None, Verdict]:
+    """Return the speedup, the ends of its CI and the verdict."""
+    if variant == result.baseline:
+        return 1.0, 1.0, 1.0, Verdict.BASELINE
+    if ratios is None:
+        return None, None, None, Verdict.UNKNOWN
+    options = result.options
+    low, high = bootstrap_interval(ratios, options.confidence, options.seed) or (None, None)
+    floor = floor_of(result.control_ratios(phase), options.verdict_confidence)
+    return median_and_iqr(ratios)[0], low, high, verdict_of(ratios, options.verdict_confidence, floor)
+
+
+def _control_interval(result: RoundsResult, phase: Phase) -> tuple[float, float] | None:
+    control = result.control_ratios(phase)
+    return None if control is None else rank_interval(control, result.options.verdict_confidence)
+
+
+def _smallest_difference(result: RoundsResult) -> float | None:
+    """Return the relative difference that would have been seen in every variant and phase, or None."""
+    confidence = result.options.verdict_confidence
+    seen = []
+    for variant, phases in result.samples.items():
+        for phase in phases:
+            ratios = result.ratios(variant, phase)
+            if variant == result.baseline or ratios is None:
+                continue
+            floor = floor_of(result.control_ratios(phase), confidence)
+            seen.append(smallest_difference(ratios, confidence, floor))
+    known = [difference for difference in seen if difference is not None]
+    return max(known) if known and len(known) == len(seen) else None
+
+
+def _diagnostics(result: RoundsResult) -> tuple[Diagnostic, ...]:
+    """Return one finding per variant that could not be measured to the end."""
+    return tuple(
+        Diagnostic(
+            code="variant-failed",
+            message=f"Variant {text}",
+            severity=Severity.ERROR,
+            remedy="The other variants were measured; call this one by hand to see the whole traceback.",
+        )
+        for text in result.dropped.values()
+    )

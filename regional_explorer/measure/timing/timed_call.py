@@ -1,0 +1,88 @@
+"""A variant as the thing to time."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regional_explorer.measure.timing.clock import Clock
+from regional_explorer.record.timing import Phase
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCall:
+    """One variant, built from callables, so that measuring knows nothing of torch.
+
+    ``forward`` makes the call and returns its outputs; ``backward`` takes those and returns gradients, None where no
+    gradient is taken. ``before`` restores what a call changes (random state, buffers) and runs before every call,
+    ``select`` makes this variant the live implementation and runs before every sample; neither is timed.
+    """
+
+    name: str
+    forward: Callable[[], object]
+    backward: Callable[[Any], object] | None = None
+    before: Callable[[], None] = _nothing
+    select: Callable[[], None] = _nothing
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases that a sample gives."""
+        return (Phase.FORWARD,) if self.backward is None else (Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
+
+    def sample(self, clock: Clock[Any], calls: int) -> Mapping[Phase, float]:
+        """Run ``calls`` calls and return the seconds of the typical one, per phase, all from the same calls.
+
+        Typical is the median: a neighbour that takes the core for one call then moves one call's figure, not the
+        whole sample's. On busy machines this halves the spread between samples, at equal time spent.
+        """
+        self.select()
+        with _gc_paused():
+            marks = [self._call(clock) for _ in range(calls)]
+            clock.settle()
+        spans = [(clock.seconds(t0, t1), clock.seconds(t1, t2), clock.seconds(t0, t2)) for t0, t1, t2 in marks]
+        forward, backward, step = (float(column) for column in np.median(np.array(spans), axis=0))
+        if self.backward is None:
+            return {Phase.FORWARD: forward}
+        return {Phase.FORWARD: forward, Phase.BACKWARD: backward, Phase.STEP: step}
+
+    def _call(self, clock: Clock[Any]) -> tuple[Any, Any, Any]:
+        """Make one call and return the marks before it, after forward and after backward.
+
+        The outputs and gradients live until the last mark is set: freeing them is not part of the call.
+        """
+        self.before()
+        clock.flush()
+        begin = clock.mark()
+        outputs = self.forward()
+        between = clock.mark()
+        if self.backward is None:
+            return begin, between, between
+        gradients = self.backward(outputs)
+        end = clock.mark()
+        del outputs, gradients
+        return begin, between, end
+
+
+@contextmanager
+def _gc_paused() -> Iterator[None]:
+    """Keep Python's collector out of a sample, and leave it as it was.
+
+    Only the youngest generation is collected first: a full collection takes longer than most samples.
+    """
+    was_enabled = gc.isenabled()
+    gc.collect(0)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

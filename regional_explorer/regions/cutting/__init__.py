@@ -1,0 +1,1 @@
+"""Cuts graphs into partitions."""

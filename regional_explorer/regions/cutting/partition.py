@@ -1,0 +1,146 @@
+"""Which nodes make one partition: of one instance, convex, and free of cycles with all others.
+
+The level of a node is how often a path to it has left and re-entered its instance. Nodes of one level never have a path
+through foreign ops between them, so they can run as one call. One pass over the graph finds them, where a general
+partitioner searches.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+
+from regional_explorer.regions.cutting.components import connected
+from regional_explorer.regions.cutting.order import Edges, cycles, dependencies, in_order, written_arguments
+from regional_explorer.regions.instances import Claim
+from regional_explorer.torch_api import propose_partitions
+
+
+@dataclass
+class NodeGroup:
+    """The nodes of one instance in one graph, in the order they run."""
+
+    claim: Claim
+    nodes: list[fx.Node]
+
+
+@dataclass
+class Proposal:
+    """The partitions of one graph, in the order of the plan, and which groups had to be split to avoid cycles."""
+
+    parts: list[NodeGroup]
+    cyclic: list[frozenset[str]] = field(default_factory=list)
+
+
+def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> Proposal:
+    """Return the partitions of ``graph``: one per convex piece of an instance.
+
+    Args:
+        graph: the graph to cut.
+        claim_of: who has a node, or None for ops that stay eager.
+        order: names of the regions; where regions feed each other both ways, those named first stay whole.
+    """
+    before = dependencies(graph)
+    groups = [part for group in _groups(graph, claim_of, order) for part in _instances(group)]
+    nodes = list(graph.nodes)
+    position = {node: index for index, node in enumerate(nodes)}
+    parts = []
+    for group in groups:
+        # No path between two of its nodes leaves the stretch of the graph that they span.
+        span = nodes[position[group.nodes[0]] : position[group.nodes[-1]] + 1]
+        parts += _convex(group, span, before, {})
+    circles = cycles(nodes, before, [part.nodes for part in parts])
+    if not circles:
+        return Proposal(parts)
+    settled: list[NodeGroup] = []
+    for group in groups:
+        home = {node: part for part in settled for node in part.nodes}
+        settled += _convex(group, in_order(nodes, before, [part.nodes for part in settled]), before, home)
+    return Proposal(settled, [frozenset(parts[index].claim.region for index in circle) for circle in circles])
+
+
+def propose_upstream(gm: fx.GraphModule, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> Proposal:
+    """Return the partitions that upstream's regional_inductor would cut, one partitioner per region."""
+    parts = []
+    for group in _groups(gm.graph, lambda node: _whole(claim_of(node)), order):
+        parts += [NodeGroup(group.claim, nodes) for nodes in propose_partitions(gm, group.nodes)]
+    before: Edges = {node: list(node.all_input_nodes) for node in gm.graph.nodes}
+    if cycles(list(gm.graph.nodes), before, [part.nodes for part in parts]):
+        return propose(gm.graph, claim_of, order)
+    return Proposal(parts)
+
+
+def _whole(claim: Claim | None) -> Claim | None:
+    return Claim(claim.region) if claim is not None else None
+
+
+def _groups(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> list[NodeGroup]:
+    rank = {name: index for index, name in enumerate(order)}
+    found: dict[Claim, NodeGroup] = {}
+    claims: dict[fx.Node, Claim] = {}
+    for node in graph.nodes:
+        claim = claims.get(node.args[0]) if _is_getitem(node) else claim_of(node) if _can_move(node) else None
+        if claim is not None:
+            claims[node] = claim
+            found.setdefault(claim, NodeGroup(claim, [])).nodes.append(node)
+    return sorted(found.values(), key=lambda group: rank[group.claim.region])
+
+
+def _is_getitem(node: fx.Node) -> bool:
+    """Tell whether a node only takes one of several results: it goes where these are made, marked or not."""
+    return node.target is operator.getitem and isinstance(node.args[0], fx.Node)
+
+
+def _can_move(node: fx.Node) -> bool:
+    """Tell whether an op can be put behind a call that takes and returns tensors and sizes."""
+    if node.op != "call_function" or written_arguments(node):
+        return False
+    if isinstance(node.meta.get("val"), (list, tuple)) and not all(_is_getitem(user) for user in node.users):
+        return False
+    sources = [source for source in node.all_input_nodes if source.op != "get_attr"]
+    return all(_passable(source) or isinstance(source.meta.get("val"), (list, tuple)) for source in sources)
+
+
+def _passable(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), (torch.Tensor, torch.SymInt, torch.SymFloat, int, float))
+
+
+def _instances(group: NodeGroup) -> list[NodeGroup]:
+    """Split a group that no instance is known for where no op feeds another."""
+    if group.claim.instance is not None:
+        return [group]
+    inside = set(group.nodes)
+    links = [(node, source) for node in group.nodes for source in node.all_input_nodes if source in inside]
+    return [NodeGroup(group.claim, nodes) for nodes in connected(group.nodes, links)]
+
+
+def _convex(
+    group: NodeGroup, order: Sequence[fx.Node], before: Edges, home: Mapping[fx.Node, NodeGroup]
+) -> list[NodeGroup]:
+    """Split a group by level. ``home`` holds settled partitions, which count as one op each."""
+    inside = set(group.nodes)
+    level: dict[fx.Node, int] = {}
+    whole: dict[int, int] = {}
+    for node in order:
+        settled = home.get(node)
+        if settled is not None and id(settled) in whole:
+            continue
+        unit = settled.nodes if settled is not None else [node]
+        reached = 0
+        for member in unit:
+            for source in before[member]:
+                if source in level:
+                    leaves = source in inside and node not in inside
+                    reached = max(reached, level[source] + leaves)
+        for member in unit:
+            level[member] = reached
+        if settled is not None:
+            whole[id(settled)] = reached
+    levels: dict[int, list[fx.Node]] = {}
+    for node in group.nodes:
+        levels.setdefault(level[node], []).append(node)
+    return [NodeGroup(group.claim, levels[key]) for key in sorted(levels)]

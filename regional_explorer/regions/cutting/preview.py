@@ -1,0 +1,66 @@
+"""What a plan would give, found out without going over to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.region import DEFAULT, Partition, Plan, State
+from regional_explorer.regions.checks import Evidence, check
+from regional_explorer.regions.cutting.cut import propose_cut
+from regional_explorer.regions.cutting.partition_ids import PartitionOrigin, numbered
+from regional_explorer.regions.select import assign
+
+if TYPE_CHECKING:
+    from torch import fx
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The partitions that a plan would give, none of them compiled, and what there would be to say about them.
+
+    Of the diagnostics, those that only a compile or a later call brings are not among these.
+    """
+
+    partitions: tuple[Partition, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    def counts(self, region: str) -> dict[str, int]:
+        """Return how many partitions a region would have in each graph."""
+        found: dict[str, int] = {}
+        for part in self.partitions:
+            if part.region == region:
+                found[part.graph] = found.get(part.graph, 0) + 1
+        return found
+
+
+def preview(live: Iterable[tuple[str, fx.GraphModule]], known: Evidence, plan: Plan) -> Preview:
+    """Return what ``plan`` would give.
+
+    Args:
+        live: the graphs that would be cut, by id; they stay as they are.
+        known: the record, and what was noted while tracing.
+        plan: the plan.
+    """
+    assignment = assign(known.graphs, plan)
+    order = [region.name for region in plan.regions]
+    proposed = [propose_cut(gm, graph_id, known.nodes, assignment, order, plan.cut) for graph_id, gm in live]
+    groups = [(graph_id, group) for graph in proposed for graph_id, group in graph.groups()]
+    names = numbered([PartitionOrigin(group.claim, graph_id) for graph_id, group in groups])
+    partitions = tuple(
+        Partition(
+            id=name,
+            region=group.claim.region,
+            instance=instance,
+            graph=graph_id,
+            nodes=tuple(node.name for node in group.nodes),
+            state=State.STALE if plan[group.claim.region].enabled else State.EAGER,
+            config_requested={k: v for k, v in plan[group.claim.region].config.items() if v is not DEFAULT},
+        )
+        for (graph_id, group), (name, instance) in zip(groups, names, strict=True)
+    )
+    cyclic = [found for graph in proposed for found in graph.cyclic()]
+    evidence = replace(known, plan=plan, assignment=assignment, partitions=partitions, cyclic=cyclic)
+    return Preview(partitions, tuple(check(evidence)))

@@ -1,0 +1,1 @@
+"""Draws graphs: boxes, layout, DOT, SVG and the payload of the page."""

@@ -1,0 +1,179 @@
+"""Boxes, nodes, edges and places as flat arrays: ten thousand of them are some hundred kilobytes and quick to read."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from regional_explorer.record.graph import Graph, Node
+from regional_explorer.render.picture.columns import columns
+from regional_explorer.render.picture.outline import Shown
+from regional_explorer.render.picture.pieces import RegionPiece
+from regional_explorer.render.picture.placement import Placement
+from regional_explorer.render.picture.scene import Badge, Scene, Section
+from regional_explorer.render.style.untrusted import LONG, clean, sendable
+
+Payload = dict[str, Any]
+NONE = -1
+MOST_VALUES = 4
+"""So many results are named of a node."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One graph of a tab.
+
+    ``leaves`` tells for each box of ``section`` which fold it is; an input is none. ``home`` and ``piece_of`` give for
+    a node the number of its box and of its piece; all numbers count on from those of the parts before.
+    """
+
+    graph: Graph
+    section: Section
+    scope: str
+    leaves: tuple[Shown | None, ...]
+    pieces: tuple[RegionPiece, ...]
+    piece_names: tuple[str, ...]
+    home: Mapping[str, int]
+    piece_of: Mapping[str, int]
+    first_node: int
+    first_box: int
+    first_piece: int
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are in a box, in the order they run."""
+        return tuple(node for node in self.graph.nodes if node.name in self.home)
+
+
+class Texts:
+    """Collects texts; each is cleaned and sent once, and known by its number. The empty text is number 0."""
+
+    def __init__(self) -> None:
+        self._numbers = {"": 0}
+        self._seen: dict[str, int] = {}
+
+    @property
+    def all(self) -> list[str]:
+        """The texts in the order of their numbers."""
+        return list(self._numbers)
+
+    def number(self, value: object) -> int:
+        """Return the number of a text to be shown."""
+        raw = str(value)
+        if raw not in self._seen:
+            self._seen[raw] = self.exact(clean(raw, LONG))
+        return self._seen[raw]
+
+    def exact(self, key: str) -> int:
+        """Return the number of a key: never shown, and sent as it is, for it has to come back as it was."""
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
+def box_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
+    """Return the arrays of boxes; ``box_texts`` has five texts of each.
+
+    They are title, detail, signs, the key of the fold that it would open, and that of the open fold it lies in.
+    """
+    found, pieces, groups = array("I"), array("i"), array("I")
+    for part in parts:
+        for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
+            around = part.scope + leaf.inside[-1].key if leaf and leaf.inside else ""
+            opens = part.scope + leaf.fold.key if leaf and leaf.fold.parts else ""
+            signs = "".join(mark for mark in Badge if mark in box.marks)
+            found.extend((texts.number(box.title), texts.number(box.detail), texts.number(signs)))
+            found.extend((texts.exact(opens), texts.exact(around)))
+        numbers = {piece.id: part.first_piece + number for number, piece in enumerate(part.pieces)}
+        piece_of_box: dict[str, int] = {}
+        for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
+            if leaf and leaf.fold.piece:
+                piece_of_box[box.id] = numbers[leaf.fold.piece.id]
+            pieces.append(NONE if box.region is None else piece_of_box[box.id])
+        groups.extend(piece_of_box[group.boxes[0]] for group in part.section.groups)
+    return {
+        "box_texts": found.tobytes(),
+        "box_pieces": pieces.tobytes(),
+        "group_pieces": groups.tobytes(),
+    }
+
+
+def node_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
+    """Return the arrays of nodes; ``node_facts`` has five texts of each, in the order of ``FACTS``."""
+    facts, boxes, pieces = array("I"), array("I"), array("i")
+    names: list[str] = []
+    for part in parts:
+        for node in part.nodes:
+            facts.extend(texts.number(fact(node, which)) for which in FACTS)
+            boxes.append(part.first_box + part.home[node.name])
+            piece = part.piece_of.get(node.name)
+            pieces.append(NONE if piece is None else part.first_piece + piece)
+            names.append(sendable(node.name))
+    return {
+        "node_names": names,
+        "node_facts": facts.tobytes(),
+        "node_boxes": boxes.tobytes(),
+        "node_pieces": pieces.tobytes(),
+    }
+
+
+def fact(node: Node, which: str) -> str:
+    """Return one of the ``FACTS`` of a node; a bad node is told as far as it goes."""
+    try:
+        return str(FACTS[which](node))
+    except Exception:  # noqa: BLE001 - the other facts and nodes stand
+        return "?"
+
+
+def _source(node: Node) -> str:
+    line = node.source
+    return f"{line}: {line.text.strip()}" if line and line.text else str(line or "")
+
+
+FACTS: Mapping[str, Callable[[Node], object]] = {
+    "name": lambda node: node.name,
+    "target": lambda node: node.target,
+    "value": lambda node: ", ".join(map(str, node.values[:MOST_VALUES])),
+    "module": lambda node: node.module_path or "",
+    "source": _source,
+}
+"""What is known of a node, and can be searched for."""
+
+
+def edge_array(parts: Sequence[Part]) -> bytes:
+    """Return the edges between boxes, in the order of the scene, as pairs of numbers."""
+    edges = array("I")
+    for part in parts:
+        box = {box.id: part.first_box + number for number, box in enumerate(part.section.boxes)}
+        edges.extend(box[end] for edge in part.section.edges for end in edge)
+    return edges.tobytes()
+
+
+def places(scene: Scene, placement: Placement) -> Payload:
+    """Return where boxes and groups of ``scene`` lie, as left, top, width, height, and the curves of its edges.
+
+    ``curve_ends`` tells for each edge where its numbers end in ``curves``; one without any is drawn from box to box.
+    """
+    placed = columns(scene, placement)
+    rects, groups, curves, ends = array("f"), array("f"), array("f"), array("I")
+    found = dict(zip(placed.ends, placed.edges, strict=True))
+    for box in scene.boxes:
+        rect = placed.boxes[box.id]
+        rects.extend((rect.x, rect.y, rect.width, rect.height))
+    for section in scene.sections:
+        for group in section.groups:
+            rect = placed.groups[group.id]
+            groups.extend((rect.x, rect.y, rect.width, rect.height))
+        for edge in section.edges:
+            for point in found.get(edge, ()):
+                curves.extend(point)
+            ends.append(len(curves))
+    return {
+        "size": [placed.width, placed.height],
+        "titles": [list(placed.titles[section.id]) for section in scene.sections],
+        "rects": rects.tobytes(),
+        "groups": groups.tobytes(),
+        "curves": curves.tobytes(),
+        "curve_ends": ends.tobytes(),
+    }

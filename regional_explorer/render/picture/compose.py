@@ -1,0 +1,241 @@
+"""From a session to the scene of a picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.region import State
+from regional_explorer.record.session import Session
+from regional_explorer.render.picture.fold import Bundle, Detail, bundles, sources
+from regional_explorer.render.picture.pieces import RegionPiece, pieces
+from regional_explorer.render.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
+from regional_explorer.render.style.figures import count, listing
+from regional_explorer.render.style.untrusted import SHORT, clean
+
+BUDGET = 160
+"""Boxes of a picture by default: what a person can read, and what keeps a saved result small."""
+FEW_INPUTS = 6
+FEW_USERS = 3
+"""More inputs, or an input with more users than this, become marks: their edges would fill the picture."""
+
+VIEWS = frozenset(
+    {"_unsafe_view", "alias", "as_strided", "clone", "detach", "expand", "permute", "reshape", "select", "slice"}
+    | {"split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unsqueeze", "view"}
+)
+"""Ops that move or rename data and compute nothing: drawn smaller."""
+
+_INPUT_MARKS = {
+    Role.PARAMETER: Badge.PARAMETER,
+    Role.BUFFER: Badge.PARAMETER,
+    Role.CONSTANT: Badge.PARAMETER,
+    Role.SAVED: Badge.READS_SAVED,
+    Role.INPUT: Badge.INPUT,
+    Role.TANGENT: Badge.INPUT,
+}
+
+
+def shown_graphs(session: Session, graph_id: str | None = None) -> tuple[Graph, ...]:
+    """Return the graph called ``graph_id``; without one, what runs: all forward, backward and inference graphs.
+
+    Raises:
+        KeyError: the session has no graph of this id.
+    """
+    if graph_id is not None:
+        return (session.graph(graph_id),)
+    whole = tuple(graph for graph in session.graphs if graph.parent is None)
+    return tuple(graph for graph in whole if graph.kind is not GraphKind.DYNAMO) or whole
+
+
+def compose(
+    session: Session,
+    graph_id: str | None = None,
+    *,
+    detail: Detail | str | None = None,
+    budget: int = BUDGET,
+) -> Scene:
+    """Return what a picture of ``session`` shows.
+
+    Args:
+        session: The record.
+        graph_id: Draw this graph alone.
+        detail: Fold just so much; by default as little as fits the budget.
+        budget: How many boxes the picture may have.
+    """
+    graphs = shown_graphs(session, graph_id)
+    wanted = None if detail is None else Detail(detail)
+    total = sum(len(graph.nodes) for graph in graphs) or 1
+    sections = []
+    for number, graph in enumerate(graphs):
+        builder = SectionBuilder(session, graph, f"s{number}")
+        share = max(budget * len(graph.nodes) // total, 8)
+        sections.append(builder.build(bundles(graph, builder.pieces, wanted, share)))
+    return scene_of(session, sections)
+
+
+def scene_of(session: Session, sections: Sequence[Section]) -> Scene:
+    """Return the scene of ``sections``, with the legend that they need."""
+    used = {mark for section in sections for box in section.boxes for mark in box.marks}
+    return Scene(
+        title=clean(session.title, 2 * SHORT),
+        sections=tuple(sections),
+        entries=tuple(_entries(session)),
+        marks=tuple(mark for mark in Badge if mark in used),
+    )
+
+
+class SectionBuilder:
+    """Builds the section of one graph; ``pieces`` are what belongs to regions in it."""
+
+    def __init__(self, session: Session, graph: Graph, name: str) -> None:
+        self.session = session
+        self.graph = graph
+        self.name = name
+        self.nodes = graph.by_name()
+        self.sources = sources(graph)
+        self.pieces = pieces(session, graph)
+        self.users = Counter(source for node in graph.nodes for source in set(self.sources[node.name]))
+        self.saved = {
+            node.name
+            for other in session.graphs
+            if other.frame == graph.frame and other.kind is GraphKind.BACKWARD and graph.kind is GraphKind.FORWARD
+            for node in other.nodes
+            if node.role is Role.SAVED
+        }
+        behind: dict[str, set[str]] = {}
+        for node in graph.nodes:
+            if node.role is Role.OUTPUT:
+                for name_out, source in zip(node.inputs, self.sources[node.name], strict=True):
+                    behind.setdefault(source, set()).add(name_out)
+        self.results = behind
+
+    def build(self, found: Iterable[Bundle]) -> Section:
+        """Return the section with a box for each of the bundles, after those of its inputs if they are few."""
+        inputs = [
+            node for node in self.graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and self.users[node.name]
+        ]
+        few = [node for node in inputs if self.users[node.name] <= FEW_USERS] if len(inputs) <= FEW_INPUTS else []
+        boxes = [self._input(node, f"{self.name}i{number}") for number, node in enumerate(few)]
+        home = {node.name: box.id for node, box in zip(few, boxes, strict=True)}
+        members: dict[str, list[str]] = {}
+        for number, bundle in enumerate(found):
+            box = self._guarded(bundle, f"{self.name}b{number}", home)
+            boxes.append(box)
+            home.update(dict.fromkeys(bundle.nodes, box.id))
+            if bundle.piece and not bundle.whole:
+                members.setdefault(bundle.piece.id, []).append(box.id)
+        edges = {
+            (home[source], home[name]): None
+            for name, found in self.sources.items()
+            for source in found
+            if name in home and source in home and home[source] != home[name]
+        }
+        groups = tuple(
+            self._group(piece, f"{self.name}g{number}", members[piece.id])
+            for number, piece in enumerate(self.pieces)
+            if piece.id in members
+        )
+        ops = count(len(self.graph.ops), "op")
+        frame = f" of frame {self.graph.frame}" if len({graph.frame for graph in self.session.graphs}) > 1 else ""
+        title = f"{clean(self.graph.kind, SHORT)}{frame} · {ops}"
+        return Section(self.name, title, tuple(boxes), groups, tuple(edges))
+
+    def _guarded(self, bundle: Bundle, box_id: str, home: Mapping[str, str]) -> Box:
+        try:
+            return self._box(bundle, box_id, home)
+        except Exception as error:  # noqa: BLE001 - one bad node is drawn as a bad node, the others stand
+            region = bundle.piece.region if bundle.piece else None
+            return Box(box_id, Look.BAD, "?", bundle.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
+
+    def _box(self, bundle: Bundle, box_id: str, home: Mapping[str, str]) -> Box:
+        first = self.nodes[bundle.nodes[0]]
+        piece, ops = bundle.piece, Counter(self.nodes[name].op for name in bundle.nodes)
+        kinds = [f"{op} ×{times}" if times > 1 else op for op, times in ops.most_common()]
+        if bundle.times > 1:
+            look, title = Look.STACK, f"{bundle.times} times more"
+            detail = clean(self._stacked(bundle) or listing(kinds), SHORT)
+        elif bundle.whole and piece:
+            look, title = Look.PIECE, self._title(piece)
+            detail = f"equals {self.piece_name(bundle.like)}" if bundle.like else clean(listing(kinds), SHORT)
+        elif len(bundle.nodes) > 1:
+            look, title = Look.RUN, clean(bundle.place or count(len(bundle.nodes), "op"), SHORT)
+            detail = (f"{count(len(bundle.nodes), 'op')}: " if bundle.place else "") + clean(listing(kinds), SHORT)
+        else:
+            look, title, detail = Look.VIEW if first.op in VIEWS else Look.OP, clean(first.op, SHORT), ""
+        return Box(
+            id=box_id,
+            look=look,
+            title=title or "?",
+            nodes=bundle.nodes,
+            detail=detail,
+            marks=tuple(self._marks(bundle.nodes, home)),
+            tooltip=self._tooltip(bundle, kinds),
+            region=piece.region if piece else None,
+            failed=any(part.state is State.FAILED for part in (piece, *bundle.stacked) if part),
+        )
+
+    def _stacked(self, bundle: Bundle) -> str:
+        regions = Counter(self.session.plan.regions[piece.region].name for piece in bundle.stacked)
+        return ", ".join(f"{region} ×{times}" for region, times in regions.items())
+
+    def _marks(self, names: Iterable[str], home: Mapping[str, str]) -> Iterator[Badge]:
+        names = tuple(names)
+        fed = {self.nodes[s].role for name in names for s in self.sources[name] if s in self.nodes and s not in home}
+        results = {result for name in names for result in self.results.get(name, ())}
+        found = {
+            *(_INPUT_MARKS[role] for role in fed if role in _INPUT_MARKS),
+            *(Badge.SAVED if result in self.saved else Badge.OUTPUT for result in results),
+            *(Badge.RECOMPUTE for name in names if self.nodes[name].recompute),
+            *(Badge.RANDOM for name in names if self.nodes[name].random),
+        }
+        return (mark for mark in Badge if mark in found)
+
+    def _tooltip(self, bundle: Bundle, kinds: list[str]) -> str:
+        first = self.nodes[bundle.nodes[0]]
+        if len(bundle.nodes) > 1:
+            lines = [clean(", ".join(kinds), 120), clean(first.source or "", 120)]
+        else:
+            values = ", ".join(map(str, first.values[:3]))
+            code = f"{first.source}: {first.source.text}" if first.source and first.source.text else first.source or ""
+            lines = [f"{clean(first.name, 60)} = {clean(first.target, 60)}", clean(values, 120), clean(code, 80)]
+        if bundle.piece and bundle.piece.error:
+            lines.append(clean(bundle.piece.error, 160))
+        return "\n".join(line for line in lines if line)
+
+    def _input(self, node: Node, box_id: str) -> Box:
+        values = clean(", ".join(map(str, node.values[:1])), 120)
+        return Box(box_id, Look.INPUT, clean(node.label or node.name, SHORT) or "?", (node.name,), tooltip=values)
+
+    def _group(self, piece: RegionPiece, group_id: str, boxes: list[str]) -> BoxGroup:
+        failed = piece.state is State.FAILED
+        return BoxGroup(
+            group_id, self._title(piece), piece.region, tuple(boxes), clean(piece.error, 160), failed=failed
+        )
+
+    def _title(self, piece: RegionPiece) -> str:
+        ops = count(len(piece.nodes), "op")
+        words = [self.piece_name(piece), ops]
+        if piece.state in {State.FAILED, State.STALE, State.EAGER}:
+            words.append(f"{piece.state}{f': {piece.note}' if piece.note else ''}")
+        return " · ".join(words)
+
+    def piece_name(self, piece: RegionPiece) -> str:
+        """Return the name of the region, with the instance and the part where there are several."""
+        name = clean(self.session.plan.regions[piece.region].name, SHORT)
+        twins = [other for other in self.pieces if other.region == piece.region and other.instance == piece.instance]
+        several = any(other.region == piece.region and other.instance != piece.instance for other in self.pieces)
+        instance = f"[{piece.instance}]" if several and piece.instance is not None else ""
+        return f"{name}{instance}" + (f" part {twins.index(piece) + 1}" if len(twins) > 1 else "")
+
+
+def _entries(session: Session) -> Iterator[Entry]:
+    for number, region in enumerate(session.plan.regions):
+        states = {cut.state for cut in session.partitions if cut.region == region.name}
+        words = [f"{key}={value!r}" for key, value in region.config.items()]
+        failed = State.FAILED in states
+        state = "failed" if failed else "" if region.enabled else "disabled"
+        detail = clean(listing(words, 2), 2 * SHORT)
+        yield Entry(
+            number, clean(region.name, SHORT), " · ".join(part for part in (detail, state) if part), failed=failed
+        )

@@ -1,0 +1,66 @@
+"""A ``graphviz.Digraph`` that shows itself without a ``dot`` executable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.record.session import Session
+from regional_explorer.render.picture.compose import BUDGET, compose
+from regional_explorer.render.picture.dot import dot_lines
+from regional_explorer.render.picture.fold import Detail
+from regional_explorer.render.picture.layout import graphviz as lay_out
+from regional_explorer.render.picture.placement import place
+from regional_explorer.render.picture.scene import Scene
+from regional_explorer.render.picture.svg import draw
+from regional_explorer.render.report.html import picture_html
+
+if TYPE_CHECKING:
+    import graphviz
+
+
+def digraph(
+    session: Session,
+    graph_id: str | None = None,
+    *,
+    detail: Detail | str | None = None,
+    budget: int = BUDGET,
+) -> graphviz.Digraph:
+    """Return the graphs of ``session`` as a ``graphviz.Digraph``; the arguments are those of ``graph_dot``.
+
+    It displays itself with the layout of pygraphviz, or with our own where that is missing or too slow; ``render``
+    and ``pipe`` are graphviz's own and need its ``dot`` executable.
+    """
+    return _digraph(compose(session, graph_id, detail=detail, budget=budget))
+
+
+def _digraph(scene: Scene) -> graphviz.Digraph:
+    import graphviz
+
+    class RegionDigraph(graphviz.Digraph):  # type: ignore[misc] # graphviz is not annotated
+        """Shows ``scene`` as long as its DOT text is untouched, else what the text says."""
+
+        def _repr_svg_(self) -> str | None:
+            if self.source == untouched:
+                return draw(scene, place(scene))
+            found = lay_out(self.source, "svg")
+            # The prolog names a document type, which has no place inside a page.
+            return None if found is None else found.decode()[found.decode().index("<svg") :]
+
+        def _repr_mimebundle_(
+            self,
+            include: Iterable[str] | None = None,
+            exclude: Iterable[str] | None = None,
+            **_: Any,
+        ) -> dict[str, str]:
+            picture = self._repr_svg_()
+            bundle = {"text/plain": self.source}
+            if picture is not None:
+                bundle |= {"text/html": picture_html(picture), "image/svg+xml": picture}
+            # A notebook shows bare SVG without tooltips and theme: HTML stands in for it, both would be twice the size.
+            wanted = set(include) if include else set(bundle) - {"image/svg+xml"}
+            return {kind: text for kind, text in bundle.items() if kind in wanted - set(exclude or ())}
+
+    made = RegionDigraph("regional_explorer", body=[f"\t{line}\n" for line in dot_lines(scene)])
+    untouched = made.source
+    return made

@@ -1,0 +1,231 @@
+"""What the page draws of one tab: texts once each, all else as flat arrays that travel as binary buffers.
+
+Every text to be shown was cleaned here; the page shows it as text and nothing else. Nodes are named ``graph:name``,
+which is what a selection holds and what ``Exploration.mark(nodes=...)`` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from regional_explorer.record.graph import Graph, Role
+from regional_explorer.record.region import Partition, State
+from regional_explorer.record.session import Session
+from regional_explorer.render.picture.arrays import (
+    Part,
+    Payload,
+    Texts,
+    box_arrays,
+    edge_array,
+    node_arrays,
+)
+from regional_explorer.render.picture.compose import SectionBuilder, scene_of, shown_graphs
+from regional_explorer.render.picture.outline import Opening, outline, shown
+from regional_explorer.render.picture.pieces import RegionPiece
+from regional_explorer.render.picture.scene import Badge, Scene
+from regional_explorer.render.picture.strokes import stroke_arrays
+from regional_explorer.render.picture.tooltip import tooltip_arrays
+from regional_explorer.render.report.plan_tables import config_text
+from regional_explorer.render.style.figures import count, duration
+from regional_explorer.render.style.palette import Paint, paint
+from regional_explorer.render.style.untrusted import SHORT, clean, sendable
+
+PARTITIONS = "partitions"
+"""The tab of what was cut out, all graphs side by side."""
+UNLIMITED = 1_000_000
+"""A budget of boxes that nothing exceeds."""
+
+SIGNS = {
+    State.FRESH: ("✓ ", "✓ compiled"),
+    State.STALE: ("◌ ", "◌ hatched: to be compiled"),
+    State.EAGER: ("○ ", "○ dotted: runs eagerly"),
+    State.FAILED: ("✕ ", "✕ crossed: failed"),
+}
+"""What stands before the name of a piece, and what the legend says to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A region in the legend."""
+
+    name: str
+    state: str
+    detail: str
+    paint: Paint
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One tab: its scene, which has to be given places, and all else that the page needs.
+
+    ``reads`` has the nodes in it as ``graph:name``, in their order, and for each those among them that it reads;
+    ``legend`` the regions, and the signs that are used.
+    """
+
+    scene: Scene
+    facts: Payload
+    reads: Mapping[str, Sequence[str]]
+    legend: Sequence[Chip | str]
+
+    def reach(self, nodes: Iterable[str], *, upstream: bool) -> list[str]:
+        """Return ``nodes`` with all that feed them, or with all that they feed, as far as they are in the picture."""
+        following: dict[str, list[str]] = {node: list(read) if upstream else [] for node, read in self.reads.items()}
+        if not upstream:
+            for node, read in self.reads.items():
+                for one in read:
+                    following[one].append(node)
+        waiting = [node for node in nodes if node in following]
+        found = set(waiting)
+        while waiting:
+            new = set(following[waiting.pop()]) - found
+            found |= new
+            waiting.extend(new)
+        return [node for node in self.reads if node in found]
+
+
+def tabs(session: Session) -> tuple[tuple[str, str], ...]:
+    """Return id and title of each tab: one per graph, and one for the partitions where there is a region."""
+    frames = {graph.frame for graph in session.graphs}
+    found = []
+    for graph in session.graphs:
+        words = [clean(graph.kind, SHORT)]
+        if graph.parent:
+            words.append(f"in {clean(graph.parent[1], SHORT)}")
+        if len(frames) > 1:
+            words.append(f"of frame {graph.frame}")
+        found.append((sendable(graph.id), " ".join(words)))
+    return (*found, (PARTITIONS, PARTITIONS)) if session.plan.regions else tuple(found)
+
+
+def first_tab(session: Session) -> str:
+    """Return the tab to begin with: the first graph that runs."""
+    running = shown_graphs(session)
+    return sendable(running[0].id) if running else ""
+
+
+def picture(session: Session, tab: str, opening: Opening | None = None) -> Picture:
+    """Return what ``tab`` shows of ``session``; an unknown tab shows nothing.
+
+    Args:
+        session: The record.
+        tab: An id as ``tabs`` gives it.
+        opening: Which folds are open, by the keys of the payload; by default as many as can be taken in.
+    """
+    wanted = opening or Opening()
+    graphs: Sequence[Graph] = [graph for graph in session.graphs if sendable(graph.id) == tab]
+    if tab == PARTITIONS:
+        graphs, wanted = shown_graphs(session), replace(wanted, overview=wanted.budget < UNLIMITED)
+    parts: list[Part] = []
+    for graph in graphs:
+        parts.append(_part(session, graph, wanted, parts))
+    scene = scene_of(session, [part.section for part in parts])
+    texts = Texts()
+    states = {piece.state for part in parts for piece in part.pieces}
+    used = {mark for part in parts for box in part.section.boxes for mark in box.marks}
+    chips = tuple(_chips(session, scene))
+    legend: tuple[Chip | str, ...] = (
+        *chips,
+        *(text for state, (_, text) in SIGNS.items() if state in states),
+        *(f"{mark} {mark.meaning}" for mark in Badge if mark in used),
+    )
+    facts: Payload = {
+        "graphs": [_graph_facts(part) for part in parts],
+        "regions": [{"name": chip.name, "letter": chip.paint.letter} for chip in chips],
+        "pieces": [_piece_facts(session, piece, part) for part in parts for piece in part.pieces],
+        **stroke_arrays(parts),
+        **box_arrays(parts, texts),
+        **node_arrays(parts, texts),
+        **tooltip_arrays(parts, texts),
+        "edges": edge_array(parts),
+    }
+    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts), legend)
+
+
+def _reads(parts: Sequence[Part]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in parts:
+        names = {node.name: sendable(f"{part.graph.id}:{node.name}") for node in part.nodes}
+        for node in part.nodes:
+            found[names[node.name]] = [names[name] for name in node.inputs if name in names]
+    return found
+
+
+def _part(session: Session, graph: Graph, opening: Opening, before: Sequence[Part]) -> Part:
+    name = f"s{len(before)}"
+    builder = SectionBuilder(session, graph, name)
+    scope = f"{name}/"
+    chosen = {key.removeprefix(scope): on for key, on in opening.chosen.items() if key.startswith(scope)}
+    leaves = shown(outline(graph, builder.pieces), replace(opening, chosen=chosen))
+    section = builder.build([leaf.fold.bundle for leaf in leaves])
+    home = {name: number for number, box in enumerate(section.boxes) for name in box.nodes}
+    piece_of = {name: number for number, piece in enumerate(builder.pieces) for name in piece.nodes}
+    for node in graph.nodes:
+        if node.role is Role.OP and node.name not in home and node.inputs and node.inputs[0] in home:
+            # What picks one result of an op out lies in the box of that op, and in its region.
+            home[node.name] = home[node.inputs[0]]
+            if node.inputs[0] in piece_of:
+                piece_of.setdefault(node.name, piece_of[node.inputs[0]])
+    last = before[-1] if before else None
+    return Part(
+        graph=graph,
+        section=section,
+        scope=scope,
+        leaves=(*[None] * (len(section.boxes) - len(leaves)), *leaves),
+        pieces=builder.pieces,
+        piece_names=tuple(builder.piece_name(piece) for piece in builder.pieces),
+        home=home,
+        piece_of=piece_of,
+        first_node=last.first_node + len(last.nodes) if last else 0,
+        first_box=last.first_box + len(last.section.boxes) if last else 0,
+        first_piece=last.first_piece + len(last.pieces) if last else 0,
+    )
+
+
+def _graph_facts(part: Part) -> Payload:
+    first, number = part.first_node, len(part.nodes)
+    return {"id": sendable(part.graph.id), "title": part.section.title, "first": first, "count": number}
+
+
+def _piece_facts(session: Session, piece: RegionPiece, part: Part) -> Payload:
+    cut = next((cut for cut in session.partitions if cut.id == piece.id), None)
+    applied = cut.config_applied if cut else None
+    speedup, times = _measured(session, cut)
+    name = part.piece_names[part.pieces.index(piece)]
+    ops, state = count(len(piece.nodes), "op"), str(piece.state or "")
+    asked = config_text(cut.config_requested if cut else session.plan.regions[piece.region].config)
+    done = asked if applied is None else config_text(applied)
+    sign = SIGNS[piece.state][0] if piece.state else ""
+    facts = {
+        "region": " · ".join(filter(None, (name, ops, state, piece.note))),
+        "asked": asked,
+        "applied": "" if done == asked else done,
+        "error": clean(piece.error),
+        "time": times,
+    }
+    return {
+        "id": sendable(piece.id),
+        "region": piece.region,
+        "state": state,
+        "words": [" · ".join(filter(None, (sign + name, state or ops, piece.note))), sign + name, name],
+        "speedup": speedup,
+        "facts": [[word, text] for word, text in facts.items() if text],
+    }
+
+
+def _measured(session: Session, cut: Partition | None) -> tuple[str, str]:
+    """Return speedup and times of a partition as they are written; nothing where it was not measured as it stands."""
+    for timing in session.partition_timings if cut else ():
+        if cut and timing.partition == cut.id and timing.artifact == cut.artifact:
+            speedup = "" if timing.speedup is None else f"{timing.speedup:.2f}×"
+            bounds = f" ({timing.speedup_low:.2f}–{timing.speedup_high:.2f})" if timing.speedup_low else ""
+            compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
+            return speedup, f"{duration(timing.eager_s)} eager{compiled}{', ' if speedup else ''}{speedup}{bounds}"
+    return "", ""
+
+
+def _chips(session: Session, scene: Scene) -> Iterator[Chip]:
+    for number, (region, entry) in enumerate(zip(session.plan.regions, scene.entries, strict=True)):
+        states = {cut.state for cut in session.partitions if cut.region == region.name}
+        worst = next((one for one in (State.FAILED, State.STALE, State.EAGER, State.FRESH) if one in states), "")
+        yield Chip(entry.title, str(worst) if region.enabled else "disabled", entry.detail, paint(number))

@@ -1,0 +1,75 @@
+"""The pieces of one graph that belong to regions: its partitions, else the connected parts of the members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from regional_explorer.record.graph import Graph, Role
+from regional_explorer.record.region import State
+from regional_explorer.record.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPiece:
+    """Ops of one region that lie together in one graph. ``state`` is None where nothing was cut yet.
+
+    ``instance`` is None for ops that are in no partition.
+    """
+
+    id: str
+    region: int
+    instance: int | None
+    nodes: tuple[str, ...]
+    state: State | None = None
+    note: str = ""
+    error: str = ""
+
+
+def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
+    """Return the pieces of ``graph`` in the order they run: its partitions, and what was marked and is in none."""
+    index = {region.name: number for number, region in enumerate(session.plan.regions)}
+    ops = {node.name: node for node in graph.nodes if node.role is Role.OP}
+    taken: set[str] = set()
+    found: list[RegionPiece] = []
+    for cut in session.partitions:
+        inside = tuple(name for name in cut.nodes if name in ops and name not in taken)
+        if cut.graph != graph.id or cut.region not in index or not inside:
+            continue
+        taken.update(inside)
+        found.append(RegionPiece(cut.id, index[cut.region], cut.instance, inside, cut.state, error=cut.error or ""))
+    cut_regions = {piece.region for piece in found}
+    for name, number in index.items():
+        rest = [op for op in session.members.get(name, {}).get(graph.id, ()) if op in ops and op not in taken]
+        taken.update(rest)
+        state, note = _uncut(number in cut_regions, enabled=session.plan.regions[number].enabled)
+        for count, part in enumerate(connected(rest, {name: ops[name].inputs for name in rest})):
+            found.append(RegionPiece(f"{name}/{graph.id}/rest/{count}", number, None, part, state, note))
+    position = {node.name: place for place, node in enumerate(graph.nodes)}
+    return tuple(sorted(found, key=lambda piece: min(position[name] for name in piece.nodes)))
+
+
+def connected(names: Iterable[str], inputs: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
+    """Return the connected parts of ``names``, each in the order of ``names``; ``inputs`` tells who feeds whom."""
+    parent = {name: name for name in names}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for name in parent:
+        for source in inputs[name]:
+            if source in parent:
+                parent[root(name)] = root(source)
+    parts: dict[str, list[str]] = {}
+    for name in parent:
+        parts.setdefault(root(name), []).append(name)
+    return [tuple(part) for part in parts.values()]
+
+
+def _uncut(cut: bool, *, enabled: bool) -> tuple[State | None, str]:  # noqa: FBT001 - private, one caller
+    if not enabled:
+        return State.EAGER, "disabled"
+    return (State.EAGER, "left out of the partition") if cut else (None, "")

@@ -1,0 +1,116 @@
+"""What a picture shows, before anything has a place: boxes, groups of boxes, edges, legend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Look(StrEnum):
+    """How a box is drawn.
+
+    An op, an op that only changes a view, many ops in one, a pattern that comes again, a piece of a region, an input,
+    or a node gone bad.
+    """
+
+    OP = "op"
+    VIEW = "view"
+    RUN = "run"
+    STACK = "stack"
+    PIECE = "piece"
+    INPUT = "input"
+    BAD = "bad"
+
+
+class Badge(StrEnum):
+    """A small sign on a box, in place of a node with long edges."""
+
+    INPUT = "▷"
+    PARAMETER = "◆"
+    READS_SAVED = "▲"
+    SAVED = "▼"
+    OUTPUT = "●"
+    RECOMPUTE = "↻"
+    RANDOM = "~"
+
+    @property
+    def meaning(self) -> str:
+        """Say what the sign means, for the legend."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Badge.INPUT: "reads an input",
+    Badge.PARAMETER: "reads a parameter",
+    Badge.READS_SAVED: "reads a saved tensor",
+    Badge.SAVED: "saved for the backward",
+    Badge.OUTPUT: "output",
+    Badge.RECOMPUTE: "recomputed",
+    Badge.RANDOM: "random",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One box of a picture: ``title`` in its first line, ``detail`` in a second one.
+
+    ``region`` is the index in the plan, None for unmarked ops. ``nodes`` are the nodes it stands for, in order.
+    """
+
+    id: str
+    look: Look
+    title: str
+    nodes: tuple[str, ...]
+    detail: str = ""
+    marks: tuple[Badge, ...] = ()
+    tooltip: str = ""
+    region: int | None = None
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BoxGroup:
+    """The boxes of one partition, drawn with a frame and a label."""
+
+    id: str
+    title: str
+    region: int
+    boxes: tuple[str, ...]
+    tooltip: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One graph of the session."""
+
+    id: str
+    title: str
+    boxes: tuple[Box, ...]
+    groups: tuple[BoxGroup, ...]
+    edges: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the legend about a region."""
+
+    region: int
+    title: str
+    detail: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A whole picture; boxes, groups and sections have ids that are unique in it."""
+
+    title: str
+    sections: tuple[Section, ...]
+    entries: tuple[Entry, ...] = ()
+    marks: tuple[Badge, ...] = ()
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """The boxes of all sections."""
+        return tuple(box for section in self.sections for box in section.boxes)

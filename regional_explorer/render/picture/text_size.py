@@ -1,0 +1,37 @@
+"""How much room text takes in a picture, without a font at hand."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from regional_explorer.render.picture.scene import Box, Look
+
+TITLE = 10
+SMALL = 8
+"""Font sizes in points: of a title, and of a second line or an op that computes nothing."""
+
+_NARROW = frozenset("iljtfrI.,:;'|!()[]{}/ \"-`")
+_WIDE = frozenset("mwMWQOGD@%—…")
+
+
+def text_width(text: str, size: float) -> float:
+    """Return about how wide ``text`` is in a sans-serif font: rather too wide than cut off."""
+    return size * sum(_em(character) for character in text)
+
+
+def box_size(box: Box) -> tuple[float, float]:
+    """Return width and height of a box in points."""
+    title_size = SMALL if box.look is Look.VIEW else TITLE
+    signs = f" {' '.join(box.marks)}" if box.marks else ""
+    width = text_width(box.title, title_size) + text_width(signs, SMALL)
+    width = max(width, text_width(box.detail, SMALL)) + (8 if box.look is Look.VIEW else 12)
+    height = 28 if box.detail else 12 if box.look is Look.VIEW else 17
+    return max(width, 22), height
+
+
+def _em(character: str) -> float:
+    if character in _NARROW:
+        return 0.36
+    if character in _WIDE or character.isupper():
+        return 0.82
+    return 1.05 if unicodedata.east_asian_width(character) in "WF" else 0.6

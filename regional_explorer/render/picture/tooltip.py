@@ -1,0 +1,61 @@
+"""What is told of a box that is pointed at: pairs of a word and a text."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+
+from regional_explorer.record.graph import Node
+from regional_explorer.render.picture.arrays import Part, Payload, Texts, fact
+from regional_explorer.render.picture.scene import Box
+from regional_explorer.render.style.figures import count
+from regional_explorer.render.style.untrusted import clean
+
+MOST_NAMED = 4
+"""So many tensors read are named of a node, and none of a box with as many nodes."""
+MOST_HALF = 110
+"""Characters kept of a node's name, and of its target, where both are told."""
+NOTES: Mapping[str, str] = {
+    "recompute": "recomputed in the backward",
+    "random": "random",
+    "carved": "taken out of its region: runs eagerly",
+}
+"""What is told where a node of the box is so."""
+
+
+def tooltip_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
+    """Return for each box the numbers of its words and texts in turn, as one array, and where each box ends in it."""
+    told, ends = array("I"), array("I")
+    for part in parts:
+        held: list[list[Node]] = [[] for _ in part.section.boxes]
+        for node in part.nodes:
+            held[part.home[node.name]].append(node)
+        outside = {node.name: node for node in part.graph.nodes if node.name not in part.home}
+        for box, leaf, nodes in zip(part.section.boxes, part.leaves, held, strict=True):
+            opens = leaf is not None and bool(leaf.fold.parts)
+            for word, text in _tooltip_rows(box, nodes, outside, opens=opens):
+                if text:
+                    told.extend((texts.number(word), texts.number(text)))
+            ends.append(len(told))
+    return {"box_told": told.tobytes(), "box_told_ends": ends.tobytes()}
+
+
+def _tooltip_rows(
+    box: Box, nodes: Sequence[Node], outside: Mapping[str, Node], *, opens: bool
+) -> Iterator[tuple[str, str]]:
+    if nodes and not opens:
+        name, target = (clean(fact(nodes[0], which), MOST_HALF) for which in ("name", "target"))
+        yield "node", f"{name} = {target}"
+        yield "gives", fact(nodes[0], "value")
+    else:
+        yield "", box.detail
+        yield "holds", f"{count(len(nodes), 'node')} · double-click opens it"
+    for node in nodes[:1]:
+        yield "module", fact(node, "module")
+        yield "line", fact(node, "source")
+    if 0 < len(nodes) < MOST_NAMED:
+        read = [outside[name] for name in nodes[0].inputs if name in outside]
+        yield "reads", ", ".join(f"{one.role} {one.name}" for one in read[:MOST_NAMED])
+    for flag, note in NOTES.items():
+        if any(getattr(node, flag) for node in nodes):
+            yield "note", note

@@ -1,0 +1,1 @@
+"""Tables and texts of a session, as HTML and plain text."""

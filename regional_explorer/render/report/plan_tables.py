@@ -1,0 +1,181 @@
+"""What was asked and what was done, as tables: regions, partitions, graph breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.region import Partition, Region, State
+from regional_explorer.record.session import Session
+from regional_explorer.render.report.table import TONES, Cell, Table
+from regional_explorer.render.style.figures import (
+    NONE,
+    count,
+    duration,
+    listing,
+)
+from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, clean
+
+MOST_BREAKS = 20
+MOST_KEYS = 8
+
+
+def breaks_table(session: Session) -> Table:
+    """Return the places where the capture broke."""
+    rows = tuple(
+        (
+            Cell(clean(found.source or "unknown line")),
+            Cell(clean(found.source.text if found.source else "")),
+            Cell(clean(found.reason)),
+        )
+        for found in session.breaks[:MOST_BREAKS]
+    )
+    more = len(session.breaks) - len(rows)
+    note = f"{more} more are in the saved session." if more else ""
+    return Table("Graph breaks", ("where", "code", "reason"), rows, "No graph break: the call is one graph.", note)
+
+
+def regions_table(session: Session) -> Table:
+    """Return one row per region: what was asked, and how it stands."""
+    rows = tuple(_region_row(session, number, region) for number, region in enumerate(session.plan.regions))
+    return Table(
+        "Regions",
+        ("region", "selector", "config", "ops forward", "ops backward", "partitions", "state"),
+        rows,
+        'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp") or `with rx.region("mlp")` in the source.',
+        figures=frozenset({"ops forward", "ops backward", "partitions"}),
+    )
+
+
+def partitions_table(session: Session) -> Table:
+    """Return what was cut out; equal partitions of one region share a row."""
+    alike: dict[tuple[object, ...], list[Partition]] = {}
+    for cut in session.partitions:
+        key = (
+            cut.region,
+            cut.graph,
+            len(cut.nodes),
+            cut.state,
+            repr(cut.config_requested),
+            repr(cut.config_applied),
+            cut.error,
+        )
+        alike.setdefault(key, []).append(cut)
+    index = {region.name: number for number, region in enumerate(session.plan.regions)}
+    empty = (
+        "Nothing is cut yet. ex.compile() cuts the regions out and compiles them."
+        if session.plan.regions
+        else "No region, so nothing is cut."
+    )
+    return Table(
+        "Partitions",
+        ("region", "graph", "instances", "ops", "state", "asked", "applied", "artifacts", "compile"),
+        tuple(_partition_row(cuts, index) for cuts in alike.values()),
+        empty,
+        "\n".join(_partition_notes(session, alike.values())),
+        figures=frozenset({"ops", "artifacts", "compile"}),
+    )
+
+
+def summary(session: Session) -> tuple[tuple[str, str], ...]:
+    """Return the first lines: what was captured, and where."""
+    where = session.environment
+    graphs = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
+    said = ", ".join(f"{clean(graph.id, SHORT)} {count(len(graph.ops), 'op')}" for graph in graphs[:MOST_KEYS])
+    more = f" and {len(graphs) - MOST_KEYS} more" if len(graphs) > MOST_KEYS else ""
+    return (
+        ("graphs", (said + more) or "none was captured"),
+        ("gradients", "captured for training" if session.grad else "captured without gradients"),
+        ("graph breaks", str(len(session.breaks)) if session.breaks else "none"),
+        ("torch", f"{clean(where.torch, SHORT)}, Python {clean(where.python, SHORT)}"),
+        ("device", f"{clean(where.device)}, {count(where.threads, 'thread')}"),
+    )
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """Return a config as ``key=value`` pairs."""
+    return listing([clean(f"{key}={value!r}", 2 * SHORT) for key, value in config.items()], MOST_KEYS)
+
+
+def _region_row(session: Session, number: int, region: Region) -> tuple[Cell, ...]:
+    members = session.members.get(region.name, {})
+    ops = {True: 0, False: 0}
+    for graph in session.graphs:
+        if graph.kind is not GraphKind.DYNAMO:
+            names = set(members.get(graph.id, ()))
+            ops[graph.kind is GraphKind.BACKWARD] += sum(node.name in names for node in graph.ops)
+    cuts = [cut for cut in session.partitions if cut.region == region.name]
+    states = sorted({cut.state for cut in cuts})
+    state = ", ".join(states) if region.enabled else "disabled"
+    if not state:
+        state = "not compiled yet" if sum(ops.values()) else "matches nothing"
+    tones = [TONES[one] for one in (State.FAILED, State.STALE) if one in states]
+    return (
+        Cell(clean(region.name), region=number),
+        Cell(clean(region.selection)),
+        Cell(config_text(region.config) or "default", "" if region.config else "quiet"),
+        Cell(str(ops[False])),
+        Cell(str(ops[True]) if session.grad else NONE),
+        Cell(str(len(cuts))),
+        Cell(state, tones[0] if tones else "" if cuts else "warn" if state == "matches nothing" else "quiet"),
+    )
+
+
+def _partition_row(cuts: Sequence[Partition], index: Mapping[str, int]) -> tuple[Cell, ...]:
+    first = cuts[0]
+    applied, tone = _applied(first)
+    paid = [cut.compile_s for cut in cuts if cut.compile_s is not None]
+    caches = sorted({cut.cache for cut in cuts if cut.cache})
+    cost = f"{duration(sum(paid))} {'/'.join(clean(cache, SHORT) for cache in caches)}".rstrip() if paid else NONE
+    return (
+        Cell(clean(first.region), region=index.get(first.region)),
+        Cell(clean(first.graph, SHORT)),
+        Cell(_instances([cut.instance for cut in cuts])),
+        Cell(str(len(first.nodes)) + (f" ×{len(cuts)}" if len(cuts) > 1 else "")),
+        Cell(first.state, TONES.get(first.state, "")),
+        Cell(config_text(first.config_requested) or "default"),
+        Cell(applied, tone),
+        Cell(str(len({cut.artifact for cut in cuts if cut.artifact})) if any(cut.artifact for cut in cuts) else NONE),
+        Cell(cost),
+    )
+
+
+def _partition_notes(session: Session, alike: Collection[Sequence[Partition]]) -> Iterator[str]:
+    if len(alike) < len(session.partitions):
+        yield "Equal partitions share a row."
+    for cuts in alike:
+        if cuts[0].error:
+            yield f"{clean(cuts[0].region, SHORT)} in {clean(cuts[0].graph, SHORT)}: {clean(cuts[0].error, LONG_TEXT)}"
+
+
+def _applied(cut: Partition) -> tuple[str, str]:
+    """Return the config applied, each key that differs from the one asked marked with a word, and a tone."""
+    if cut.config_applied is None:
+        return "not seen yet", "quiet"
+    words, differs = [], False
+    for key in (*cut.config_requested, *(key for key in cut.config_applied if key not in cut.config_requested)):
+        asked = cut.config_requested.get(key)
+        if key not in cut.config_applied:
+            words.append(clean(f"{key} missing", 2 * SHORT))
+            differs = True
+        elif key not in cut.config_requested:
+            words.append(clean(f"{key}={cut.config_applied[key]!r} (not asked)", 2 * SHORT))
+            differs = True
+        elif cut.config_applied[key] != asked:
+            words.append(clean(f"{key}={cut.config_applied[key]!r} (differs)", 2 * SHORT))
+            differs = True
+        else:
+            words.append(clean(f"{key}={asked!r}", 2 * SHORT))
+    return (listing(words, MOST_KEYS) if differs else "as asked"), "warn" if differs else ""
+
+
+def _instances(numbers: Sequence[int]) -> str:
+    """Return ``0–3, 5`` for 0, 1, 2, 3, 5."""
+    spans: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return listing([f"{low}–{high}" if high > low else str(low) for low, high in spans], 4)

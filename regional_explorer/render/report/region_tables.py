@@ -1,0 +1,118 @@
+"""What was measured of regions alone, as tables: what compiling gains, and how the parts add up to the whole."""
+
+from __future__ import annotations
+
+from math import isinf
+
+from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import MemoryPeak, Phase, Reconciled
+from regional_explorer.render.report.result_tables import warning_lines
+from regional_explorer.render.report.table import TONES, Cell, Table
+from regional_explorer.render.style.figures import NONE, count, duration, failed, signed, size
+from regional_explorer.render.style.untrusted import SHORT, clean
+
+
+def region_times_table(session: Session) -> Table:
+    """Return one row per region that was measured alone, for the whole call; what gains most comes first."""
+    rows = sorted(whole_region_timings(session).values(), key=lambda row: -(row.gain_s or 0.0))
+    index = {region.name: number for number, region in enumerate(session.plan.regions)}
+    whole = "forward + backward" if session.grad else "forward"
+    note = f"{whole.capitalize()}, all partitions of a region together; ex.region_timings has each phase."
+    if any(row.measured < row.partitions for row in rows):
+        note += " Equal partitions were measured once."
+    return Table(
+        "Regions alone",
+        (
+            "region",
+            "eager",
+            "compiled",
+            "gain per call",
+            "speedup",
+            "CI",
+            "verdict",
+            "numerics",
+            "worst",
+            "compile",
+            "paid for after",
+        ),
+        tuple(_region_row(row, index[row.region]) for row in rows),
+        "Not measured yet. ex.benchmark() measures each region alone.",
+        "\n".join(
+            [note, *warning_lines([(timing.partition, timing.warnings) for timing in session.partition_timings])]
+        ),
+        figures=frozenset({"eager", "compiled", "gain per call", "speedup", "CI", "compile", "paid for after"}),
+    )
+
+
+def reconciliation_table(session: Session) -> Table:
+    """Return how the regions and the rest lead from eager to regional and full, for the whole call."""
+    whole = Phase.STEP if session.grad else Phase.FORWARD
+    index = {region.name: number for number, region in enumerate(session.plan.regions)}
+    return Table(
+        "How it adds up",
+        ("part", "time", "CI", "what it is"),
+        tuple(_part_row(row, index) for row in session.reconciliation if row.phase is whole),
+        "Not measured yet. ex.benchmark() measures each region alone.",
+        figures=frozenset({"time", "CI"}),
+    )
+
+
+def memory_table(session: Session) -> Table:
+    """Return the peak of each variant."""
+    return Table(
+        "Memory",
+        ("variant", "peak of one call", "read from"),
+        tuple(_memory_row(peak) for peak in session.memory),
+        "Not read yet. ex.benchmark() reads the peak of each variant.",
+        "Above what was held before the call: outputs, gradients and what lies between.",
+        figures=frozenset({"peak of one call"}),
+    )
+
+
+def _region_row(row: RegionTiming, number: int) -> tuple[Cell, ...]:
+    bad = failed(row.numerics)
+    known = row.speedup is not None and not bad
+    interval = known and row.speedup_low is not None and row.speedup_high is not None
+    cost = f"{duration(row.compile_s)} {clean(row.cache, SHORT)}" if row.compile_s else NONE
+    verdict = "numerics failed" if bad else "runs eagerly" if row.compiled_s is None else row.verdict
+    return (
+        Cell(clean(row.region), region=number),
+        Cell(duration(row.eager_s)),
+        Cell(duration(row.compiled_s)),
+        Cell(signed(row.gain_s) if known else NONE),
+        Cell(f"{row.speedup:.2f}×" if known else NONE),
+        Cell(f"{row.speedup_low:.2f}–{row.speedup_high:.2f}×" if interval else NONE, "quiet"),
+        Cell(verdict, "bad" if bad else TONES.get(row.verdict, "quiet")),
+        Cell(clean(row.numerics, 2 * SHORT), "bad" if bad else "quiet"),
+        Cell(clean(row.worst_tensor, SHORT), "quiet"),
+        Cell(cost),
+        Cell(paid_after(row)),
+    )
+
+
+def paid_after(row: RegionTiming) -> str:
+    """Return after how many calls the compile of a region is paid for: ``1,200 calls``, ``never``, or a dash."""
+    calls = row.pays_off_after_calls
+    if calls is None or failed(row.numerics):
+        return NONE
+    return "never" if isinf(calls) else count(int(calls), "call")
+
+
+def _part_row(row: Reconciled, index: dict[str, int]) -> tuple[Cell, ...]:
+    interval = NONE if row.low_s is None or row.high_s is None else f"{signed(row.low_s)} to {signed(row.high_s)}"
+    return (
+        Cell(f"= {clean(row.part)}" if row.total else clean(row.part), region=index.get(row.region or "")),
+        Cell(duration(row.seconds) if row.total else signed(row.seconds)),
+        Cell(interval, "quiet"),
+        Cell(clean(row.note), "quiet"),
+    )
+
+
+def _memory_row(peak: MemoryPeak) -> tuple[Cell, ...]:
+    below = peak.peak_bytes < peak.least_bytes
+    return (
+        Cell(clean(peak.variant, SHORT)),
+        Cell(f"below {size(peak.least_bytes)}" if below else size(peak.peak_bytes)),
+        Cell(clean(peak.how), "quiet"),
+    )

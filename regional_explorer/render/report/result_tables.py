@@ -1,0 +1,158 @@
+"""What was measured, as tables: run time, compile time, numerics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import Numerics, Phase, Timing
+from regional_explorer.render.report.table import TONES, Cell, Table
+from regional_explorer.render.style.figures import (
+    NONE,
+    count,
+    duration,
+    failed,
+    interval,
+    listing,
+    significant,
+    speedup,
+    wrong,
+)
+from regional_explorer.render.style.untrusted import SHORT, clean
+
+MOST_FAILED = 8
+"""So many failed tensors of one variant are shown."""
+
+MOST_NAMES = 4
+
+_NUMBERS = re.compile(r"\d+")
+
+
+def timings_table(session: Session) -> Table:
+    """Return one row per phase and variant. No speedup stands beside failed numerics."""
+    order = list(Phase)
+    timings = sorted(session.timings, key=lambda timing: order.index(timing.phase))
+    notes = [conditions(session)]
+    if any(wrong(timing) for timing in timings):
+        notes.append("A variant whose numerics failed gets no speedup.")
+    notes += warning_lines([(timing.variant, timing.warnings) for timing in timings])
+    return Table(
+        "Run time",
+        ("phase", "variant", "median", "IQR", "speedup", "CI", "against eager", "verdict", "numerics", "samples"),
+        tuple(map(_timing_row, timings)),
+        "Nothing measured yet. ex.benchmark() compares eager, aot_eager, regional and full.",
+        "\n".join(filter(None, notes)),
+        figures=frozenset({"median", "IQR", "speedup", "CI", "samples"}),
+    )
+
+
+def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return each kind of warning once, in the words of its first figure, with the names of all it is about."""
+    kinds: dict[str, tuple[str, dict[str, None]]] = {}
+    for name, warnings in warned:
+        for warning in warnings:
+            kind = _NUMBERS.sub("", warning.partition(":")[0])
+            _, names = kinds.setdefault(kind, (warning, {}))
+            names[clean(name, SHORT)] = None
+    return [f"{listing(list(names), MOST_NAMES)}: {clean(text)}" for text, names in kinds.values()]
+
+
+def compile_table(session: Session) -> Table:
+    """Return what compiling cost; it is no part of any run time."""
+    rows = tuple(
+        (Cell(clean(c.what, SHORT)), Cell(duration(c.seconds)), Cell(clean(c.cache, SHORT)))
+        for c in session.compile_costs
+    )
+    return Table("Compile time", ("what", "time", "cache"), rows, "Nothing compiled yet.", figures=frozenset({"time"}))
+
+
+def numerics_table(session: Session) -> Table:
+    """Return every tensor that failed, and of each variant that passed the tensor that came nearest to failing."""
+    by_variant: dict[str, list[Numerics]] = {}
+    for found in session.numerics:
+        by_variant.setdefault(found.variant, []).append(found)
+    shown = [
+        found
+        for tensors in by_variant.values()
+        for found in ([t for t in tensors if failed(t.verdict)][:MOST_FAILED] or [max(tensors, key=lambda t: t.share)])
+    ]
+    note = ""
+    if len(shown) < len(session.numerics):
+        checked = ", ".join(f"{clean(name, SHORT)} {count(len(t), 'tensor')}" for name, t in by_variant.items())
+        note = f"Checked: {checked}. The nearest to failing, and all that failed, are shown; ex.numerics has every one."
+    return Table(
+        "Numerics",
+        (
+            "variant",
+            "tensor",
+            "dtype",
+            "bitwise",
+            "− eager",
+            "largest",
+            "eager − f64",
+            "variant − f64",
+            "allowed",
+            "verdict",
+            "note",
+        ),
+        tuple(map(_numerics_row, shown)),
+        "Not checked yet. ex.benchmark() checks every output and gradient first.",
+        note,
+        figures=frozenset({"− eager", "largest", "eager − f64", "variant − f64", "allowed"}),
+    )
+
+
+def conditions(session: Session) -> str:
+    """Return under which conditions the benchmark ran, on one line."""
+    under = session.conditions
+    if under is None:
+        return ""
+    facts = [
+        clean(under.device),
+        clean(under.gpu),
+        count(under.threads, "thread"),
+        f"torch {clean(under.torch, SHORT)}",
+        count(under.rounds, "round"),
+        f"{under.confidence:.4g} confidence"
+        if under.confidence > 1
+        else f"{under.confidence:.4%} confidence".replace(".0000%", "%"),
+        f"budget {duration(under.budget_s)}",
+        f"stopped: {clean(under.stopped)}" if under.stopped else "",
+        "OUTDATED: the plan has changed since" if under.outdated else "",
+        f"differences below {significant(100 * under.smallest_difference)} % cannot be told here"
+        if under.smallest_difference
+        else "",
+    ]
+    return " · ".join(filter(None, facts))
+
+
+def _timing_row(timing: Timing) -> tuple[Cell, ...]:
+    bad = wrong(timing)
+    calls = f" × {timing.calls_per_sample:,} calls" if timing.calls_per_sample > 1 else ""
+    return (
+        Cell(timing.phase),
+        Cell(clean(timing.variant, SHORT)),
+        Cell(duration(timing.median_s)),
+        Cell(duration(timing.iqr_s), "quiet"),
+        Cell(speedup(timing)),
+        Cell(interval(timing), "quiet"),
+        Cell("", timing=timing),
+        Cell("numerics failed" if bad else timing.verdict, "bad" if bad else TONES.get(timing.verdict, "quiet")),
+        Cell(clean(timing.numerics, 2 * SHORT), "bad" if bad else "quiet"),
+        Cell(f"{len(timing.samples_s)}{calls}", "quiet"),
+    )
+
+
+def _numerics_row(found: Numerics) -> tuple[Cell, ...]:
+    tone = "bad" if failed(found.verdict) else "good" if found.verdict == "ok" else "warn"
+    errors = (found.error, found.max_error, found.eager_error, found.variant_error, found.tolerance)
+    return (
+        Cell(clean(found.variant, SHORT)),
+        Cell(clean(found.tensor)),
+        Cell(clean(found.dtype, SHORT)),
+        Cell("equal" if found.bitwise else "no"),
+        *(Cell(NONE if error is None else significant(error, 2)) for error in errors),
+        Cell(clean(found.verdict), tone),
+        Cell(clean(found.note), "quiet"),
+    )

@@ -1,0 +1,1 @@
+"""Colours, number formats, CSS and the escaping of untrusted text."""

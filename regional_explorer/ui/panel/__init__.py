@@ -1,0 +1,1 @@
+"""The panel's parts: tool bar, region table, config editor, marking and editing."""

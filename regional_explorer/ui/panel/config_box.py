@@ -1,0 +1,103 @@
+"""The config of one region: a field per key, the keys that can be added, presets, and the same as Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ipywidgets as widgets
+
+from regional_explorer.compiler.config.catalogue import PRESETS, catalogue, check_key, inert_reason
+from regional_explorer.record.region import Region
+from regional_explorer.render.style.untrusted import markup
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.panel.fields import Field, first_value
+from regional_explorer.ui.panel.key_list import key_tree
+from regional_explorer.ui.state import PanelState
+from regional_explorer.ui.views.element_tree import Sheet, Tree, node
+from regional_explorer.ui.views.widget_tree import close_tree, hear_in_order
+
+
+class ConfigBox:
+    """The config of one region: a field per key, and the list of keys to add."""
+
+    def __init__(self, control: Control, name: str) -> None:
+        self._control = control
+        self.name = name
+        self._device = control.session.environment.device_type
+        self.fields: dict[str, Field] = {}
+        self._listed: tuple[Any, ...] = ()
+        self._title = widgets.HTML(f"<h4>Config of {markup(name)}</h4>")
+        self._empty = widgets.HTML('<span class="rx-quiet">Everything as Inductor has it by default.</span>')
+        self._fields = widgets.VBox()
+        self.preset = widgets.Dropdown(options=["", *PRESETS], description="Take a preset")
+        self.preset.observe(lambda _: self._take_preset(), names="value")
+        self.preset.style.description_width = "15em"
+        self.preset.add_class("rx-input")
+        self.python = Sheet(lambda _: None)
+        self.search = widgets.Text(description="Add a key", placeholder="search name, type or text")
+        self.search.add_class("rx-key-search")
+        self.search.observe(lambda _: self._list_keys(), names="value")
+        self.keys = Sheet(self._on_message)
+        mine = widgets.VBox([self._title, self._empty, self._fields, self.preset, self.python])
+        others = widgets.VBox([self.search, self.keys])
+        self.box = widgets.Box([mine, others])
+        self.box.add_class("rx-config")
+
+    def show(self, state: PanelState, region: Region) -> None:
+        """Show the fields of ``region``."""
+        for key in [key for key in self.fields if key not in region.config]:
+            close_tree(self.fields.pop(key).box)
+        for key, value in region.config.items():
+            if key not in self.fields:
+                self.fields[key] = self._field(key, value)
+            self.fields[key].show(value, state.refusals.get((region.name, key)), busy=state.busy)
+        shown = tuple(self.fields[key].box for key in region.config)
+        if self._fields.children != shown:
+            self._fields.children = shown
+            hear_in_order(self._fields)
+        self._empty.layout.display = "none" if shown else ""
+        self.python.tree = _as_python(region)
+        self.preset.disabled = state.busy
+        self._list_keys()
+
+    def _field(self, key: str, value: Any) -> Field:
+        def take(text: str, read: Any) -> None:
+            with self._control.guarded():
+                self._control.set_config(self.name, key, text, read)
+
+        def drop() -> None:
+            with self._control.guarded():
+                self._control.drop_config(self.name, key)
+
+        return Field(catalogue()[key], value, take, drop, inert=inert_reason(key, self._device))
+
+    def _list_keys(self) -> None:
+        state = self._control.state
+        taken = tuple(state.plan[self.name].config) if self.name in state.plan else ()
+        wanted = self.search.value, self._device, taken, state.busy
+        if wanted != self._listed:  # while it is measured, what has not changed should cost nothing
+            self._listed = wanted
+            self.keys.tree = key_tree(self.search.value, self._device, taken, busy=state.busy)
+
+    def _on_message(self, message: Mapping[str, Any]) -> None:
+        with self._control.guarded():
+            if message["do"] == "add":
+                entry = check_key(message["of"])
+                self._control.add_config(self.name, {entry.key: first_value(entry)})
+
+    def _take_preset(self) -> None:
+        name, self.preset.value = self.preset.value, ""
+        if name:
+            with self._control.guarded():
+                values = PRESETS[name]
+                self._control.edit(lambda ex: ex.configure(self.name, values) if values else ex.reset(self.name))
+
+
+def _as_python(region: Region) -> list[Tree]:
+    """Return the config as a line of Python to read and to copy."""
+    if not region.config:
+        return []
+    text = f"ex.configure({region.name!r}, {dict(region.config)!r})"
+    button = node("button", "Copy as Python", type="button", data_do="copy", data_of=text)
+    return [node("div", node("code", text), button, class_="rx-python")]

@@ -1,0 +1,89 @@
+"""The config keys of the running torch as a list to look through: those worth trying first, or those searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from regional_explorer.compiler.config.catalogue import COMMON, ConfigKey, catalogue, check_key, inert_reason
+from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.render.style.figures import count
+from regional_explorer.render.style.untrusted import clean
+from regional_explorer.ui.views.element_tree import Tree, node
+
+MOST_LISTED = 40
+_UNTOLD = "torch does not say what it does"
+
+
+def key_tree(query: str, device: str, taken: Container[str], *, busy: bool = False) -> list[Tree]:
+    """Return the keys that hold all words of ``query`` in name, type or doc, each with what is known of it.
+
+    Without a query these are the keys that are worth trying first on ``device``; ``taken`` are in the config already.
+    """
+    found = _found(query, device)
+    items = [_item(key, device, taken=key.key in taken, busy=busy) for key in found[:MOST_LISTED]]
+    every = len(catalogue())
+    told = f"{count(len(found), 'key')} of {every}" if query.strip() else f"Worth trying first, of {every} keys"
+    more = "; the first are listed" if len(found) > MOST_LISTED else ""
+    heading = node("div", told + more, class_="rx-quiet", role="status")
+    if items:
+        return [heading, node("ul", *items, class_="rx-keys", tabindex="0", aria_label="Config keys")]
+    return [node("div", f"✗ {_unknown(query)}", class_="rx-bad", role="alert")]
+
+
+def key_facts(entry: ConfigKey) -> str:
+    """Return what a key takes and its default, in words."""
+    takes = f"one of {', '.join(map(repr, entry.choices))}" if entry.choices else entry.type_name
+    return f"{clean(takes)}, default {clean(repr(entry.default))}"
+
+
+def _unknown(query: str) -> str:
+    try:
+        check_key(query.strip())
+    except RegionalExplorerError as error:
+        return str(error)
+    return ""
+
+
+def _found(query: str, device: str) -> list[ConfigKey]:
+    known = catalogue()
+    words = query.lower().split()
+    first = [known[key] for key in COMMON.get(device, COMMON["cuda"]) if key in known]
+    if not words:
+        return first
+    rest = sorted((entry for entry in known.values() if entry not in first), key=lambda entry: entry.key)
+
+    def rank(entry: ConfigKey) -> tuple[bool, ...]:
+        key = entry.key.lower()
+        named = all(word in key for word in words)
+        return not named, entry.refused is not None, key != query.strip().lower(), not key.startswith(words[0])
+
+    matching = [one for one in (*first, *rest) if all(word in _text(one) for word in words)]
+    return sorted(matching, key=rank)
+
+
+def _text(entry: ConfigKey) -> str:
+    return f"{entry.key} {entry.type_name} {entry.doc}".lower()
+
+
+def _item(entry: ConfigKey, device: str, *, taken: bool, busy: bool) -> Tree:
+    inert = inert_reason(entry.key, device)
+    facts = key_facts(entry)
+    why = []
+    if entry.refused:
+        why = [node("div", f"✗ Not for one region: {entry.refused}.", class_="rx-bad")]
+    elif inert:
+        why = [node("div", f"! No effect here: {inert}.", class_="rx-warn")]
+    else:
+        facts += f" · can matter on {device}"
+    add = node(
+        "button",
+        "in use" if taken else "Add",
+        type="button",
+        data_do="add",
+        data_of=entry.key,
+        disabled=taken or busy or entry.refused is not None,
+        aria_label=f"Add {entry.key}",
+        title=f"Add {entry.key} to the config",
+    )
+    head = node("div", node("code", entry.key), node("span", facts, class_="rx-quiet"), add)
+    return node("li", head, node("div", entry.doc or _UNTOLD, class_="rx-doc" if entry.doc else "rx-quiet"), *why)

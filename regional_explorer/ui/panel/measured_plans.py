@@ -1,0 +1,107 @@
+"""The plans measured so far, side by side, each with a button that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from regional_explorer.compiler.variants import VariantName
+from regional_explorer.export.compare import REGIONAL, compile_seconds, differences, whole_times
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import Timing
+from regional_explorer.render.report.table import TONES
+from regional_explorer.render.style.figures import NONE, duration, interval, speedup
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.views.element_tree import Sheet, Tree, node
+
+LEAST = 2
+"""So many measured plans can be compared."""
+MOST_TOLD = 6
+"""So many differences of one plan are told; the rest are in ``ex.history``."""
+
+
+class Compare:
+    """The table of measured plans; it shows itself where there are two or more."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self.sheet = Sheet(self._on_message)
+        self.box = widgets.VBox([widgets.HTML("<h4>Measured plans</h4>"), self.sheet])
+        self.box.add_class("rx-compare")
+
+    def show(self, control: Control) -> None:
+        """Show the plans measured so far."""
+        runs = control.exploration.runs
+        self.sheet.tree = compare_tree(runs, control) if len(runs) >= LEAST else []
+        self.box.layout.display = "" if len(runs) >= LEAST else "none"
+
+    def _on_message(self, message: Mapping[str, Any]) -> None:
+        with self._control.guarded():
+            plan = self._control.exploration.runs[int(message["of"])].plan
+            self._control.edit(lambda ex: setattr(ex, "plan", plan))
+
+
+def compare_tree(runs: Sequence[Session], control: Control) -> list[Tree]:
+    """Return a row per run; the one with the plan of now says so."""
+    found = [whole_times(run) for run in runs]
+    names = [str(name) for name in VariantName if any(name in times for times in found)]
+    heads = ["plan", "only here", *names, "regional: speedup", "CI", "compile", "numerics", ""]
+    figures = {*names, "regional: speedup", "CI", "compile"}
+    head = node("tr", *(node("th", text, class_="rxt-figure" if text in figures else "") for text in heads))
+    told = differences([run.plan for run in runs])
+    rows = []
+    for number, (run, times, differs) in enumerate(zip(runs, found, told, strict=True)):
+        regional = times.get(REGIONAL)
+        cells = [
+            *(_figure(duration(times[name].median_s) if name in times else NONE, name) for name in names),
+            _speedup(regional),
+            _figure(interval(regional) if regional else NONE, "CI"),
+            _figure(duration(compile_seconds(run)), "compile"),
+            node("td", regional.numerics if regional else NONE, data_head="numerics"),
+        ]
+        chips = [node("span", text, class_="rx-key") for text in differs[:MOST_TOLD]]
+        more = (
+            node("span", f"and {len(differs) - MOST_TOLD} more", class_="rx-quiet") if len(differs) > MOST_TOLD else ""
+        )
+        rows.append(
+            node(
+                "tr",
+                node("td", node("b", str(number + 1)), class_="rxt-name"),
+                node("td", *(chips or [node("span", "–")]), more),
+                *cells,
+                _take(run, number, control),
+            )
+        )
+    return [node("table", node("thead", head), node("tbody", *rows), aria_label="Measured plans")]
+
+
+def _figure(text: str, head: str) -> Tree:
+    return node("td", text, class_="rxt-figure", data_head=head)
+
+
+def _speedup(regional: Timing | None) -> Tree:
+    if regional is None:
+        return _figure(NONE, "speedup")
+    tone = TONES.get(regional.verdict, "quiet")
+    sign = {"good": "▲ ", "bad": "▼ "}.get(tone, "")
+    inside = node("span", sign + speedup(regional), class_=f"rx-{tone}", title=str(regional.verdict))
+    return node("td", inside, class_="rxt-figure", data_head="speedup")
+
+
+def _take(run: Session, number: int, control: Control) -> Tree:
+    if run.plan == control.state.plan:
+        return node("td", node("span", "the plan now", class_="rx-quiet"), class_="rxt-last")
+    title = f"Go over to plan {number + 1}; undo comes back"
+    button = node(
+        "button",
+        "Take this plan",
+        type="button",
+        data_do="take",
+        data_of=str(number),
+        disabled=control.state.busy,
+        title=title,
+        aria_label=f"Take plan {number + 1}",
+    )
+    return node("td", button, class_="rxt-last")

@@ -1,0 +1,81 @@
+"""The regions of a plan: their table, what can be done with those selected in it, and the config that is open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ipywidgets as widgets
+
+from regional_explorer.record.session import Session
+from regional_explorer.render.style.untrusted import sendable
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.panel.config_box import ConfigBox
+from regional_explorer.ui.panel.region_table import RegionFacts, facts_of, ordered, region_tree
+from regional_explorer.ui.views.element_tree import Sheet
+from regional_explorer.ui.views.widget_tree import close_tree, hear_in_order
+
+
+class Regions:
+    """The table, and the config box below it."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._session: Session | None = None
+        self.facts: tuple[RegionFacts, ...] = ()
+        self.sheet = Sheet(self._on_message)
+        self.config: ConfigBox | None = None
+        self.box = widgets.VBox([self.sheet])
+        self.box.add_class("rx-regions")
+
+    def show(self, control: Control) -> None:
+        """Show the regions as they stand."""
+        if control.session is not self._session:
+            self._session = control.session
+            self.facts = facts_of(control.session)
+        self.sheet.tree = region_tree(self.facts, control.state)
+        self.box.layout.display = "" if self.facts else "none"
+        self._show_config(control)
+
+    def _show_config(self, control: Control) -> None:
+        # Made when opened: the list of keys is long.
+        opened = control.state.opened
+        if self.config is not None and self.config.name != opened:
+            self.box.children = (self.sheet,)
+            close_tree(self.config.box)
+            self.config = None
+        if opened is not None:
+            if self.config is None:
+                self.config = ConfigBox(control, opened)
+                hear_in_order(self.config.box)
+                self.box.children = (self.sheet, self.config.box)
+            self.config.show(control.state, control.state.plan[opened])
+
+    def _on_message(self, message: Mapping[str, Any]) -> None:
+        with self._control.guarded():
+            if message["do"] == "sort":
+                self._control.change(self._control.state.sorted_by(message["of"]))
+                return
+            name = next((one.region.name for one in self.facts if sendable(one.region.name) == message["of"]), None)
+            if name is None:  # pressed before the page heard that the region is gone
+                return
+            match message["do"]:
+                case "switch":
+                    change = self._control.exploration.enable if message["value"] else self._control.exploration.disable
+                    self._control.edit(lambda _: change(name))
+                case "remove":
+                    self._control.edit(lambda ex: ex.unmark(name))
+                case "open":
+                    self._control.change(self._control.state.opening(name))
+                case "pick":
+                    self._pick(name, message)
+
+    def _pick(self, name: str, message: Mapping[str, Any]) -> None:
+        state = self._control.state
+        if message.get("shift"):
+            shown = [one.region.name for one in ordered(self.facts, state.sort)]
+            self._control.change(state.stretched(name, shown))
+        elif message.get("ctrl"):
+            self._control.change(state.toggled(name))
+        else:
+            self._control.change(state.picking([name]))

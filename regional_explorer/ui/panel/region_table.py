@@ -1,0 +1,270 @@
+"""The table of regions: what is known of each, in the order asked for, as a tree for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regional_explorer.compiler.config.catalogue import catalogue
+from regional_explorer.record.diagnostic import Severity
+from regional_explorer.record.region import Region
+from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
+from regional_explorer.record.session import Session
+from regional_explorer.render.report.plan_tables import regions_table
+from regional_explorer.render.report.table import TONES, Cell
+from regional_explorer.render.style.figures import NONE, count, duration, failed
+from regional_explorer.render.style.palette import paint
+from regional_explorer.render.style.untrusted import SHORT, clean
+from regional_explorer.ui.state import PanelState, Sort
+from regional_explorer.ui.views.element_tree import Tree, node
+
+GLYPHS = {"fresh": "✓", "stale": "↻", "eager": "○", "failed": "✗", "disabled": "○"}
+"""Signs beside the words for how a region stands."""
+MOST_CHIPS = 4
+NOTHING = ([NONE], ["0"])
+"""What a cell holds that says nothing; narrow rows leave it out."""
+ARROWS = {None: "", False: " ↑", True: " ↓"}
+
+
+@dataclass(frozen=True, slots=True)
+class RegionFacts:
+    """What the row of one region says. ``number`` is its place in the plan."""
+
+    number: int
+    region: Region
+    forward: int
+    backward: int
+    state: str
+    tone: str
+    timing: RegionTiming | None
+    compile_s: float | None
+    diagnostics: int
+    worst: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its head, what its rows are ordered by, and what stands in it."""
+
+    key: str
+    head: str
+    title: str
+    order: Callable[[RegionFacts], Any]
+    cell: Callable[[RegionFacts], Tree]
+    figure: bool = True
+
+
+def facts_of(session: Session) -> tuple[RegionFacts, ...]:
+    """Return the facts of every region of ``session``, in the order of the plan."""
+    table = regions_table(session)
+    rows = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    timings = whole_region_timings(session)
+    return tuple(
+        _facts(session, number, region, cells, timings.get(region.name))
+        for number, (region, cells) in enumerate(zip(session.plan.regions, rows, strict=True))
+    )
+
+
+def ordered(facts: Sequence[RegionFacts], sort: Sort | None) -> list[RegionFacts]:
+    """Return ``facts`` as ``sort`` says; what has no figure in that column comes last."""
+    if sort is None:
+        return list(facts)
+    key = next(column.order for column in COLUMNS if column.key == sort.column)
+    known = [one for one in facts if key(one) is not None]
+    return [
+        *sorted(known, key=key, reverse=sort.descending),
+        *(one for one in facts if key(one) is None),
+    ]
+
+
+def region_tree(facts: Sequence[RegionFacts], state: PanelState) -> list[Tree]:
+    """Return the table of ``facts``, or nothing where there is no region."""
+    if not facts:
+        return []
+    head = node("thead", node("tr", *(_head(column, state.sort) for column in COLUMNS), node("th", "")))
+    rows = [_row(one, state) for one in ordered(facts, state.sort)]
+    body = node("tbody", *rows)
+    label = "Regions. Arrows walk through the rows, Enter selects one, Space adds one, Shift stretches."
+    return [node("table", head, body, role="grid", aria_multiselectable="true", aria_label=label)]
+
+
+def _head(column: Column, sort: Sort | None) -> Tree:
+    descending = sort.descending if sort is not None and sort.column == column.key else None
+    said = {None: "none", False: "ascending", True: "descending"}[descending]
+    button = node(
+        "button",
+        column.head + ARROWS[descending],
+        data_do="sort",
+        data_of=column.key,
+        type="button",
+        title=column.title,
+    )
+    return node("th", button, aria_sort=said, class_=_class(column))
+
+
+def _class(column: Column) -> str:
+    return f"rxt-{column.key}{' rxt-figure' if column.figure else ''}"
+
+
+def _row(one: RegionFacts, state: PanelState) -> Tree:
+    name, shown = one.region.name, clean(one.region.name)
+    opened = state.opened == name
+    last = node(
+        "td",
+        node(
+            "button",
+            "Close" if opened else "Config",
+            type="button",
+            data_do="open",
+            data_of=name,
+            aria_expanded=str(opened).lower(),
+            title=f"Show and change the config of {shown}",
+        ),
+        node(
+            "button",
+            "×",
+            type="button",
+            data_do="remove",
+            data_of=name,
+            disabled=state.busy,
+            aria_label=f"Take {shown} out of the plan",
+            title=f"Take the region {shown} out of the plan",
+            class_="rxt-small",
+        ),
+        class_="rxt-last",
+    )
+    cells = [column.cell(one) for column in COLUMNS[1:]]
+    for column, cell in zip(COLUMNS[1:], cells, strict=True):
+        none = " rxt-none" if cell[2:] in NOTHING else ""
+        cell[1] |= {"class": _class(column) + none, "data-head": column.head}
+    return node(
+        "tr",
+        _name_cell(one, busy=state.busy),
+        *cells,
+        last,
+        data_do="pick",
+        data_of=name,
+        tabindex="-1",
+        aria_selected=str(name in state.picked).lower(),
+        aria_label=shown,
+    )
+
+
+def _name_cell(one: RegionFacts, *, busy: bool) -> Tree:
+    shown = clean(one.region.name)
+    switch = node(
+        "input",
+        type="checkbox",
+        checked=one.region.enabled,
+        disabled=busy,
+        data_do="switch",
+        data_of=one.region.name,
+        aria_label=f"Compile {shown}",
+        title=f"Compile {shown}; when off it runs eagerly",
+    )
+    chip = node("span", paint(one.number).letter, class_=f"rx-chip rx-r{one.number}")
+    return node("td", switch, chip, node("b", shown, title=shown), class_="rxt-name")
+
+
+def _ops(one: RegionFacts) -> Tree:
+    words = f"{one.forward} + {one.backward}" if one.backward else str(one.forward)
+    return node("td", words, title=f"{count(one.forward, 'op')} in the forward, {one.backward} in the backward graph")
+
+
+def _state(one: RegionFacts) -> Tree:
+    words = ", ".join(f"{GLYPHS.get(word, '')} {word}".strip() for word in one.state.split(", "))
+    return node("td", node("span", words, class_=f"rx-{one.tone}"))
+
+
+def _config(one: RegionFacts) -> Tree:
+    known = catalogue()
+    config = [(key, value) for key, value in one.region.config.items() if value != known[key].default]
+    if not config:
+        return node("td", node("span", "default", class_="rx-quiet"))
+    chips = [node("span", clean(f"{key}={value!r}", SHORT), class_="rx-key") for key, value in config[:MOST_CHIPS]]
+    more = f"and {len(config) - MOST_CHIPS} more" if len(config) > MOST_CHIPS else ""
+    return node("td", *chips, node("span", more, class_="rx-quiet"))
+
+
+def _eager(one: RegionFacts) -> float | None:
+    return None if one.timing is None else one.timing.eager_s
+
+
+def _compiled(one: RegionFacts) -> float | None:
+    return None if one.timing is None else one.timing.compiled_s
+
+
+def _paid(one: RegionFacts) -> float | None:
+    return one.compile_s
+
+
+def _speedup(one: RegionFacts) -> Tree:
+    timing = one.timing
+    if timing is None or timing.speedup is None:
+        return node("td", NONE)
+    tone = TONES.get(timing.verdict, "quiet")
+    sign = {"good": "▲ ", "bad": "▼ "}.get(tone, "")
+    bounds = f"{timing.speedup_low:.2f}–{timing.speedup_high:.2f}" if timing.speedup_low and timing.speedup_high else ""
+    figure = node("span", f"{sign}{timing.speedup:.2f}×", class_=f"rx-{tone}")
+    return node("td", figure, node("small", bounds), title=f"eager ÷ compiled, with its CI: {timing.verdict}")
+
+
+def _numerics(one: RegionFacts) -> Tree:
+    said = one.timing.numerics if one.timing else ""
+    tone = "bad" if failed(said) else "good" if said == "ok" else "quiet"
+    sign = {"good": "✓ ", "bad": "✗ "}.get(tone, "")
+    return node("td", node("span", sign + said, class_=f"rx-{tone}") if said else NONE)
+
+
+def _diagnostics(one: RegionFacts) -> Tree:
+    if not one.diagnostics:
+        return node("td", "0", title="no diagnostic")
+    tone = {Severity.ERROR: "bad", Severity.WARNING: "warn"}.get(Severity(one.worst), "quiet")
+    sign = {"bad": "✗ ", "warn": "! "}.get(tone, "")
+    return node("td", node("span", f"{sign}{one.diagnostics}", class_=f"rx-{tone}"))
+
+
+COLUMNS = (
+    Column("name", "region", "Order by name", lambda one: one.region.name, lambda _: node("td"), figure=False),
+    Column("ops", "ops", "Ops in forward + backward", lambda one: one.forward + one.backward, _ops),
+    Column("state", "state", "Order by state", lambda one: one.state, _state, figure=False),
+    Column("config", "config", "Order by keys set", lambda one: len(one.region.config), _config, figure=False),
+    Column("eager", "eager", "Run time eagerly", _eager, lambda one: node("td", duration(_eager(one)))),
+    Column("compiled", "compiled", "Run time compiled", _compiled, lambda one: node("td", duration(_compiled(one)))),
+    Column(
+        "speedup", "speedup", "Eager ÷ compiled, with its CI", lambda one: one.timing and one.timing.speedup, _speedup
+    ),
+    Column(
+        "compile", "compile", "Compile time", lambda one: one.compile_s, lambda one: node("td", duration(one.compile_s))
+    ),
+    Column(
+        "numerics",
+        "numerics",
+        "Compared with eager",
+        lambda one: one.timing and one.timing.numerics,
+        _numerics,
+        figure=False,
+    ),
+    Column("diagnostics", "notes", "Diagnostics of the region", lambda one: one.diagnostics, _diagnostics),
+)
+
+
+def _facts(
+    session: Session, number: int, region: Region, cells: Mapping[str, Cell], timing: RegionTiming | None
+) -> RegionFacts:
+    paid = [cut.compile_s for cut in session.partitions if cut.region == region.name and cut.compile_s is not None]
+    found = [one.severity for one in session.diagnostics if one.region == region.name]
+    backward = cells["ops backward"].text
+    return RegionFacts(
+        number=number,
+        region=region,
+        forward=int(cells["ops forward"].text),
+        backward=0 if backward == NONE else int(backward),
+        state=cells["state"].text,
+        tone=cells["state"].tone,
+        timing=timing,
+        compile_s=sum(paid) if paid else None,
+        diagnostics=len(found),
+        worst=max(found, key=list(Severity).index, default=""),
+    )

@@ -1,0 +1,1 @@
+"""Background work of a panel: worker thread, turns on the main thread, debouncing, progress."""

@@ -1,0 +1,74 @@
+"""Measuring from a button: timed on the main thread, as from a cell, in turns with what else the kernel does there."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from typing import Generic, Protocol, TypeVar
+
+from regional_explorer.ui.threads.worker import Modes
+
+T = TypeVar("T")
+
+_LOOK_S = 0.1
+"""So often is asked whether the measurement was cancelled, while its turn has not come."""
+
+
+class Loop(Protocol):
+    """The event loop of the main thread; tornado's, in a kernel."""
+
+    def add_callback(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` on the main thread, soon."""
+
+
+class MainThread:
+    """The main thread for what is timed, and for all else threads that end with it.
+
+    While a cell runs, measuring waits: neither takes time from the other.
+    """
+
+    def __init__(self, loop: Loop, cancelled: Callable[[], bool]) -> None:
+        self._loop = loop
+        self._cancelled = cancelled
+
+    def run_timed(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on the main thread, under the modes of the calling one."""
+        if threading.current_thread() is threading.main_thread():
+            return work()
+        task = _Task(work)
+        self._loop.add_callback(task.run)
+        while not task.done(_LOOK_S):
+            if self._cancelled() and task.future.cancel():
+                raise CancelledError
+        return task.future.result()
+
+    def run_untimed(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on a thread of its own, under the modes of the calling one."""
+        task = _Task(work)
+        # A daemon: a compile that takes long must not keep the kernel from ending.
+        threading.Thread(target=task.run, name="regional_explorer aside", daemon=True).start()
+        return task.future.result()
+
+
+class _Task(Generic[T]):
+    """Work for another thread, under the modes of this one."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.future: Future[T] = Future()
+        self._work = work
+        self._modes = Modes.here()
+
+    def run(self) -> None:
+        """Do the work, unless it was cancelled; what it raises, an interrupt of the kernel included, goes back."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self._modes.run(lambda: self.future.set_result(self._work()))
+        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+            self.future.set_exception(error)
+
+    def done(self, timeout_s: float) -> bool:
+        """Wait for the work; tell whether it is done."""
+        return not concurrent.futures.wait([self.future], timeout_s).not_done

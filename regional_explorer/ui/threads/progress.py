@@ -1,0 +1,56 @@
+"""Telling how far the work is, without telling too often."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+INTERVAL_S = 0.25
+"""Seconds between two tellings of one kind of work. Each costs time, which a benchmark would feel."""
+
+_WIDTH = 24
+_NUMBERS = re.compile(r"\d+")
+
+
+class Throttle:
+    """Passes on what is told: new kinds of work at once, how far one is only now and then."""
+
+    def __init__(self, progress: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._callback = progress
+        self._clock = clock
+        self._kind: str | None = None
+        self._last_s = 0.0
+
+    def __call__(self, doing: str, fraction: float) -> None:
+        """Tell what is being done and how far it is."""
+        kind, now_s = _NUMBERS.sub("", doing), self._clock()
+        if kind != self._kind or now_s - self._last_s >= INTERVAL_S:
+            self._kind, self._last_s = kind, now_s
+            self._callback(doing, fraction)
+
+
+class StreamProgress:
+    """Tells on a stream: one line that changes on a terminal, elsewhere a line per kind of work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live = stream.isatty()
+        self._kind: str | None = None
+
+    def __call__(self, doing: str, fraction: float) -> None:
+        """Show what is being done and how far it is."""
+        if self._live:
+            done = round(_WIDTH * fraction)
+            self._stream.write(f"\r\x1b[K{'━' * done}{'╌' * (_WIDTH - done)} {doing}")
+        elif (kind := _NUMBERS.sub("", doing)) != self._kind:
+            self._kind = kind
+            self._stream.write(f"{doing}\n")
+        self._stream.flush()
+
+    def finish(self) -> None:
+        """Take the line away."""
+        if self._live:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()

@@ -1,0 +1,182 @@
+"""What stands around the drawing of a graph: tabs, search, tools, legend, keys. The page puts its figures into them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from regional_explorer.render.picture.payload import Chip
+from regional_explorer.ui.views.element_tree import Tree, node
+from regional_explorer.ui.views.overlay import scale
+
+FIND = (
+    ("previous", "↑", "Previous match (Shift+Enter)"),
+    ("next", "↓", "Next match (Enter)"),
+    ("matched", "Select", "Select all that was found (s)"),
+)
+TOOLS = (
+    (
+        ("fit", "Fit", "Show all of it (f)"),
+        ("out", "−", "Zoom out (−)"),
+        ("in", "+", "Zoom in (+)"),
+    ),
+    (
+        ("lasso", "Lasso", "Draw around boxes to select them (l, or drag with Alt)"),
+        ("upstream", "Upstream", "Select also what feeds the selection (u)"),
+        ("downstream", "Downstream", "Select also what the selection feeds (d)"),
+    ),
+    (
+        ("open all", "Expand all", "Open every module, run and repeat (e)"),
+        ("close all", "Collapse all", "Close every module, run and region (c)"),
+    ),
+)
+"""What each button does, its text and its title, in groups."""
+OVERLAY = "Next figure on the regions, or none (o)"
+SWITCHES = {"lasso", "help"}
+KEYS = (
+    ("Drag, wheel, arrows", "move; with Shift far"),
+    ("Ctrl+wheel, + −", "zoom"),
+    ("N P, Home End", "walk through the boxes; with Shift select"),
+    ("Click, Space", "select; with Ctrl add or drop, Shift all between"),
+    ("Alt+drag, L", "lasso; with Ctrl add"),
+    ("Double-click, Enter", "open it, or close what is around it"),
+    ("F, E, C", "show all of it, expand all, collapse all"),
+    ("U, D, S", "select upstream, downstream, the matches"),
+    ("Ctrl+A, Esc", "select all, none"),
+    ("/", "search"),
+    ("G, T", "next graph, the one before"),
+    ("O, M", "next overlay; map on or off"),
+)
+HINT = "Words, name: op: shape: dtype: module: line: region: state: or /a regular expression/ (key /)"
+
+
+def frame(
+    tabs: Iterable[Sequence[str]],
+    tab: str,
+    legend: Sequence[Chip | str],
+    *,
+    figures: bool = False,
+    overlay: Mapping[str, Any] | None = None,
+    empty: bool = False,
+    arranging: bool = False,
+    problem: str = "",
+) -> list[Tree]:
+    """Return all that is around the drawing, with a place for it: the parts that the page fills are empty.
+
+    Args:
+        tabs: id and title of each tab.
+        tab: the id of the one in view.
+        legend: what is in it: regions, and what its signs say.
+        figures: whether there are figures to lay over the regions.
+        overlay: the figures that are laid over them now, if there are any.
+        empty: whether there is nothing in it.
+        arranging: whether better places are being looked for.
+        problem: what went wrong last.
+    """
+    field = node(
+        "input",
+        type="search",
+        placeholder="Search   op:gelu  2x128  /regex/",
+        aria_label="Search nodes",
+        title=HINT,
+        spellcheck="false",
+        autocomplete="off",
+    )
+    count = _part("count", aria_live="polite")
+    keys = (part for key, text in KEYS for part in (node("dt", key), node("dd", text)))
+    stage = node(
+        "div",
+        node("canvas", class_="rxg-canvas", aria_hidden="true"),
+        _part("empty", "There is no op here." if empty else ""),
+        node("canvas", class_="rxg-map", aria_hidden="true", hidden=True),
+        _part("tip", role="tooltip", hidden=True),
+        node("dl", *keys, class_="rxg-help", hidden=True),
+        class_="rxg-stage",
+        tabindex="0",
+        role="application",
+        aria_roledescription="graph",
+        aria_description="N and P walk through the boxes, ? lists the keys.",
+    )
+    tools = [_group(group) for group in TOOLS]
+    said = f"Overlay: {overlay.get('title', '')}" if overlay else "Overlay"
+    tools[-1].append(_button("overlay", said, OVERLAY, pressed=overlay is not None, disabled=not figures))
+    tools.append(_group([("help", "?", "Keys (?)")]))
+    return [
+        _part("bar", _tabs(tabs, tab), _part("find", field, count, _group(FIND))),
+        _part("bar", *tools, role="toolbar", aria_label="Graph tools"),
+        _part("problem", problem, role="alert", hidden=not problem),
+        stage,
+        _part("status", _part("selected"), _part("trail"), _part("wait", "arranging…" if arranging else "")),
+        _part("legend", *_legend(legend, overlay), role="group", aria_label="Legend"),
+        _part("live", aria_live="polite", role="status"),
+    ]
+
+
+def _part(name: str, /, *inside: Tree | str, **attributes: Any) -> Tree:
+    return node("div", *inside, class_=f"rxg-{name}", **attributes)
+
+
+def _tabs(tabs: Iterable[Sequence[str]], current: str) -> Tree:
+    buttons = (
+        node(
+            "button",
+            title,
+            type="button",
+            title=title,
+            role="tab",
+            data_do="tab",
+            data_of=tab,
+            aria_selected=str(tab == current).lower(),
+            tabindex="0" if tab == current else "-1",
+        )
+        for tab, title in tabs
+    )
+    return _part("tabs", *buttons, role="tablist", aria_label="Graphs")
+
+
+def _group(tools: Iterable[tuple[str, str, str]]) -> Tree:
+    return _part("group", *(_button(*tool, pressed=False if tool[0] in SWITCHES else None) for tool in tools))
+
+
+def _button(do: str, text: str, title: str, *, pressed: bool | None = None, disabled: bool = False) -> Tree:
+    said = None if pressed is None else str(pressed).lower()
+    return node(
+        "button", text, type="button", data_do=do, title=title, aria_label=title, aria_pressed=said, disabled=disabled
+    )
+
+
+def _legend(legend: Iterable[Chip | str], overlay: Mapping[str, Any] | None) -> Iterable[Tree]:
+    """Return a button for each region, what the signs in the picture say, and the scale of the overlay."""
+    numbers = itertools.count()
+    for one in legend:
+        yield node("span", one) if isinstance(one, str) else _chip(one, next(numbers))
+    if overlay and (found := scale(overlay)):
+        low, high, bars = found
+        yield node("span", f"{overlay.get('title', '')} {low}", node("i", style=_both(bars)), high, class_="rxg-key")
+
+
+def _chip(chip: Chip, number: int) -> Tree:
+    paint = chip.paint
+    colours = {
+        "light": paint.light.fill,
+        "light-ink": paint.light.text,
+        "dark": paint.dark.fill,
+        "dark-ink": paint.dark.text,
+    }
+    words = " · ".join(filter(None, (chip.name, chip.state, chip.detail)))
+    return node(
+        "button",
+        node("span", paint.letter, class_="rxg-chip", style=f"{_both(colours)};border-style:{paint.line}"),
+        node("b", chip.name),
+        node("span", chip.state),
+        type="button",
+        title=f"Select the nodes of {words}",
+        data_do="region",
+        data_of=str(number),
+    )
+
+
+def _both(colours: Mapping[str, str]) -> str:
+    """Return colours for both themes; the style sheet takes those of the theme that the page has."""
+    return ";".join(f"--{name}:{colour}" for name, colour in colours.items())

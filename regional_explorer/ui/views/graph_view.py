@@ -1,0 +1,291 @@
+"""The graph view: one graph of a session on a canvas, to move about in, search, select and fold.
+
+It knows the frozen record only. The page draws and answers the pointer; folding and placing are done here, in the
+kernel, and travel as binary arrays. So is all that stands around the drawing, which travels as a tree.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import traitlets
+
+from regional_explorer.record.session import Session
+from regional_explorer.render.picture.arrays import Payload, places
+from regional_explorer.render.picture.outline import Opening
+from regional_explorer.render.picture.payload import UNLIMITED, Picture, first_tab, picture, tabs
+from regional_explorer.render.picture.placement import arranged, layers
+from regional_explorer.render.picture.scene import Scene
+from regional_explorer.render.style.untrusted import clean_page
+from regional_explorer.ui.static import script, style
+from regional_explorer.ui.views.element_tree import Sheet
+from regional_explorer.ui.views.graph_bars import frame
+from regional_explorer.ui.views.overlay import heat
+
+TIME_LIMIT_S = 6.0
+"""How long Graphviz may take to better a placement that is already shown."""
+MOST_ARRANGED = 2500
+"""A picture with more boxes than this keeps its first placement: Graphviz would not be done in time."""
+
+NO_OVERLAY = -1
+
+_numbers = itertools.count(1)
+
+
+class GraphView(Sheet):
+    """Shows the graphs of a session, one tab each.
+
+    Attributes:
+        tab: id of the graph in view, or ``"partitions"``; ``tabs`` lists them with their titles.
+        selection: selected nodes as ``graph:name``, of any graph; set by either side.
+        hover: nodes under the pointer, here or in a view that is linked.
+        search: what the search field holds: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
+        overlays: numbers on partitions, shown one after the other:
+            ``[{"title": "time", "unit": "µs", "values": {partition id: number}}]``; what is not finite is left out.
+        height: of the drawing, in pixels; the lower edge can be dragged.
+        problem: what went wrong last, shown above the drawing.
+
+    ``payload``, ``places`` and ``heat`` are what the page draws, ``arranging`` tells that better places are being
+    looked for, ``tree`` is what stands around.
+    """
+
+    _esm = script("graph")
+    _css = style("graph")
+
+    payload = traitlets.Dict().tag(sync=True)
+    places = traitlets.Dict().tag(sync=True)
+    arranging = traitlets.Bool(default_value=False)
+    heat = traitlets.Dict().tag(sync=True)
+    tab = traitlets.Unicode()
+    # No echo: it could bring an older selection back to a page that has gone on since.
+    selection = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
+    hover = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    search = traitlets.Unicode().tag(sync=True)
+    overlays: Any = traitlets.List()
+    height = traitlets.Int(520).tag(sync=True)
+    problem = traitlets.Unicode()
+
+    def __init__(self, session: Session | None = None, *, time_limit_s: float = TIME_LIMIT_S, **traits: Any) -> None:
+        super().__init__(self._do, kind="rxg", label="Graph view", **traits)
+        self.tabs: tuple[tuple[str, str], ...] = ()
+        self._session: Session | None = None
+        self._picture: Picture | None = None
+        self._worn = NO_OVERLAY
+        self._time_limit_s = time_limit_s
+        self._openings: dict[str, Opening] = {}
+        self._number = 0
+        self._arranger = threading.Thread()
+        self._arranges = False
+        self._waiting: tuple[int, Scene] | None = None
+        self._stop = threading.Event()
+        self._lock = threading.RLock()  # what is set under it has observers, which take it too
+        self.here: Callable[[], None] = _nothing
+        self.observe(self._follow_tab, "tab")
+        self.observe(lambda _: self._apply_overlay(), "overlays")
+        self.observe(lambda _: self._frame(), ("arranging", "problem"))
+        self._frame()
+        if session is not None:
+            self.set_session(session)
+
+    # ------------------------------------------------------------------------------------------------- from the kernel
+
+    def set_session(self, session: Session) -> None:
+        """Show ``session``; tab, folds and selection stay as far as it has them too."""
+        self._session = session
+        self.tabs = tabs(session)
+        known = {f"{graph.id}:{node.name}" for graph in session.graphs for node in graph.nodes}
+        self.selection = [node for node in self.selection if node in known]
+        tab = self.tab if any(known == self.tab for known, _ in self.tabs) else first_tab(session)
+        if tab == self.tab:
+            self._draw()
+        else:
+            self.tab = tab
+
+    def select(self, nodes: Iterable[str]) -> None:
+        """Select nodes, given as ``graph:name``, and nothing else."""
+        self.selection = list(nodes)
+
+    def choose(self, nodes: Iterable[str]) -> None:
+        """Select nodes for the person at the page, which has the last word: what it is about to tell would be older."""
+        self.select(nodes)
+        self.send({"pick": self.selection})
+
+    def show_nodes(self, nodes: Iterable[str]) -> None:
+        """Bring the first of ``nodes`` that is in the tab into view."""
+        self.send({"show": list(nodes)})
+
+    def ask(self) -> None:
+        """Ask the pages whether they show the view; each that does calls ``here``."""
+        self.send({"do": "answer"})
+
+    def selected(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the names of the selected nodes, per graph id."""
+        found: dict[str, list[str]] = {}
+        for node in self.selection:
+            graph, _, name = node.partition(":")
+            found.setdefault(graph, []).append(name)
+        return {graph: tuple(names) for graph, names in found.items()}
+
+    def fold(self, key: str, *, opened: bool) -> None:
+        """Open or close the fold of that key in the tab; keys come with the payload."""
+        now = self._opening
+        self._open(replace(now, chosen={**now.chosen, key: opened}))
+
+    def expand_all(self) -> None:
+        """Open every fold of the tab."""
+        self._open(Opening(UNLIMITED))
+
+    def collapse_all(self) -> None:
+        """Close every fold of the tab."""
+        self._open(Opening(0))
+
+    def wait_arranged(self, timeout_s: float | None = None) -> bool:
+        """Wait until no better placement is being looked for; tell whether that is so."""
+        if self._arranger.ident is not None:
+            self._arranger.join(timeout_s)
+        return not self._arranger.is_alive()
+
+    def close(self) -> None:
+        """Close the view; a placement that is being looked for is given up."""
+        with self._lock:
+            self._waiting = None
+            self._stop.set()
+        self.wait_arranged()
+        super().close()
+
+    # --------------------------------------------------------------------------------------------------- from the page
+
+    def receive(self, widget: Any, message: Any, buffers: Any) -> None:
+        """Do what the page says.
+
+        A selection comes here as well as by its trait: the page holds back a change of that while the kernel is busy
+        with the one before, and a button that is pressed meanwhile would be heard first.
+        """
+        try:
+            match message:
+                case {"do": "select", "nodes": [*nodes]} if all(isinstance(one, str) for one in nodes):
+                    self.set_state({"selection": nodes})
+                case {"do": "here"}:
+                    self.here()
+                case _:
+                    super().receive(widget, message, buffers)
+        except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
+            self._show_error(error)
+
+    def _do(self, message: Mapping[str, Any]) -> None:
+        what, of = message["do"], message["of"]
+        match what:
+            case "open all":
+                self.expand_all()
+            case "close all":
+                self.collapse_all()
+            case "open" | "close":
+                self.fold(of, opened=what == "open")
+            case "tab":
+                self.tab = of
+            case "next tab" | "tab before":
+                self._go_to_tab(1 if what == "next tab" else -1)
+            case "upstream" | "downstream" if self._picture is not None:
+                self.choose(self._picture.reach(self.selection, upstream=what == "upstream"))
+            case "overlay":
+                self._worn = NO_OVERLAY if self._worn + 1 >= len(self.overlays) else self._worn + 1
+                self._apply_overlay()
+
+    def _go_to_tab(self, step: int) -> None:
+        known = [tab for tab, _ in self.tabs]
+        if self.tab in known:
+            self.tab = known[(known.index(self.tab) + step) % len(known)]
+
+    def _follow_tab(self, _change: Any) -> None:
+        try:
+            self._draw()
+        except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
+            self._show_error(error)
+
+    def _show_error(self, error: Exception) -> None:
+        self.problem = clean_page(f"{type(error).__name__}: {error}")
+        self._frame()
+
+    # --------------------------------------------------------------------------------------------------------- drawing
+
+    @property
+    def _opening(self) -> Opening:
+        return self._openings.get(self.tab, Opening())
+
+    def _open(self, opening: Opening) -> None:
+        self._openings[self.tab] = opening
+        self._draw()
+
+    def _frame(self) -> None:
+        """Show what stands around the drawing."""
+        with self._lock:
+            self.tree = frame(
+                self.tabs,
+                self.tab,
+                self._picture.legend if self._picture else (),
+                figures=bool(self.overlays),
+                empty=self._picture is not None and not self._picture.reads,
+                overlay=self._overlay,
+                arranging=self.arranging,
+                problem=self.problem,
+            )
+
+    @property
+    def _overlay(self) -> Mapping[str, Any] | None:
+        return self.overlays[self._worn] if 0 <= self._worn < len(self.overlays) else None
+
+    def _apply_overlay(self) -> None:
+        with self._lock, self.hold_sync():
+            self.heat = heat(self._overlay) if self._overlay else {}
+            self._frame()
+
+    def _draw(self) -> None:
+        if self._session is None:
+            return
+        self._picture = now = picture(self._session, self.tab, self._opening)
+        self._number = number = next(_numbers)
+        first: Payload = {
+            "number": number,
+            "tab": self.tab,
+            **now.facts,
+            "places": places(now.scene, layers(now.scene)),
+        }
+        with self._lock:
+            self._stop.set()
+            wanted = 0 < len(now.scene.boxes) <= MOST_ARRANGED and self._time_limit_s > 0
+            self._waiting = (number, now.scene) if wanted else None
+            with self.hold_sync():
+                self.problem = ""
+                self.arranging = wanted
+                self.payload = first
+                self._frame()
+            if wanted and not self._arranges:
+                self._arranges = True
+                self._arranger = threading.Thread(target=self._arrange, name="arranging a graph", daemon=True)
+                self._arranger.start()
+
+    def _arrange(self) -> None:
+        """Look for better places of the newest picture, until there is no newer one; runs in a thread of its own."""
+        while True:
+            with self._lock:
+                task, self._waiting = self._waiting, None
+                self._stop = stop = threading.Event()
+                self._arranges = task is not None
+            if task is None:
+                return
+            number, scene = task
+            found = arranged(scene, time_limit_s=self._time_limit_s, stop=stop)
+            with self._lock:
+                if number == self._number:
+                    with self.hold_sync():
+                        self.arranging = False
+                        if found is not None:
+                            self.places = {"of": number, **places(scene, found)}
+
+
+def _nothing() -> None:
+    """Heed nothing."""
