@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from torch import fx
 from regional_explorer.capture.body_callers import Within, with_callers
 from regional_explorer.capture.call import is_internal
 from regional_explorer.capture.source_lines import source_line
+from regional_explorer.record.decode import DEEPEST, LARGEST
 from regional_explorer.record.graph import (
     Chain,
     Graph,
@@ -283,14 +283,12 @@ def _hint(reason: str) -> str:
     return next(useful, "").removeprefix("Hint: ").rstrip(".")
 
 
-def json_safe(value: Any) -> Any:
-    """Return ``value`` as plain JSON, with the ``repr`` of whatever JSON does not know."""
-    if isinstance(value, Mapping):
-        return {str(key): json_safe(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_safe(item) for item in value]
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return repr(value)
-    return value
+def json_safe(value: Any, depth: int = 0) -> Any:
+    """Return ``value`` as plain JSON, with the ``repr`` of whatever JSON does not know, or reading would refuse."""
+    if isinstance(value, (Mapping, list, tuple)) and depth < DEEPEST:
+        if isinstance(value, Mapping):
+            return {str(key): json_safe(item, depth + 1) for key, item in value.items()}
+        return [json_safe(item, depth + 1) for item in value]
+    if value is None or isinstance(value, (bool, float, str)) or (isinstance(value, int) and abs(value) < LARGEST):
+        return value
+    return repr(value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any
 
-from regional_explorer.errors import PlanError, UnknownRegionError, did_you_mean
+from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError, did_you_mean
 
 
 class Default(Enum):
@@ -48,6 +49,23 @@ class Selector:
     innermost: bool = False
     only: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse what picks nothing.
+
+        Raises:
+            SelectorError: there is no such kind, or the patterns are no texts.
+        """
+        kinds = [str(kind) for kind in SelectorKind]
+        if self.kind not in kinds:
+            raise SelectorError(
+                f"No selector is of the kind {self.kind!r}.{did_you_mean(self.kind, kinds)} Kinds: {', '.join(kinds)}."
+            )
+        object.__setattr__(self, "kind", SelectorKind(self.kind))
+        for name in ("patterns", "only"):
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        if not self.patterns:
+            raise SelectorError(f"A selector by {self.kind} needs a pattern at least.")
+
     def __str__(self) -> str:
         """Return for example ``modules:layers.*.attn``, or ``source`` for marks made there."""
         text = "source" if self.kind is SelectorKind.ANNOTATION else f"{self.kind}:{','.join(self.patterns)}"
@@ -70,6 +88,20 @@ class Region:
     joined: bool = False
     carved: tuple[Selector, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse what is no region.
+
+        Raises:
+            PlanError: the name is no text, the selectors are none, or the config is no dict.
+        """
+        require_name(self.name)
+        for name in ("selectors", "carved"):
+            object.__setattr__(self, name, _items(f"{name} of region {self.name!r}", getattr(self, name), Selector))
+        if not isinstance(self.config, Mapping) or not all(isinstance(key, str) for key in self.config):
+            raise PlanError(
+                f"The config of region {self.name!r} is a dict, such as {{'max_fusion_size': 8}}; got {self.config!r}."
+            )
+
     @property
     def selection(self) -> str:
         """What it picks as text, for example ``modules:norm + modules:mlp, but ops:aten.gelu*``."""
@@ -87,6 +119,21 @@ def require_name(name: object) -> None:
         raise PlanError(f"A region's name is a text of one character at least, such as 'mlp'; got {name!r}.")
 
 
+def _items(what: str, items: object, kind: type) -> tuple[Any, ...]:
+    """Return ``items`` as a tuple once all are of ``kind``."""
+    found = tuple(items) if isinstance(items, Iterable) and not isinstance(items, (str, Mapping)) else None
+    if found is None or not all(isinstance(item, kind) for item in found):
+        raise PlanError(f"The {what} are a tuple of rx.{kind.__name__}; got {items!r}.")
+    return found
+
+
+def _texts(name: str, texts: object) -> tuple[str, ...]:
+    found = tuple(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else None
+    if found is None or not all(isinstance(text, str) and text for text in found):
+        raise SelectorError(f"{name}={texts!r}: give a tuple of texts, such as ('layers.*.mlp',).")
+    return found
+
+
 class Cut(StrEnum):
     """How regions become partitions: one per instance, or merged as upstream does."""
 
@@ -100,6 +147,21 @@ class Plan:
 
     regions: tuple[Region, ...] = ()
     cut: Cut = Cut.INSTANCES
+
+    def __post_init__(self) -> None:
+        """Refuse what is no plan.
+
+        Raises:
+            PlanError: something in it is no region, two regions have one name, or there is no such cut.
+        """
+        object.__setattr__(self, "regions", _items("regions of a plan", self.regions, Region))
+        twice = [name for name, count in Counter(region.name for region in self.regions).items() if count > 1]
+        if twice:
+            raise PlanError(f"Two regions are called {twice[0]!r}: give each a name of its own.")
+        cuts = [str(cut) for cut in Cut]
+        if self.cut not in cuts:
+            raise PlanError(f"cut={self.cut!r}: give {' or '.join(map(repr, cuts))}.")
+        object.__setattr__(self, "cut", Cut(self.cut))
 
     def __getitem__(self, name: str) -> Region:
         """Return the region called ``name``.
@@ -132,7 +194,7 @@ class Plan:
         """Return the plan with ``regions`` at the place of the first of those called ``names``, the others gone.
 
         Raises:
-            PlanError: another region has the name of one of them.
+            PlanError: another region has the name of one of them, or none has one of ``names``.
         """
         kept = [region for region in self.regions if region.name not in names]
         for region in regions:

@@ -74,6 +74,7 @@ def source_regions(graphs: Sequence[Graph]) -> list[Region]:
             continue
         if key.startswith("id:"):
             name = str(node.annotation["inductor_region"])
+            name = name if name.strip() else repr(name)  # an id may be an empty text, a region's name may not
         else:
             defaults += 1
             name = "default" if defaults == 1 else f"default-{defaults}"

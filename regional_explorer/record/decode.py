@@ -1,0 +1,176 @@
+"""JSON values to records, by their type annotations. Whatever does not fit is refused with its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+from regional_explorer.errors import RegionalExplorerError
+
+T = TypeVar("T")
+
+DEEPEST = 32
+"""So many levels a value of the user's, such as an annotation, may have."""
+LARGEST = 2**63
+"""Whole numbers are smaller than this: sizes, counts and lines all are."""
+SHOWN = 60
+"""Characters shown of a value that does not fit."""
+
+
+class MalformedError(ValueError):
+    """A value does not fit its record; the text begins with the place, as in ``graphs[0].nodes``."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}" if place else problem)
+
+
+def from_json(kind: type[T], value: Any) -> T:
+    """Read a record of type ``kind``.
+
+    Raises:
+        MalformedError: the value is not of that shape.
+    """
+    read: T = _read(kind, value, "")
+    return read
+
+
+def _read(kind: Any, value: Any, place: str) -> Any:
+    if isinstance(value, dict) and kind in (float, Any) and _is_special_float(value):
+        return float(value["float"])
+    if kind is Any:
+        return _plain(value, place)
+    if dataclasses.is_dataclass(kind):
+        return _read_record(kind, value, place)
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(typing.get_args(kind), value, place)
+    if origin is tuple:
+        return _read_tuple(typing.get_args(kind), value, place)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        inner = typing.get_args(kind)[1]
+        return {key: _read(inner, item, _below(place, key)) for key, item in _expect(dict, value, place).items()}
+    if issubclass(kind, Enum):
+        return _read_choice(kind, value, place)
+    return _read_scalar(kind, value, place)
+
+
+def _is_special_float(value: dict[str, Any]) -> bool:
+    """Whether ``value`` stands for a float that JSON has no word for, as ``to_json`` writes it."""
+    return value.keys() == {"float"} and value["float"] in ("nan", "inf", "-inf")
+
+
+def _read_scalar(kind: type, value: Any, place: str) -> Any:
+    # True is an int to Python, but not in a file.
+    wanted = (int, float) if kind is float else (kind,)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
+        raise MalformedError(place, f"expected {_NAMES.get(kind, kind.__name__)}, found {shown(value)}")
+    _plain(value, place)
+    return float(value) if isinstance(value, int) and kind is float else value
+
+
+def _read_choice(kind: type[Enum], value: Any, place: str) -> Enum:
+    for choice in kind:
+        if value == choice.value:
+            return choice
+    choices = ", ".join(repr(choice.value) for choice in kind)
+    raise MalformedError(place, f"expected one of {choices}, found {shown(value)}")
+
+
+def _read_tuple(kinds: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...]:
+    items = _expect(list, value, place)
+    if kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(items)
+    if len(kinds) != len(items):
+        raise MalformedError(place, f"expected {len(kinds)} items, found {len(items)}")
+    return tuple(
+        _read(kind, item, f"{place}[{index}]") for index, (kind, item) in enumerate(zip(kinds, items, strict=True))
+    )
+
+
+def _read_record(kind: Any, value: Any, place: str) -> Any:
+    found = _expect(dict, value, place)
+    hints = _hints(kind)
+    if unknown := found.keys() - hints.keys():
+        raise MalformedError(place, f"a {kind.__name__} has no field {shown(min(unknown))}")
+    if missing := [name for name in _required(kind) if name not in found]:
+        raise MalformedError(place, f"the {kind.__name__} lacks {', '.join(map(repr, missing))}")
+    fields = {name: _read(hints[name], item, _below(place, name)) for name, item in found.items()}
+    try:
+        return kind(**fields)
+    except RegionalExplorerError as error:  # what the record itself refuses
+        raise MalformedError(place, str(error).rstrip(".")) from error
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+@functools.cache
+def _required(kind: Any) -> tuple[str, ...]:
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(kind)
+    return tuple(field.name for field in fields if field.default is missing and field.default_factory is missing)
+
+
+def _read_union(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
+    if value is None and type(None) in kinds:
+        return None
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    for kind in kinds[:-1]:
+        try:
+            return _read(kind, value, place)
+        except MalformedError:
+            continue
+    return _read(kinds[-1], value, place)
+
+
+def _plain(value: Any, place: str, depth: int = 0) -> Any:
+    """Return a value of the user's, once it is known to be one that all that handles it can stand."""
+    if depth > DEEPEST:
+        raise MalformedError(place, f"more than {DEEPEST} levels deep")
+    if isinstance(value, int) and not -LARGEST <= value < LARGEST:
+        raise MalformedError(place, "a number beyond 64 bits")
+    if isinstance(value, dict):
+        if _is_special_float(value):
+            return float(value["float"])
+        return {key: _plain(item, place, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, place, depth + 1) for item in value]
+    return value
+
+
+def _expect(kind: type[T], value: Any, place: str) -> T:
+    if not isinstance(value, kind):
+        raise MalformedError(place, f"expected {_NAMES[kind]}, found {shown(value)}")
+    return value
+
+
+_NAMES: dict[type, str] = {
+    dict: "an object",
+    list: "a list",
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
+
+
+def _below(place: str, key: str) -> str:
+    name = key if key.isidentifier() else f"[{shown(key)}]"
+    return name if not place else f"{place}{name}" if name.startswith("[") else f"{place}.{name}"
+
+
+def shown(value: Any) -> str:
+    """Return a value of a file fit for one line of an error."""
+    if isinstance(value, (dict, list)):
+        return _NAMES[type(value)]
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        return "a number beyond 64 bits"
+    text = ascii(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

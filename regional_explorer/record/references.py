@@ -1,0 +1,103 @@
+"""Whether a session that was read from a file agrees with itself: what its parts name has to be there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from regional_explorer.record.decode import MalformedError, shown
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.session import Session
+
+Names = Mapping[str, Collection[str]]
+"""The names of the nodes of each graph."""
+
+
+def check_references(session: Session) -> None:
+    """Find what would break whatever shows the session.
+
+    Raises:
+        MalformedError: a name is given twice or refers to nothing, or a figure cannot be.
+    """
+    nodes = _check_graphs(session.graphs)
+    regions = {region.name for region in session.plan.regions}
+    _check_unique("partitions", (part.id for part in session.partitions))
+    for index, part in enumerate(session.partitions):
+        place = f"partitions[{index}]"
+        _check_known(f"{place}.region", "region", [part.region], regions)
+        _check_nodes(place, nodes, part.graph, part.nodes)
+    for region, held in session.members.items():
+        _check_known("members", "region", [region], regions)
+        for graph, names in held.items():
+            _check_nodes(f"members[{shown(region)}]", nodes, graph, names)
+    for index, found in enumerate(session.diagnostics):
+        if found.graph is not None:
+            _check_nodes(f"diagnostics[{index}]", nodes, found.graph, found.nodes)
+    for place, name, value in _figures(session):
+        if not _is_possible(name, value):
+            raise MalformedError(f"{place}.{name}", f"{shown(value)} cannot be")
+
+
+def _check_graphs(graphs: Iterable[Graph]) -> Names:
+    nodes: dict[str, set[str]] = {}
+    for index, graph in enumerate(graphs):
+        place = f"graphs[{index}]"
+        if graph.id in nodes:
+            raise MalformedError(place, f"a second graph is called {shown(graph.id)}")
+        if graph.parent is not None:
+            _check_nodes(f"{place}.parent", nodes, graph.parent[0], [graph.parent[1]])
+        seen: set[str] = set()
+        for number, node in enumerate(graph.nodes):
+            if node.name in seen:
+                raise MalformedError(f"{place}.nodes[{number}]", f"a second node is called {shown(node.name)}")
+            # In the order they run, so that no circle can be among them.
+            _check_known(f"{place}.nodes[{number}].inputs", "node before it", node.inputs, seen)
+            seen.add(node.name)
+        nodes[graph.id] = seen
+    return nodes
+
+
+def _check_unique(place: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            raise MalformedError(f"{place}[{index}]", f"a second one is called {shown(name)}")
+        seen.add(name)
+
+
+def _check_known(place: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise MalformedError(place, f"there is no {what} called {shown(name)}")
+
+
+def _check_nodes(place: str, nodes: Names, graph: str, names: Iterable[str]) -> None:
+    _check_known(place, "graph", [graph], nodes)
+    _check_known(place, f"node of {shown(graph)}", names, nodes[graph])
+
+
+def _figures(session: Session) -> Iterator[tuple[str, str, float]]:
+    """Yield place, name and value of every figure that was measured."""
+    for field in ("timings", "partition_timings", "reconciliation", "compile_costs", "memory", "partitions"):
+        for index, row in enumerate(getattr(session, field)):
+            yield from _numbers(f"{field}[{index}]", row)
+    if session.conditions is not None:
+        yield from _numbers("conditions", session.conditions)
+
+
+def _numbers(place: str, row: Any) -> Iterator[tuple[str, str, float]]:
+    for field in fields(row):
+        found = getattr(row, field.name)
+        for value in found if isinstance(found, tuple) else (found,):
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                yield place, field.name, value
+
+
+_SIGNED = frozenset({"seconds", "low_s", "high_s"})
+"""Differences between times, which may be negative."""
+
+
+def _is_possible(name: str, value: float) -> bool:
+    return math.isfinite(value) and (value >= 0 or name in _SIGNED) and (value > 0 or not name.startswith("speedup"))

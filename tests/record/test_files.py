@@ -1,0 +1,322 @@
+"""Files that were damaged, cut short or written by hand: each is loaded or refused with one clear line."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from regional_explorer.capture.convert import json_safe
+from regional_explorer.cli import DONE, FAILED, main
+from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
+from regional_explorer.exploration.results import SavedSession, load
+from regional_explorer.export.compare import compare
+from regional_explorer.export.plan_source import plan_source
+from regional_explorer.record.codec import dump_plan, dump_session, load_plan
+from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import MemoryPeak, PartitionTiming, Phase, Reconciled, Verdict
+from tests.record.mutations import at, mutated
+from tests.render import sessions
+
+SOME = 150
+"""Mutations of each kind of file in a normal run; 3,000 in a slow one."""
+ALL = 3000
+LONGEST = 400
+"""Characters of an error: what the file holds may be long."""
+
+
+def rich() -> Session:
+    """Return a session in which every field holds something."""
+    base = sessions.measured(sessions.trained(2))
+    troubled = sessions.troubled()
+    alone = tuple(
+        PartitionTiming(
+            part.id, part.region, Phase.FORWARD, 2e-4, 1e-6, 1e-4, 1e-6, 2.0, 1.9, 2.1, Verdict.FASTER,
+            samples=40, artifact=part.artifact, numerics="ok", bitwise=False, warnings=("noisy: 3 %",),
+        )
+        for part in base.partitions
+    )  # fmt: skip
+    return replace(
+        base,
+        breaks=troubled.breaks,
+        diagnostics=(replace(troubled.diagnostics[0], graph="0/forward", nodes=("mm0",)), troubled.diagnostics[1]),
+        partition_timings=alone,
+        partition_numerics=tuple(replace(row, partition=base.partitions[0].id) for row in base.numerics),
+        reconciliation=(Reconciled(Phase.STEP, "mlp", -1e-4, -2e-4, 1e-5, region="mlp", note="measured alone"),),
+        memory=(MemoryPeak("eager", 1 << 21, "resident set", 4096),),
+    )
+
+
+PLAN = Plan(
+    (
+        Region("a", (Selector(SelectorKind.MODULES, ("layers.*.mlp",)),), {"max_fusion_size": 8, "cpp.simdlen": None}),
+        Region(
+            "b",
+            (
+                Selector(SelectorKind.LINES, ("f:3-4",), innermost=True),
+                Selector(SelectorKind.NODES, ("mul",), only=("0/dynamo:mul",)),
+            ),
+            joined=True,
+            enabled=False,
+            carved=(Selector(SelectorKind.OPS, ("aten.gelu*",)),),
+        ),
+    ),
+    Cut.UPSTREAM,
+)  # fmt: skip
+
+SESSION_JSON = json.loads(dump_session(rich()))
+PLAN_JSON = json.loads(dump_plan(PLAN))
+
+
+def use_all_of(view: SavedSession, tmp_path: Path) -> None:
+    """Do whatever can be done with a loaded session."""
+    for name in ("regions", "partitions", "timings", "region_timings", "partition_timings", "reconciliation", "memory"):
+        assert getattr(view, name) is not None
+    for name in ("numerics", "region_numerics", "compile_costs"):
+        assert getattr(view, name) is not None
+    assert set(view._repr_mimebundle_()) == {"text/plain", "text/html"}
+    assert view.graph() is not None
+    assert len(compare(view)) == 1
+    for ending in ("html", "svg", "csv"):
+        view.save(tmp_path / f"again.{ending}")
+    assert dump_session(load(view.save(tmp_path / "again.json")).session) == dump_session(view.session)
+
+
+def show(path: Path) -> tuple[int, str]:
+    """Return the exit code of ``regional-explorer show`` and what it writes to stderr."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        return main(["show", str(path)]), said.getvalue()
+
+
+def check_session_file(path: Path) -> None:
+    view, refusal = loaded(load, path, SessionError)
+    if view is None:
+        assert show(path) == (FAILED, f"regional-explorer: {refusal}\n")
+    else:
+        assert show(path) == (DONE, "")
+        use_all_of(view, path.parent)
+
+
+def check_plan_file(path: Path) -> None:
+    plan, _ = loaded(load_plan, path, PlanError)
+    if plan is not None:
+        assert plan_source(plan)
+        path.write_text(dump_plan(plan), encoding="utf-8")
+        assert dump_plan(load_plan(path)) == dump_plan(plan)
+
+
+T = TypeVar("T")
+
+
+def loaded(read: Callable[[Path], T], path: Path, error: type[Exception]) -> tuple[T | None, str]:
+    """Return what the file holds, or None and why it is refused: one line that names the file."""
+    try:
+        return read(path), ""
+    except error as problem:
+        refusal = str(problem)
+    assert str(path) in refusal
+    assert len(refusal) < LONGEST
+    assert len(refusal.splitlines()) == 1
+    return None, refusal
+
+
+def run_mutations(document: dict[str, Any], check: Callable[[Path], None], path: Path, count: int) -> None:
+    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(mutated(document))
+    def each(text: str) -> None:
+        path.write_text(text, encoding="utf-8")
+        check(path)
+
+    each()
+
+
+COUNTS = [SOME, pytest.param(ALL, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_mutated_session_is_loaded_or_refused(tmp_path: Path, count: int) -> None:
+    run_mutations(SESSION_JSON, check_session_file, tmp_path / "x.json", count)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_mutated_plan_is_loaded_or_refused(tmp_path: Path, count: int) -> None:
+    run_mutations(PLAN_JSON, check_plan_file, tmp_path / "x.json", count)
+
+
+def changed(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> str:
+    """Return the text of ``document`` with another value at ``path``."""
+    found = copy.deepcopy(document)
+    holder: Any = at(found, path[:-1])
+    holder[path[-1]] = value
+    return json.dumps(found)
+
+
+DEEP = '{"kind": "%s", "title": ' + 100_000 * "[" + 100_000 * "]" + "}"
+MODULES = {"kind": "modules", "patterns": ["*"]}
+ENOUGH = {"name": "a", "selectors": [MODULES]}
+
+BAD_SESSIONS = {
+    "config null": (
+        changed(SESSION_JSON, ("plan", "regions", 0, "config"), None),
+        "plan.regions[0].config: expected an object, found None",
+    ),
+    "members list": (changed(SESSION_JSON, ("members",), []), "members: expected an object, found a list"),
+    "100,000 levels": (DEEP % "session", "nested too deeply"),
+    "deep annotation": (
+        changed(SESSION_JSON, ("graphs", 0, "nodes", 0, "annotation"), json.loads(40 * "[" + 40 * "]")),
+        "graphs[0].nodes[0].annotation: more than 32 levels deep",
+    ),
+    "10**400 as an int": (
+        changed(SESSION_JSON, ("environment", "threads"), 10**400),
+        "environment.threads: a number beyond 64 bits",
+    ),
+    "10**400 as a float": (
+        changed(SESSION_JSON, ("timings", 0, "median_s"), 10**400),
+        "timings[0].median_s: a number beyond 64 bits",
+    ),
+    "10**5000": ('{"kind": "session", "grad": 1' + 5000 * "0" + "}", "is not JSON"),
+    "no such graph": (
+        changed(SESSION_JSON, ("partitions", 0, "graph"), "7/forward"),
+        "partitions[0]: there is no graph called '7/forward'",
+    ),
+    "no such graph in members": (
+        changed(SESSION_JSON, ("members", "mlp"), {"7/forward": []}),
+        "members['mlp']: there is no graph called '7/forward'",
+    ),
+    "no such node": (
+        changed(SESSION_JSON, ("graphs", 0, "nodes", 5, "inputs"), ["nobody"]),
+        "graphs[0].nodes[5].inputs: there is no node before it called 'nobody'",
+    ),
+    "a node that is its own input": (
+        changed(SESSION_JSON, ("graphs", 0, "nodes", 5, "inputs"), [SESSION_JSON["graphs"][0]["nodes"][5]["name"]]),
+        "there is no node before it called",
+    ),
+    "no such region": (
+        changed(SESSION_JSON, ("partitions", 0, "region"), "nobody"),
+        "partitions[0].region: there is no region called 'nobody'",
+    ),
+    "two graphs of one id": (
+        changed(SESSION_JSON, ("graphs", 1, "id"), "0/forward"),
+        "graphs[1]: a second graph is called '0/forward'",
+    ),
+    "two partitions of one id": (
+        changed(SESSION_JSON, ("partitions", 1, "id"), SESSION_JSON["partitions"][0]["id"]),
+        "partitions[1]: a second one is called",
+    ),
+    "a negative time": (changed(SESSION_JSON, ("timings", 0, "median_s"), -1.5), "timings[0].median_s: -1.5 cannot be"),
+    "a speedup that is no number": (
+        changed(SESSION_JSON, ("timings", 0, "speedup"), {"float": "nan"}),
+        "timings[0].speedup: nan cannot be",
+    ),
+    "format true": (changed(SESSION_JSON, ("format",), True), "format: expected 1, found True"),
+    "a newer format": (changed(SESSION_JSON, ("format",), 2), "newer version (format 2, this one reads 1)"),
+    "a word JSON has not": ('{"kind": "session", "grad": NaN}', "is not JSON"),
+    "a plan": (json.dumps(PLAN_JSON), "holds no session"),
+    "nothing": ("", "is not JSON"),
+    "a list": ("[]", "holds no session"),
+}  # fmt: skip
+
+BAD_PLANS = {
+    "patterns text": (
+        changed(PLAN_JSON, ("regions", 0, "selectors", 0, "patterns"), "aten"),
+        "regions[0].selectors[0].patterns: expected a list, found 'aten'",
+    ),
+    "no pattern": (changed(PLAN_JSON, ("regions", 0, "selectors", 0, "patterns"), []), "needs a pattern at least"),
+    "no such kind": (
+        changed(PLAN_JSON, ("regions", 0, "selectors", 0, "kind"), "module"),
+        "expected one of 'annotation', 'modules'",
+    ),
+    "config null": (changed(PLAN_JSON, ("regions", 0, "config"), None), "regions[0].config: expected an object"),
+    "two regions of one name": (changed(PLAN_JSON, ("regions",), [ENOUGH, ENOUGH]), "Two regions are called 'a'"),
+    "an empty name": (changed(PLAN_JSON, ("regions", 0, "name"), " "), "regions[0]: A region's name is a text"),
+    "10**400": (
+        changed(PLAN_JSON, ("regions", 0, "config"), {"max_fusion_size": 10**400}),
+        "regions[0].config.max_fusion_size: a number beyond 64 bits",
+    ),
+    "100,000 levels": (DEEP % "plan", "nested too deeply"),
+    "format true": (changed(PLAN_JSON, ("format",), True), "format: expected 1, found True"),
+    "an unknown field": (changed(PLAN_JSON, ("regions", 0, "colour"), "red"), "a Region has no field 'colour'"),
+    "a field that is missing": (changed(PLAN_JSON, ("regions", 0), {"name": "a"}), "the Region lacks 'selectors'"),
+    "a session": (json.dumps(SESSION_JSON), "holds no plan"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), BAD_SESSIONS.values(), ids=BAD_SESSIONS.keys())
+def test_a_malformed_session_is_refused_with_one_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SessionError) as refused:
+        load(path)
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+    assert show(path) == (FAILED, f"regional-explorer: {refused.value}\n")
+
+
+@pytest.mark.parametrize(("text", "said"), BAD_PLANS.values(), ids=BAD_PLANS.keys())
+def test_a_malformed_plan_is_refused_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(PlanError) as refused:
+        load_plan(path)
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+    (tmp_path / "empty.py").write_text("", encoding="utf-8")
+    assert main(["run", str(tmp_path / "empty.py"), "f(x)", "--plan", str(path)]) == FAILED
+    assert capsys.readouterr().err == f"regional-explorer: {refused.value}\n"
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"\xef\xbb\xbf{}"])
+def test_what_is_no_text_is_no_json(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(SessionError, match="is not JSON"):
+        load(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("path", [3, None, b"x.json", ["x.json"], "", "\0", ".", "nowhere/x.json"])
+def test_what_is_no_file_is_told(path: Any) -> None:
+    for read, error in ((load, SessionError), (load_plan, PlanError)):
+        with pytest.raises(error, match=r"Give the path|Cannot read"):
+            read(path)
+
+
+def test_what_is_written_can_be_read_whatever_a_mark_holds(tmp_path: Path) -> None:
+    deep: Any = []
+    deep.append(deep)
+    for value in (10**400, deep, {"a": {1, 2}}, {"float": "x"}, float("nan"), b"x", {3: [None, True, -1.5]}):
+        node = replace(sessions.layers(1).nodes[0], annotation=json_safe(value))
+        graph = replace(sessions.layers(1), nodes=(node, *sessions.layers(1).nodes[1:]))
+        path = SavedSession(sessions.session([graph])).save(tmp_path / "x.json")
+        assert repr(load(path).session.graphs[0].nodes[0].annotation) == repr(node.annotation)
+
+
+def test_records_refuse_what_they_cannot_be() -> None:
+    region = PLAN.regions[0]
+    for make in (
+        lambda: Plan((region, region)),
+        lambda: Plan("ab"),  # type: ignore[arg-type]
+        lambda: Plan((region, 3)),  # type: ignore[arg-type]
+        lambda: Plan((region,), "none"),  # type: ignore[arg-type]
+        lambda: Region("", region.selectors),
+        lambda: Region("a", "modules"),  # type: ignore[arg-type]
+        lambda: Region("a", region.selectors, None),  # type: ignore[arg-type]
+        lambda: Region("a", region.selectors, {3: 4}),  # type: ignore[dict-item]
+        lambda: Selector("module", ("*",)),  # type: ignore[arg-type]
+        lambda: Selector(SelectorKind.OPS, "aten.*"),  # type: ignore[arg-type]
+        lambda: Selector(SelectorKind.OPS, ()),
+        lambda: Selector(SelectorKind.OPS, ("",)),
+    ):
+        with pytest.raises(RegionalExplorerError):
+            make()
+    assert Selector("ops", ["*"]) == Selector(SelectorKind.OPS, ("*",))  # type: ignore[arg-type]
+    assert Plan([region], "upstream").cut is Cut.UPSTREAM  # type: ignore[arg-type]
