@@ -25,9 +25,10 @@ from regional_explorer.exploration.results import SessionView
 from regional_explorer.export import frames
 from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.plan_source import plan_source
+from regional_explorer.export.save import save_plan
 from regional_explorer.insight.code import RegionCode, partition_code
 from regional_explorer.measure.benchmark import ProgressCallback
-from regional_explorer.record.codec import dump_plan, load_plan
+from regional_explorer.record.codec import load_plan
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Partition, Plan
@@ -243,10 +244,12 @@ class Exploration(SessionView, PlanEditing, Measuring):
         return plan_source(self.plan)
 
     def save_plan(self, path: str | Path) -> Path:
-        """Write the plan to a JSON file, for ``explore(..., plan=path)``."""
-        target = Path(path)
-        target.write_text(dump_plan(self.plan), encoding="utf-8")
-        return target
+        """Write the plan to a JSON file, for ``explore(..., plan=path)``.
+
+        Raises:
+            PlanError: the file cannot be written.
+        """
+        return save_plan(self.plan, path)
 
     def show(self, **options: Any) -> None:
         """Open the interactive explorer in the notebook."""

@@ -1,12 +1,15 @@
-"""Writing a session to a file; the ending says how."""
+"""Writing a session to a file, whose ending says how, and a plan to one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from regional_explorer.errors import SessionError
+from regional_explorer.errors import PlanError, SessionError
+from regional_explorer.export.csv import table_csv
+from regional_explorer.export.files import file_path, write_file
 from regional_explorer.export.frames import timings_frame
-from regional_explorer.record.codec import dump_session
+from regional_explorer.record.codec import dump_plan, dump_session
+from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import session_svg
 from regional_explorer.render.report.html import page_html
@@ -20,7 +23,7 @@ def save(session: Session, path: str | Path) -> Path:
     Raises:
         SessionError: the ending is none of these, or the file cannot be written.
     """
-    target = Path(path)
+    target = file_path(path, SessionError)
     match target.suffix.lower():
         case ".json":
             text = dump_session(session)
@@ -29,11 +32,19 @@ def save(session: Session, path: str | Path) -> Path:
         case ".svg":
             text = session_svg(session)
         case ".csv":
-            text = timings_frame(session).to_csv(index=False)
+            text = table_csv(timings_frame(session))
         case other:
             raise SessionError(f"Cannot save to {target.name!r}: the ending {other!r} is none of {', '.join(ENDINGS)}.")
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SessionError(f"Cannot write {target}: {error.strerror or error}.") from error
+    write_file(target, text, SessionError)
+    return target
+
+
+def save_plan(plan: Plan, path: str | Path) -> Path:
+    """Write ``plan`` to ``path`` as JSON.
+
+    Raises:
+        PlanError: the file cannot be written.
+    """
+    target = file_path(path, PlanError)
+    write_file(target, dump_plan(plan), PlanError)
     return target

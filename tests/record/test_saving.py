@@ -1,0 +1,156 @@
+"""Saving: a file is all there or as it was before, and a spreadsheet that opens the CSV runs nothing."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import os
+import resource
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
+from regional_explorer.export import files
+from regional_explorer.export.save import save, save_plan
+from regional_explorer.record.region import Plan
+from tests.render import sessions
+
+SAVES: list[Callable[[Path], Path]] = [
+    lambda folder: save(sessions.measured(), folder / "x.json"),
+    lambda folder: save(sessions.measured(), folder / "x.html"),
+    lambda folder: save(sessions.measured(), folder / "x.svg"),
+    lambda folder: save(sessions.measured(), folder / "x.csv"),
+    lambda folder: save_plan(sessions.measured().plan, folder / "plan.json"),
+]
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let the system refuse to write more than 100 bytes to a file."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("write", SAVES)
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    before = write(tmp_path).read_bytes()
+    with full_disk(), pytest.raises(RegionalExplorerError, match=os.strerror(errno.EFBIG)):
+        write(tmp_path)
+    (left,) = tmp_path.iterdir()
+    assert left.read_bytes() == before
+
+
+def test_an_interrupt_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(sessions.measured(), tmp_path / "x.json")
+    before = path.read_bytes()
+
+    def interrupted(_number: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(sessions.trained(), path)
+    assert [left.name for left in tmp_path.iterdir()] == ["x.json"]
+    assert path.read_bytes() == before
+
+
+def test_a_new_file_and_a_replaced_one_have_the_usual_permissions(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    path = save(sessions.measured(), tmp_path / "x.json")
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+    path.chmod(0o640)
+    save(sessions.measured(), path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    link = tmp_path / "x.json"
+    link.symlink_to(tmp_path / "inner" / "real.json")
+    for _ in range(2):
+        save(sessions.measured(), link)
+        assert link.is_symlink()
+        assert (tmp_path / "inner" / "real.json").stat().st_size > 100
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "x.csv"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    save(sessions.measured(), pipe)
+    assert os.read(reader, 1 << 16).startswith(b"variant,")
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    for path, said in (
+        (tmp_path / "nowhere" / "x.json", "there is no directory"),
+        (tmp_path / "folder.json", "it is a directory"),
+        (tmp_path / f"{300 * 'x'}.json", "Cannot write"),
+        (f"{tmp_path}/a\0b.json", "Cannot write"),
+        ("", "Give the path of a file"),
+        (3, "Give the path of a file"),
+        (None, "Give the path of a file"),
+    ):
+        with pytest.raises(SessionError, match=said):
+            save(sessions.measured(), path)  # type: ignore[arg-type]
+        with pytest.raises(PlanError, match=said):
+            save_plan(Plan(), path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", sessions.HOSTILE)
+def test_hostile_names_can_be_written(tmp_path: Path, text: str) -> None:
+    for ending in ("json", "html", "svg", "csv"):
+        assert save(sessions.hostile(text), tmp_path / f"x.{ending}").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1+1", "'+1+1"),
+        ("-1+1", "'-1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1+1", "'=1+1"),
+        ("\r\n=1+1", "'=1+1"),
+        ("\x00=1+1", "'=1+1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("a\x1b[31m\x00b\nc", "a[31mb c"),
+        ("-1.5", "-1.5"),
+        ("+2e-3", "+2e-3"),
+        ("aot_eager", "aot_eager"),
+        ("noisy: 3 %, =1+1", "noisy: 3 %, =1+1"),
+        ("\ud800", ""),
+    ],
+)
+def test_no_cell_of_the_csv_is_run_by_a_spreadsheet(tmp_path: Path, text: str, cell: str) -> None:
+    shown = replace(sessions.measured(), timings=(sessions.timing(text, 1.0, 1.5, numerics=text, warnings=(text,)),))
+    rows = list(csv.DictReader(io.StringIO(save(shown, tmp_path / "x.csv").read_text(encoding="utf-8"))))
+    assert [rows[0][name] for name in ("variant", "numerics", "warnings")] == [cell] * 3
+
+
+def test_an_empty_table_has_its_columns(tmp_path: Path) -> None:
+    assert save(sessions.trained(), tmp_path / "x.csv").read_text(encoding="utf-8").startswith("variant,phase,")
+
+
+def test_numbers_of_the_csv_stay_numbers(tmp_path: Path) -> None:
+    shown = replace(sessions.measured(), timings=(sessions.timing("eager", -1.5e-6, None, iqr_s=-2e-9),))
+    (row,) = csv.DictReader(io.StringIO(save(shown, tmp_path / "x.csv").read_text(encoding="utf-8")))
+    assert float(row["median_us"]) == -1.5
+    assert float(row["iqr_us"]) == pytest.approx(-0.002)
+    assert (row["speedup"], row["samples"]) == ("", "40")
