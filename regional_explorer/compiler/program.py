@@ -165,7 +165,7 @@ class Program:
                 if self.capture.call.grad:
                     self.capture.call.backward(outputs)
             for switch in self.switches:
-                if switch.inputs is None:
+                if switch.inputs is None and switch.failure is None:
                     switch.assume()
             self._recorded = here
         finally:
@@ -191,7 +191,7 @@ class Program:
         keys = self.keys()
         for switch in self.switches:
             artifact = self.store.artifacts.get(keys.get(id(switch), ""))
-            if switch.inputs is None:
+            if switch.inputs is None and switch.failure is None:
                 # A graph that a call on other shapes brought: its next call tells what flows through it.
                 switch.record()
             elif artifact is None:
@@ -225,7 +225,10 @@ class Program:
         }
 
         def sendable(key: str) -> bytes | None:
-            return portable(wanted[key].piece, wanted[key].inputs or (), requested[key])
+            try:
+                return portable(wanted[key].piece, wanted[key].inputs or (), requested[key])
+            except Exception:  # noqa: BLE001 - what cannot be made ready to be sent is compiled, or fails, here
+                return None
 
         try:
             with CompilePool(wanted, sendable) as compile_pool:

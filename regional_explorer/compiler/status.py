@@ -32,7 +32,7 @@ def _partition(program: Program, switch: Switch, instance: int, name: str, key: 
     region = program.plan[switch.piece.claim.region]
     artifact = program.store.artifacts.get(key)
     refused = artifact is not None and switch.refused is artifact
-    problem = program.store.failures.get(key) or (switch.refusal if refused else None)
+    problem = switch.failure or program.store.failures.get(key) or (switch.refusal if refused else None)
     mine = artifact is not None and first == name
     return Partition(
         id=name,

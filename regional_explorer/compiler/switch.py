@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.fingerprint import fingerprint
@@ -18,7 +18,12 @@ from regional_explorer.compiler.artifacts.tensor_layout import (
     traced_layouts,
 )
 from regional_explorer.regions.cutting.cut import Piece
-from regional_explorer.torch_api import BoxedCall, boxed, draws_random
+from regional_explorer.torch_api import BoxedCall, boxed, draws_random, is_effect_token
+
+if TYPE_CHECKING:
+    from torch import fx
+
+_T = TypeVar("_T")
 
 
 class Switch:
@@ -27,6 +32,7 @@ class Switch:
     ``inputs`` and ``outputs`` are the layouts seen in the last recorded eager run, or those of the trace where that run
     did not come by; None before. ``artifact`` is what calls go to now, None for the eager piece. ``refused`` is an
     artifact that would not take what the call really feeds it, ``refusal`` what it said; such a partition stays eager.
+    ``failure`` says why nothing is known of what flows through it: no artifact can be made for such a partition.
     Implementations take one argument list, which they empty.
     """
 
@@ -39,6 +45,10 @@ class Switch:
         self.artifact: Artifact | None = None
         self.refused: Artifact | None = None
         self.refusal: str | None = None
+        self.failure: str | None = None
+        graph = piece.gm.graph
+        self._input_tokens = _effect_tokens(graph.find_nodes(op="placeholder"))
+        self.output_tokens = _effect_tokens(graph.output_node().all_input_nodes)
         self._fingerprint: str | None = None
 
     @property
@@ -61,7 +71,7 @@ class Switch:
 
     def record(self) -> None:
         """Run the next call eagerly and note the layouts of what it takes and gives."""
-        self.artifact = None
+        self.artifact = self.failure = None
         self.implementation = self._recorded
 
     def use(self, artifact: Artifact) -> None:
@@ -70,12 +80,26 @@ class Switch:
         self.implementation = self._checked
 
     def _recorded(self, args: list[Any]) -> Any:
-        inputs = layouts_of(args)
+        inputs = self._described(lambda: layouts_of(args, self._input_tokens))
         results = self.eager(args)
-        self.inputs, self.outputs = inputs, layouts_of(results)
-        self._fingerprint = None
+        outputs = self._described(lambda: layouts_of(results, self.output_tokens))
+        self._set_layouts(inputs, outputs)
         self.implementation = self.eager
         return results
+
+    def _set_layouts(self, inputs: tuple[Layout, ...] | None, outputs: tuple[Layout, ...] | None) -> None:
+        known = inputs is not None and outputs is not None
+        self._fingerprint = self._described(lambda: fingerprint(self.piece, inputs or ())) if known else None
+        self.inputs = inputs if self._fingerprint is not None else None
+        self.outputs = outputs or ()
+
+    def _described(self, describe: Callable[[], _T]) -> _T | None:
+        """Return what ``describe`` does; where it raises, this partition has failed and no other."""
+        try:
+            return describe()
+        except Exception as error:  # noqa: BLE001 - tensors of any subclass, constants of any kind
+            self.failure = f"its inputs or constants cannot be described: {type(error).__name__}: {error}"
+            return None
 
     @contextlib.contextmanager
     def watched(self, seen: Callable[[Sequence[Any]], None]) -> Iterator[None]:
@@ -94,15 +118,12 @@ class Switch:
     def assume(self) -> None:
         """Take the layouts from the trace, for a piece that the recorded run did not come by: a branch not taken."""
         graph = self.piece.gm.graph
-        self.inputs = traced_layouts(graph.find_nodes(op="placeholder"))
-        self.outputs = traced_layouts(graph.output_node().all_input_nodes) or ()
-        self._fingerprint = None
+        inputs = traced_layouts(graph.find_nodes(op="placeholder"))
+        self._set_layouts(inputs, traced_layouts(graph.output_node().all_input_nodes) or ())
 
     def fingerprint(self) -> str:
-        """Return the hash that equal pieces share. Layouts must have been recorded."""
-        if self._fingerprint is None:
-            assert self.inputs is not None  # noqa: S101 - the caller recorded them
-            self._fingerprint = fingerprint(self.piece, self.inputs)
+        """Return the hash that equal pieces share. Layouts must be known."""
+        assert self._fingerprint is not None  # noqa: S101 - it is, where ``inputs`` are
         return self._fingerprint
 
     def _checked(self, args: list[Any]) -> Any:
@@ -151,3 +172,7 @@ class Switch:
         self.refused = artifact
         self.refusal = f"the compiled code refused its inputs: {why}".splitlines()[0]
         return self.eager(args)
+
+
+def _effect_tokens(nodes: Sequence[fx.Node]) -> frozenset[int]:
+    return frozenset(index for index, node in enumerate(nodes) if is_effect_token(node))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import fx
+from torch._higher_order_ops.effects import with_effects
 from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
@@ -71,6 +73,16 @@ def draws_random(node: fx.Node) -> bool:
     given = {argument.name: argument.default_value for argument in arguments}
     given |= {argument.name: value for argument, value in zip(arguments, node.args, strict=False)} | node.kwargs
     return all(given.get(name, True) not in (0, False) for name in ("dropout_p", "dropout", "train", "training"))
+
+
+def is_effect_token(node: fx.Node) -> bool:
+    """Tell whether a node stands for no data but for the order of ops with effects, such as the checks of ``linalg``.
+
+    AOTAutograd traces it as a tensor of size 0 and runs the graph with None in its place.
+    """
+    if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+        return node.args[0].target is with_effects and node.args[1:] == (0,)
+    return any(user.target is with_effects and user.args[0] is node for user in node.users)
 
 
 def is_carved(node: fx.Node) -> bool:

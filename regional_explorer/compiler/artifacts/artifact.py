@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from regional_explorer.compiler.artifacts.canonical import canonical
-from regional_explorer.compiler.artifacts.tensor_layout import Layout
+from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
+from regional_explorer.errors import RegionCompileError
 from regional_explorer.record.region import DEFAULT
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import BoxedCall, compile_piece, fake_mode_with_symbols, guard_check
@@ -45,30 +48,39 @@ class ArtifactStore:
         """Compile ``piece`` under ``config`` and keep the artifact under ``key``.
 
         Raises:
-            RegionCompileError: Inductor failed; the failure is kept too, so that it is not repeated.
+            RegionCompileError: it failed, wherever; the failure is kept too, so that it is not repeated.
         """
         self.compiles += 1
-        mode = fake_mode_with_symbols()
-        gm, fakes, symbols = canonical(piece, inputs, mode)
-        sizes = [(argument, dim) for _, (argument, dim) in symbols if dim >= 0]
         try:
-            compiled = compile_piece(gm, fakes, mode, config)
-        except Exception as error:
+            artifact = _compiled(key, piece, inputs, config)
+        except RegionCompileError as error:
             self.failures[key] = str(error)
             raise
-        check = guard_check(mode, [size for size, _ in symbols])
-        artifact = Artifact(
-            key=key,
-            call=_with_sizes(compiled.call, sizes) if sizes else compiled.call,
-            code=compiled.code,
-            config=compiled.config,
-            seconds=compiled.seconds,
-            cache=compiled.cache,
-            guard=None if check is None else _guard(check, [place for _, place in symbols]),
-            dynamic=bool(symbols),
-        )
+        except Exception as error:
+            self.failures[key] = f"{type(error).__name__}: {error}"
+            raise RegionCompileError(self.failures[key]) from error
         self.artifacts[key] = artifact
         return artifact
+
+
+def _compiled(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
+    mode = fake_mode_with_symbols()
+    gm, fakes, symbols = canonical(piece, inputs, mode)
+    sizes = [(argument, dim) for _, (argument, dim) in symbols if dim >= 0]
+    compiled = compile_piece(gm, fakes, mode, config)
+    check = guard_check(mode, [size for size, _ in symbols])
+    call = _with_sizes(compiled.call, sizes) if sizes else compiled.call
+    tokens = [index for index, layout in enumerate(inputs) if layout == TOKEN]
+    return Artifact(
+        key=key,
+        call=_with_tokens(call, tokens) if tokens else call,
+        code=compiled.code,
+        config=compiled.config,
+        seconds=compiled.seconds,
+        cache=compiled.cache,
+        guard=None if check is None else _guard(check, [place for _, place in symbols]),
+        dynamic=bool(symbols),
+    )
 
 
 def requested_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,6 +91,22 @@ def requested_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _with_sizes(call: BoxedCall, places: Sequence[tuple[int, int]]) -> BoxedCall:
     def called(args: list[Any]) -> Any:
         args[:0] = [args[argument].shape[dim] for argument, dim in places]
+        return call(args)
+
+    return called
+
+
+def _with_tokens(call: BoxedCall, tokens: Sequence[int]) -> BoxedCall:
+    """Pass empty tensors as effect tokens, as the trace had them.
+
+    AOTAutograd passes None, which its own code for dynamic sizes takes for a tensor (torch 2.13: "'NoneType' object has
+    no attribute '_dynamo_propagated_dynamic_indices'").
+    """
+    empty = torch.empty(0)
+
+    def called(args: list[Any]) -> Any:
+        for index in tokens:
+            args[index] = empty
         return call(args)
 
     return called

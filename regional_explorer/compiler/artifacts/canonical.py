@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from regional_explorer.compiler.artifacts.tensor_layout import Layout
+from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import (
     FALLBACK,
@@ -98,7 +98,10 @@ def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[
 
     fakes: list[Any] = []
     for value, layout in zip(values, inputs, strict=True):
-        if isinstance(value, torch.Tensor) and layout.stride is not None and layout.dtype.startswith("torch."):
+        if layout == TOKEN:
+            with mode:
+                fakes.append(torch.empty(value.shape, dtype=value.dtype, device=value.device))
+        elif isinstance(value, torch.Tensor) and layout.stride is not None and layout.dtype.startswith("torch."):
             dtype = getattr(torch, layout.dtype.removeprefix("torch."))
             shape = [size_of(size, hint) for size, hint in zip(value.shape, layout.size, strict=True)]
             stride = [size_of(step, hint) for step, hint in zip(value.stride(), layout.stride, strict=True)]
@@ -112,6 +115,6 @@ def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[
 def _dims(value: Any, layout: Layout) -> list[tuple[int, Any, int]]:
     if isinstance(value, torch.SymInt):
         return [(-1, value, layout.value)]
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and layout != TOKEN:
         return [(dim, size, hint) for dim, (size, hint) in enumerate(zip(value.shape, layout.size, strict=True))]
     return []

@@ -8,14 +8,14 @@ float32, and code compiled for the one reads the other as noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
-from regional_explorer.torch_api import size_hint
+from regional_explorer.torch_api import is_effect_token, size_hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,23 @@ class Layout:
     value: Any = None
 
 
-def layouts_of(values: Sequence[Any]) -> tuple[Layout, ...]:
-    """Return the layouts of ``values``, storages numbered in order of appearance."""
+TOKEN = Layout(dtype="token")
+"""Of an effect token, whatever is passed in its place: None, or the empty tensor that an eager op returns."""
+
+
+def layouts_of(values: Sequence[Any], tokens: Collection[int] = ()) -> tuple[Layout, ...]:
+    """Return the layouts of ``values``, storages numbered in order of appearance; ``tokens`` are the effect tokens."""
     storages: dict[int, int] = {}
-    return tuple(_layout(value, storages) for value in values)
+    return tuple(TOKEN if index in tokens else _layout(value, storages) for index, value in enumerate(values))
 
 
 def traced_layouts(nodes: Sequence[fx.Node]) -> tuple[Layout, ...] | None:
     """Return the layouts that the trace gave to ``nodes``, or None where it left a value or a size unknown."""
     storages: dict[int, int] = {}
     try:
-        return tuple(_layout(node.meta["val"], storages, traced=True) for node in nodes)
+        return tuple(
+            TOKEN if is_effect_token(node) else _layout(node.meta["val"], storages, traced=True) for node in nodes
+        )
     except (KeyError, ValueError):
         return None
 
@@ -91,7 +97,7 @@ def as_recorded(value: Any, layout: Layout) -> bool:
 
 def same_dtype(value: Any, layout: Layout) -> bool:
     """Tell whether ``value`` is no tensor, or one of the dtype that ``layout`` says."""
-    return not isinstance(value, torch.Tensor) or str(value.dtype) == layout.dtype
+    return not isinstance(value, torch.Tensor) or layout == TOKEN or str(value.dtype) == layout.dtype
 
 
 def misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:

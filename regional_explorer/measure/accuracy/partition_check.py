@@ -118,8 +118,12 @@ def _twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterat
 
 
 def _named(switch: Switch, results: Any) -> Values:
-    pairs = zip(switch.piece.outputs, results, strict=True)
-    tensors = tuple((name, value.detach().clone()) for name, value in pairs if isinstance(value, torch.Tensor))
+    pairs = [
+        (name, value)
+        for index, (name, value) in enumerate(zip(switch.piece.outputs, results, strict=True))
+        if isinstance(value, torch.Tensor) and index not in switch.output_tokens
+    ]
+    tensors = tuple((name, value.detach().clone()) for name, value in pairs)
     return Values(tensors, ())
 
 

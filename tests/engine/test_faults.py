@@ -1,0 +1,191 @@
+"""What fails inside one partition: it is told, that region runs eagerly, and everything else goes on."""
+
+import pytest
+import torch
+
+import regional_explorer as rx
+from regional_explorer.compiler import program, switch
+from regional_explorer.compiler.artifacts import artifact
+from regional_explorer.errors import RegionCompileError
+
+pytestmark = pytest.mark.compiles
+
+
+def invertible(*, grad=False):
+    return (torch.randn(4, 4) + 4 * torch.eye(4)).requires_grad_(grad)
+
+
+def failed(ex):
+    """Return the text of each ``region-failed``, by region."""
+    return {item.region: item.message for item in ex.diagnostics if item.code == "region-failed"}
+
+
+def assert_as_eager(ex, function, *args):
+    result, expected = ex.compiled(*args), function(*args)
+    torch.testing.assert_close(result, expected)
+    leaves = [value for value in args if value.requires_grad]
+    if leaves:
+        gradients = [torch.autograd.grad(value.sum(), leaves, allow_unused=True) for value in (result, expected)]
+        torch.testing.assert_close(*gradients)
+
+
+# ----------------------------------------------------------------------------------------------------- ops with effects
+
+
+def lu(x):
+    factors, pivots = torch.linalg.lu_factor(x)
+    return torch.linalg.lu_solve(factors, pivots, x.cos())
+
+
+def normal(x):
+    spread = torch.eye(4) + 0.1 * x @ x.mT
+    return torch.distributions.MultivariateNormal(torch.zeros(4), spread).log_prob(x)
+
+
+EFFECTFUL = {
+    "inv": torch.linalg.inv,
+    "solve": lambda x: torch.linalg.solve(x, x.sin()),
+    "cholesky": lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(4)),
+    "lu_factor": lu,
+    "multivariate normal": normal,
+    "two checks": lambda x: torch.linalg.inv(torch.linalg.inv(x).sin() + 9 * torch.eye(4)),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", EFFECTFUL)
+def test_an_op_with_effects_is_compiled_in_its_region(name, grad):
+    op = EFFECTFUL[name]
+
+    def f(x):
+        with rx.region("r"):
+            y = op(x).sin()
+        return y.cos()
+
+    x = invertible(grad=grad)
+    ex = rx.explore(f, (x,))
+    ex.compile()
+    assert set(ex.partitions.state) == {"fresh"}, ex.partitions.error.tolist()
+    assert_as_eager(ex, f, x)
+    assert not failed(ex)
+
+
+def checks_in_two_regions(x):
+    with rx.region("a"):
+        y = torch.linalg.inv(x).sin()
+    z = y.exp()
+    with rx.region("b"):
+        z = torch.linalg.solve(x, z)
+    return z.cos()
+
+
+@pytest.mark.parametrize("eager", [(), ("a",), ("b",)])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_what_orders_effects_passes_between_compiled_and_eager_regions(eager, dynamic):
+    x = invertible(grad=True)
+    ex = rx.explore(checks_in_two_regions, (x,), dynamic=dynamic)
+    ex.compile()
+    for region in eager:
+        ex.disable(region)
+    assert_as_eager(ex, checks_in_two_regions, x)
+    for _ in range(2):
+        with pytest.raises(torch.linalg.LinAlgError, match=r"linalg\.inv"):
+            ex.compiled(torch.zeros(4, 4, requires_grad=True))
+    assert_as_eager(ex, checks_in_two_regions, x)
+    assert not failed(ex)
+    assert set(ex.partitions.state) - {"eager"} == {"fresh"}
+
+
+def test_regions_with_effects_are_checked_and_measured_alone():
+    ex = rx.explore(checks_in_two_regions, (invertible(),))
+    ex.benchmark(("eager", "regional"), budget_s=0.1)
+    assert set(ex.numerics.verdict) == {"ok"}
+    assert set(ex.region_numerics.verdict) == {"ok"}
+    assert len(ex.region_numerics) == 2, "what orders effects is no result"
+    assert "variant-failed" not in {item.code for item in ex.diagnostics}
+
+
+# ---------------------------------------------------------------------------------------- any failure, one partition
+
+
+def two(x):
+    with rx.region("bad"):
+        y = x.sin() * 2
+    y = y.exp()
+    with rx.region("good"):
+        return y.cos() + 1
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(artifact, "canonical"), (artifact, "compile_piece"), (artifact, "guard_check"), (switch, "fingerprint")],
+)
+def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, module, name):
+    original = getattr(module, name)
+    planted = []
+
+    def wrapped(*args, **kwargs):
+        if not planted or planted == [args[0]]:
+            planted[:] = [args[0]]
+            raise ZeroDivisionError("planted")
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, wrapped)
+    x = torch.randn(8)
+    ex = rx.explore(two, (x,))
+    ex.compile()
+    assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {"bad": "failed", "good": "fresh"}
+    assert "ZeroDivisionError: planted" in failed(ex)["bad"]
+    assert_as_eager(ex, two, x)
+    ex.benchmark(("eager", "regional"), budget_s=0.1)
+    assert set(ex.timings.variant) == {"eager", "regional"}
+    assert list(failed(ex)) == ["bad"]
+
+
+def test_inputs_that_cannot_be_described_cost_their_partition_alone(monkeypatch):
+    original, calls = switch.layouts_of, []
+
+    def layouts_of(values, *rest):
+        calls.append(values)
+        if len(calls) == 1:
+            raise ZeroDivisionError("planted")
+        return original(values, *rest)
+
+    monkeypatch.setattr(switch, "layouts_of", layouts_of)
+    x = torch.randn(8)
+    ex = rx.explore(two, (x,))
+    ex.compile()
+    assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {"bad": "failed", "good": "fresh"}
+    assert "planted" in failed(ex)["bad"]
+    assert_as_eager(ex, two, x)
+
+
+def test_what_cannot_be_made_ready_for_a_helper_is_compiled_here(monkeypatch):
+    def portable(*_args):
+        raise ZeroDivisionError("planted")
+
+    sent = []
+    monkeypatch.setattr(program, "portable", portable)
+    original = program.CompilePool
+
+    def compile_pool(keys, sendable):
+        sent.extend(sendable(key) for key in keys)
+        return original(keys, sendable)
+
+    monkeypatch.setattr(program, "CompilePool", compile_pool)
+    ex = rx.explore(two, (torch.randn(8),))
+    ex.compile()
+    assert sent == [None, None]
+    assert set(ex.partitions.state) == {"fresh"}
+
+
+def test_what_the_store_raises_is_ours_and_names_the_error(monkeypatch):
+    def canonical(*_args):
+        raise ZeroDivisionError("planted")
+
+    ex = rx.explore(two, (torch.randn(8),))
+    (key, wanted), *_ = ex._program.stale().items()
+    monkeypatch.setattr(artifact, "canonical", canonical)
+    with pytest.raises(RegionCompileError, match="ZeroDivisionError: planted") as raised:
+        ex._program.store.compile(key, wanted.piece, wanted.inputs, {})
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)

@@ -1,0 +1,30 @@
+"""The programs of docs/upstream.md: a workaround is looked at again once torch no longer needs it."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "upstream.md"
+BEFORE_2_13 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+
+
+def program(title):
+    """Return the program of the section that begins with ``title``."""
+    section = PAGE.read_text(encoding="utf-8").split(f"\n## {title}", 1)[1].split("\n## ", 1)[0]
+    return re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+
+
+def run(title, folder):
+    """Run that program as a file of its own: Dynamo reads its lines."""
+    path = folder / "program.py"
+    path.write_text(program(title), encoding="utf-8")
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), {})  # noqa: S102 - our own page
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(BEFORE_2_13, reason="the checks of linalg had no effect tokens yet")
+def test_an_effect_token_beside_dynamic_sizes(tmp_path):
+    with pytest.raises(AttributeError, match="_dynamo_propagated_dynamic_indices"):
+        run("A piece with an effect token", tmp_path)
