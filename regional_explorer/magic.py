@@ -18,6 +18,7 @@ from regional_explorer.command.options import OPTIONS, CommandError, help_text, 
 from regional_explorer.command.preload import Preload
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.record.region import Direction
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -176,7 +177,8 @@ def _setting_words(shell: InteractiveShell, before: str, word: str) -> list[str]
         named = re.findall(r"(?:-r|--region)[= ]?([^\s=]+)=", before)
         plans = [getattr(value, "plan", None) for name, value in shell.user_ns.items() if not name.startswith("_")]
         known = [found.name for plan in plans for found in getattr(plan, "regions", ())]
-        return [f"{name}:" for name in dict.fromkeys([*named, *known])]
+        names = dict.fromkeys([*named, *known])
+        return [*(f"{name}:" for name in names), *(f"{name}.{one}:" for one in Direction for name in names)]
     if "=" in key:
         return []
     from regional_explorer.compiler.config.catalogue import catalogue

@@ -192,6 +192,26 @@ def test_options_reach_the_exploration(run: Run, shell: Any, tmp_path: Path) -> 
     assert json.loads((tmp_path / "out.json").read_text())["title"] == "Net"
 
 
+def test_a_config_of_one_direction(run: Run, shell: Any) -> None:
+    run(
+        "%regional_compile --no-bench -r act=ops:aten.relu* -c act:max_fusion_size=4 "
+        "-c act.backward:max_fusion_size=2 -o ex f(x)"
+    )
+    assert shell.user_ns["ex"].plan["act"].configs == (
+        ("forward", {"max_fusion_size": 4}),
+        ("backward", {"max_fusion_size": 2}),
+    )
+
+
+def test_a_region_of_that_name_comes_before_a_direction(run: Run, shell: Any) -> None:
+    both = "-r act=ops:aten.relu* -r act.backward=ops:aten.sum*"
+    with pytest.warns(UserWarning, match=r"the region called 'act.backward', not the backward config of 'act'"):
+        run(f"%regional_compile --no-bench {both} -c act.backward:max_fusion_size=2 -o ex f(x)")
+    plan = shell.user_ns["ex"].plan
+    assert plan["act.backward"].config == {"max_fusion_size": 2}
+    assert plan["act"].configs == ((None, {}),)
+
+
 def test_the_forms_of_an_option(run: Run, shell: Any) -> None:
     run("%regional_compile --no-bench --region='a b=ops:aten.relu*' -c\"a b:max_fusion_size=4\" --output=ex f(x)")
     assert shell.user_ns["ex"].plan["a b"].config == {"max_fusion_size": 4}
@@ -387,7 +407,7 @@ def test_the_docstring_is_the_usage(shell: Any) -> None:
         ("%%regional_compile --no-w", {"--no-widget"}),
         ("%regional_compile -r act=ops:aten.relu* -c a", {"act:"}),
         ("%regional_compile -c known:cpp.simd", {"cpp.simdlen="}),
-        ("%regional_compile -c kno", {"known:"}),
+        ("%regional_compile -c kno", {"known:", "known.backward:"}),
         ("%regional_compile --variants aot", {"aot_eager"}),
         ("%regional_compile -r a=mod", {"modules:"}),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from regional_explorer.command.interrupt import Interrupts
 from regional_explorer.command.options import CommandError
 from regional_explorer.errors import did_you_mean
+from regional_explorer.record.region import Direction, Plan
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
@@ -82,8 +84,9 @@ class Command:
             for name, kind, patterns in self.marks:
                 selector: dict[str, Any] = {kind: _patterns(patterns)}
                 exploration.mark(name, **selector)
-            for region, key, value in self.settings:
-                exploration.configure(region, {key: parse_value(key, value)})
+            for text, key, value in self.settings:
+                region, direction = _region_and_direction(exploration.plan, text)
+                exploration.configure(region, {key: parse_value(key, value)}, direction=direction)
         except BaseException:
             exploration.close()
             raise
@@ -117,6 +120,21 @@ class Command:
             SessionError: the file cannot be written.
         """
         return exploration.save(self.save) if self.save is not None else None
+
+
+def _region_and_direction(plan: Plan, text: str) -> tuple[str, Direction | None]:
+    """Return what ``-c`` names: ``mlp.backward`` is the backward of ``mlp``, unless a region has that very name."""
+    name, _, word = text.rpartition(".")
+    if name not in plan or word not in tuple(Direction):
+        return text, None
+    if text not in plan:
+        return name, Direction(word)
+    warnings.warn(
+        f"-c {text}:… sets the config of the region called {text!r}, not the {word} config of {name!r}. For that, use "
+        f"ex.configure({name!r}, {{…}}, direction={word!r}), or rename a region.",
+        stacklevel=3,
+    )
+    return text, None
 
 
 def _patterns(text: str) -> list[str]:

@@ -93,8 +93,9 @@ OPTIONS = (
     Option(
         ("-c", "--config"),
         "REGION:KEY=VALUE",
-        "set an Inductor config for one region: a Python literal, else text; repeatable",
-        "-c mlp:max_fusion_size=8 -c mlp:cpp.simdlen=None",
+        "set an Inductor config for one region, or for its forward or backward alone: a Python literal, else text; "
+        "repeatable",
+        "-c mlp:max_fusion_size=8 -c mlp.backward:cpp.simdlen=None",
         {"action": "append", "type": _setting, "dest": "settings", "default": []},
     ),
     Option(

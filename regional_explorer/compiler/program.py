@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regional_explorer.capture.trace import Capture, Frame, LiveGraph
-from regional_explorer.compiler.artifacts.artifact import Artifact, ArtifactStore, requested_config
+from regional_explorer.compiler.artifacts.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifacts.canonical import portable
 from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.processes.pool import CompilePool
@@ -16,7 +16,7 @@ from regional_explorer.compiler.recompile_warning import warn_of_trace
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.region import Plan, Region
+from regional_explorer.record.region import Direction, Plan, Region, config_of
 from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
 from regional_explorer.regions.cutting.partition_ids import PartitionOrigin, numbered
 from regional_explorer.regions.select import Assignment, assign
@@ -179,12 +179,17 @@ class Program:
         A partition of a disabled region asks for none, nor does one whose layouts are not known yet.
         """
         here = surroundings()
-        requested = {region.name: requested_config(region.config) for region in self.plan.regions if region.enabled}
+        enabled = {region.name for region in self.plan.regions if region.enabled}
         return {
-            id(switch): artifact_key(switch.fingerprint(), requested[switch.piece.claim.region], here)
+            id(switch): artifact_key(switch.fingerprint(), self._config(switch), here)
             for switch in self.switches
-            if switch.inputs is not None and switch.piece.claim.region in requested
+            if switch.inputs is not None and switch.piece.claim.region in enabled
         }
+
+    def _config(self, switch: Switch) -> dict[str, Any]:
+        """Return the config that the plan asks for at a partition."""
+        piece = switch.piece
+        return config_of(self.plan[piece.claim.region], Direction.of_graph(piece.graph_id))
 
     def settle(self) -> None:
         """Switch every partition to what the plan asks for, as far as it has been compiled; compiles nothing."""
@@ -220,9 +225,7 @@ class Program:
         known_failures = dict(self.store.failures)
         names = partition_names(self.switches)
         ids = {id(switch): name for switch, (name, _) in zip(self.switches, names, strict=True)}
-        requested = {
-            key: requested_config(self.plan[switch.piece.claim.region].config) for key, switch in wanted.items()
-        }
+        requested = {key: self._config(switch) for key, switch in wanted.items()}
 
         def sendable(key: str) -> bytes | None:
             try:
@@ -287,7 +290,7 @@ class Program:
             RegionCompileError: it does not compile.
         """
         assert switch.inputs is not None  # noqa: S101 - whoever has an artifact has had its layouts recorded
-        requested = {**requested_config(self.plan[switch.piece.claim.region].config), **config}
+        requested = {**self._config(switch), **config}
         key = artifact_key(switch.fingerprint(), requested, surroundings())
         return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, requested)
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from regional_explorer.compiler.artifacts.artifact import Artifact, requested_config
+from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.config.catalogue import catalogue, inert_reason
 from regional_explorer.compiler.program import Program, partition_names
 from regional_explorer.compiler.recompile_warning import frame_inputs
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.region import DEFAULT, Partition, Plan, Region, State
+from regional_explorer.record.region import DEFAULT, Direction, Partition, Plan, Region, State, config_of
 from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.cutting.preview import Preview, preview
 
@@ -41,7 +41,7 @@ def _partition(program: Program, switch: Switch, instance: int, name: str, key: 
         graph=switch.piece.graph_id,
         nodes=switch.piece.nodes,
         state=_state(region, artifact, problem),
-        config_requested=requested_config(region.config),
+        config_requested=config_of(region, Direction.of_graph(switch.piece.graph_id)),
         config_applied=artifact.config if artifact is not None else None,
         artifact=artifact.key if artifact is not None else None,
         shared_with=first if artifact is not None and not mine else None,
@@ -107,44 +107,56 @@ def inert_configs(program: Program, parts: Sequence[Partition], device_type: str
     seen = _without_effect(program)
     found = []
     for region in program.plan.regions:
-        mine = [part for part in parts if part.region == region.name]
-        if not region.enabled or not mine:
-            continue
-        for key, value in requested_config(region.config).items():
-            reason = inert_reason(key, device_type) if value != catalogue()[key].default else None
-            if reason is None and key in seen.get(region.name, ()):
-                reason = "the generated code is the same with it and without"
-            if reason is not None:
-                found.append(
-                    Diagnostic(
-                        "config-inert",
-                        f"{key}={value!r} has no effect in region {region.name!r}: {reason}.",
-                        Severity.INFO,
-                        region=region.name,
-                        graph=mine[0].graph,
-                        upstream="the same, without a word.",
-                        remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}).",
+        for direction, _ in region.configs if region.enabled else ():
+            mine = [part for part in parts if part.region == region.name and direction in (None, _direction(part))]
+            if not mine:
+                continue
+            where, only = ("", "") if direction is None else (f" ({direction})", f', direction="{direction}"')
+            for key, value in config_of(region, direction or Direction.FORWARD).items():
+                reason = inert_reason(key, device_type) if value != catalogue()[key].default else None
+                if reason is None and key in seen.get((region.name, direction), ()):
+                    reason = "the generated code is the same with it and without"
+                if reason is not None:
+                    found.append(
+                        Diagnostic(
+                            "config-inert",
+                            f"{key}={value!r} has no effect in region {region.name!r}{where}: {reason}.",
+                            Severity.INFO,
+                            region=region.name,
+                            graph=mine[0].graph,
+                            upstream="the same, without a word.",
+                            remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}{only}).",
+                        )
                     )
-                )
     return found
 
 
-def _without_effect(program: Program) -> dict[str, set[str]]:
-    """Return the config keys of each region that made no difference to the code of any partition they were tried on."""
+def _direction(part: Partition) -> Direction:
+    return Direction.of_graph(part.graph)
+
+
+def _without_effect(program: Program) -> dict[tuple[str, Direction | None], set[str]]:
+    """Return the config keys that made no difference to the code of any partition they were tried on.
+
+    Keyed by region, with None where one config holds for both directions.
+    """
     keys = program.keys()
-    same: dict[str, set[str]] = {}
-    changed: dict[str, set[str]] = {}
+    same: dict[tuple[str, Direction | None], set[str]] = {}
+    changed: dict[tuple[str, Direction | None], set[str]] = {}
     for switch in program.switches:
         mine = program.store.artifacts.get(keys.get(id(switch), ""))
         if mine is None:
             continue
         tried = program.tried.get(switch.fingerprint(), {})
+        region = program.plan[switch.piece.claim.region]
+        both = region.backward_config is None
+        place = region.name, None if both else Direction.of_graph(switch.piece.graph_id)
         for other, config in tried.items():
             differing = _differing(tried.get(mine.key, {}), config)
             if len(differing) == 1 and other in program.store.artifacts:
                 equal = _essence(mine.code) == _essence(program.store.artifacts[other].code)
-                (same if equal else changed).setdefault(switch.piece.claim.region, set()).update(differing)
-    return {region: found - changed.get(region, set()) for region, found in same.items()}
+                (same if equal else changed).setdefault(place, set()).update(differing)
+    return {place: found - changed.get(place, set()) for place, found in same.items()}
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from regional_explorer.compiler.config.validate import configured
+from regional_explorer.compiler.config.validate import checked_direction, configured
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.region import Plan
+from regional_explorer.record.region import Direction, Plan
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, uncarved
 from regional_explorer.regions.split import split
 
@@ -78,7 +78,7 @@ class PlanEditing(ABC):
         Args:
             *names: the regions; the merged one stands where the first of them in the plan stood.
             name: what it is called; as the first named when left out.
-            config: its config; needed where those of the regions differ.
+            config: its config, for forward and backward; needed where those of the regions differ.
 
         Raises:
             UnknownRegionError, PlanError: fewer than two regions, configs that differ, or a name that is taken.
@@ -87,7 +87,7 @@ class PlanEditing(ABC):
         plan = self.plan
         if config is not None:
             for other in names:
-                plan = plan.changed(other, config={})
+                plan = plan.configured(other, {})
         plan = merged(plan, self._graphs, names, name)
         self.plan = plan if config is None else configured(plan, name or names[0], config)
         return self
@@ -159,18 +159,24 @@ class PlanEditing(ABC):
         self.plan = self.plan.changed(name, enabled=True)
         return self
 
-    def configure(self, name: str, config: Mapping[str, Any]) -> Self:
+    def configure(self, name: str, config: Mapping[str, Any], *, direction: Direction | str | None = None) -> Self:
         """Merge ``config`` into a region's; the value ``DEFAULT`` takes a key out.
+
+        Args:
+            name: the region.
+            config: Inductor config keys, dotted, and their values.
+            direction: ``"forward"`` or ``"backward"`` to set it for the region's partitions in those graphs alone;
+                for both when left out.
 
         Raises:
             UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
         """
-        self.plan = configured(self.plan, name, config)
+        self.plan = configured(self.plan, name, config, direction)
         return self
 
-    def reset(self, name: str) -> Self:
-        """Take a region's config back to Inductor's own."""
-        self.plan = self.plan.changed(name, config={})
+    def reset(self, name: str, *, direction: Direction | str | None = None) -> Self:
+        """Take a region's config back to Inductor's own, for one direction or for both."""
+        self.plan = self.plan.configured(name, {}, checked_direction(direction))
         return self
 
 

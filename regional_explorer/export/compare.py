@@ -85,8 +85,10 @@ def _facts(plan: Plan) -> Iterator[tuple[tuple[str, ...], str]]:
         yield (region.name, ""), _picked(region)
         if not region.enabled:
             yield (region.name, "", "off"), f"{region.name} off"
-        for key, value in region.config.items():
-            yield (region.name, key), f"{region.name}: {key}={value!r}"
+        for direction, config in region.configs:
+            name = region.name if direction is None else f"{region.name}.{direction}"
+            for key, value in config.items():
+                yield (name, key), f"{name}: {key}={value!r}"
 
 
 def _picked(region: Region) -> str:

@@ -24,6 +24,7 @@ REGION_COLUMNS = (
     "partitions",
     "compile_s",
     "config",
+    "backward_config",
     "eager_us",
     "compiled_us",
     "speedup",
@@ -98,6 +99,7 @@ def regions_frame(session: Session) -> pd.DataFrame:
                 "partitions": len(mine),
                 "compile_s": _sum([part.compile_s for part in mine]),
                 "config": dict(region.config),
+                "backward_config": None if region.backward_config is None else dict(region.backward_config),
                 **times(timings.get(region.name)),
             }
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.region import DEFAULT, Direction, Plan, Region, Selector, SelectorKind
 
 
 def plan_source(plan: Plan) -> str:
@@ -28,11 +29,35 @@ def _region_source(region: Region) -> str:
     several = region.joined and len(region.selectors) > 1
     lines += list(_merged(region, marks)) if several else [_mark(name, selector) for selector in marks]
     lines += [f"ex.carve({name!r}, {_keyword(selector)})" for selector in region.carved]
-    if not blocks and not several and region.config:
-        lines.append(f"ex.configure({name!r}, {dict(region.config)!r})")
+    if not blocks and not several:
+        lines += configure_calls(region)
+    elif region.backward_config is not None:
+        what = "rx.region" if blocks else "ex.merge"
+        lines.append(
+            f"# {what} takes one config, for forward and backward alike; this one is set for the backward alone:"
+        )
+        lines.append(_configure(name, region.backward_config, Direction.BACKWARD, region.config))
     if not region.enabled:
         lines.append(f"ex.disable({name!r})")
     return "\n".join(lines) + "\n"
+
+
+def configure_calls(region: Region) -> Iterator[str]:
+    """Yield the calls that give a region its configs."""
+    if region.config:
+        yield _configure(region.name, region.config, None)
+    if region.backward_config is not None:
+        yield _configure(region.name, region.backward_config, Direction.BACKWARD, region.config)
+
+
+def _configure(
+    name: str, config: Mapping[str, Any], direction: Direction | None, before: Mapping[str, Any] | None = None
+) -> str:
+    """Return the call that sets ``config``, where that of both directions is ``before`` up to then."""
+    changed = {key: value for key, value in config.items() if (before or {}).get(key, DEFAULT) != value}
+    gone = [key for key in before or () if key not in config]
+    items = [*(f"{key!r}: {value!r}" for key, value in changed.items()), *(f"{key!r}: rx.DEFAULT" for key in gone)]
+    return f"ex.configure({name!r}, {{{', '.join(items)}}}{f', direction={str(direction)!r}' if direction else ''})"
 
 
 def _is_block(selector: Selector) -> bool:

@@ -25,6 +25,21 @@ DEFAULT = Default.DEFAULT
 """As the value of a config key: take the key out of the region's config, back to Inductor's own default."""
 
 
+class Direction(StrEnum):
+    """Which of a frame's graphs a config is for.
+
+    An inference graph counts as forward, and what the backward repeats of the forward as backward.
+    """
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+    @classmethod
+    def of_graph(cls, graph_id: str) -> Direction:
+        """Return the direction of a graph by its id: ``0/backward``, or ``0/backward/body`` of a higher-order op."""
+        return cls.BACKWARD if graph_id.split("/")[1:2] == [cls.BACKWARD] else cls.FORWARD
+
+
 class SelectorKind(StrEnum):
     """By what a selector picks nodes. ``ANNOTATION`` stands for marks made in the source."""
 
@@ -76,9 +91,10 @@ class Selector:
 class Region:
     """What the user marked: a name, the selectors that pick its nodes, and the config asked for.
 
-    ``config`` maps dotted Inductor config keys to values. A disabled region stays in the plan and runs eagerly. In a
-    ``joined`` region, one that was merged of several, what different selectors pick is one instance where it feeds each
-    other directly. ``carved`` picks those of its ops that run eagerly.
+    ``config`` maps dotted Inductor config keys to values, for both directions; where there is a ``backward_config``,
+    for the forward alone. A disabled region stays in the plan and runs eagerly. In a ``joined`` region, one that was
+    merged of several, what different selectors pick is one instance where it feeds each other directly. ``carved``
+    picks those of its ops that run eagerly.
     """
 
     name: str
@@ -87,6 +103,14 @@ class Region:
     enabled: bool = True
     joined: bool = False
     carved: tuple[Selector, ...] = ()
+    backward_config: Mapping[str, Any] | None = None
+
+    @property
+    def configs(self) -> tuple[tuple[Direction | None, Mapping[str, Any]], ...]:
+        """The configs, each with its direction; one alone, with None, where it holds for both."""
+        if self.backward_config is None:
+            return ((None, self.config),)
+        return ((Direction.FORWARD, self.config), (Direction.BACKWARD, self.backward_config))
 
     def __post_init__(self) -> None:
         """Refuse what is no region.
@@ -110,7 +134,23 @@ class Region:
 
     def same_nodes(self, other: Region) -> bool:
         """Tell whether the two pick the same nodes in the same pieces, under one name."""
-        return replace(self, config={}, enabled=True) == replace(other, config={}, enabled=True)
+        return replace(with_config(self, {}), enabled=True) == replace(with_config(other, {}), enabled=True)
+
+
+def config_of(region: Region, direction: Direction) -> dict[str, Any]:
+    """Return the config that a region's partitions in graphs of one direction are compiled under.
+
+    Keys set to ``DEFAULT`` are left to Inductor.
+    """
+    own = region.backward_config if direction is Direction.BACKWARD else None
+    return {key: value for key, value in (region.config if own is None else own).items() if value is not DEFAULT}
+
+
+def with_config(region: Region, config: Mapping[str, Any], direction: Direction | None = None) -> Region:
+    """Return the region with ``config`` for one direction, or for both with None."""
+    forward = config if direction is not Direction.BACKWARD else config_of(region, Direction.FORWARD)
+    backward = config if direction is not Direction.FORWARD else config_of(region, Direction.BACKWARD)
+    return replace(region, config=forward, backward_config=None if backward == forward else backward)
 
 
 def require_name(name: object) -> None:
@@ -212,7 +252,14 @@ class Plan:
             require_name(new_name)
         if new_name != name and new_name in self:
             raise PlanError(f"Cannot rename {name!r} to {new_name!r}: a region of that name exists already.")
-        return replace(self, regions=tuple(replace(r, **fields) if r is old else r for r in self.regions))
+        return self._with(old, replace(old, **fields))
+
+    def configured(self, name: str, config: Mapping[str, Any], direction: Direction | None = None) -> Plan:
+        """Return the plan with ``config`` as that of the region called ``name``, for one direction or for both."""
+        return self._with(self[name], with_config(self[name], config, direction))
+
+    def _with(self, old: Region, new: Region) -> Plan:
+        return replace(self, regions=tuple(new if region is old else region for region in self.regions))
 
 
 class State(StrEnum):

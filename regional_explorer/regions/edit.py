@@ -89,10 +89,10 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
         raise PlanError(f"Name two regions or more to merge; {', '.join(map(repr, wanted)) or 'none'} is not enough.")
     regions = [region for region in plan.regions if region.name in wanted]
     first = regions[0]
-    if other := next((region for region in regions if region.config != first.config), None):
+    if other := next((region for region in regions if region.configs != first.configs), None):
         raise PlanError(
-            f"Regions {first.name!r} and {other.name!r} have different configs ({dict(first.config) or 'none'}, "
-            f"{dict(other.config) or 'none'}). Say which one counts: config={{…}}."
+            f"Regions {first.name!r} and {other.name!r} have different configs ({_configs(first)}, {_configs(other)}). "
+            "Say which one counts: config={…}."
         )
     one = Region(
         name or names[0],
@@ -101,8 +101,15 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
         enabled=any(region.enabled for region in regions),
         joined=True,
         carved=_carved_of_all(plan, graphs, regions),
+        backward_config=first.backward_config,
     )
     return plan.replaced(wanted, one)
+
+
+def _configs(region: Region) -> str:
+    return "; ".join(
+        f"{f'{direction} ' if direction else ''}{dict(config) or 'none'}" for direction, config in region.configs
+    )
 
 
 def _carved_of_all(plan: Plan, graphs: Sequence[Graph], regions: Sequence[Region]) -> tuple[Selector, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.session import Session
-from regional_explorer.ui.state import PanelState, Problem
+from regional_explorer.ui.state import PanelState, Problem, Setting
 from regional_explorer.ui.threads.main_thread import Loop, MainThread
 from regional_explorer.ui.threads.presence import Presence
 from regional_explorer.ui.threads.progress import Throttle
@@ -105,24 +105,22 @@ class Control:
         self.edit(lambda exploration: _set_plan(exploration, state.plan))
         self.change(state)
 
-    def set_config(self, region: str, key: str, text: str, read: Callable[[str], Any]) -> None:
+    def set_config(self, setting: Setting, text: str, read: Callable[[str], Any]) -> None:
         """Set a config from what was typed; what cannot be taken is told at its field."""
+        region, direction, key = setting
         try:
             value = check_value(key, read(text))
         except RegionalExplorerError as error:
-            self.change(self.state.refused((region, key), text, str(error)))
+            self.change(self.state.refused(setting, text, str(error)))
             return
-        self.edit(lambda exploration: exploration.configure(region, {key: value}))
-        self.change(self.state.cleared((region, key)))
+        self.edit(lambda exploration: exploration.configure(region, {key: value}, direction=direction))
+        self.change(self.state.cleared(setting))
 
-    def add_config(self, region: str, values: Mapping[str, Any]) -> None:
-        """Add config keys to a region."""
-        self.edit(lambda exploration: exploration.configure(region, values))
-
-    def drop_config(self, region: str, key: str) -> None:
+    def drop_config(self, setting: Setting) -> None:
         """Take a config key out of a region."""
-        self.change(self.state.cleared((region, key)))
-        self.edit(lambda exploration: exploration.configure(region, {key: DEFAULT}))
+        region, direction, key = setting
+        self.change(self.state.cleared(setting))
+        self.edit(lambda exploration: exploration.configure(region, {key: DEFAULT}, direction=direction))
 
     # ---------------------------------------------------------------------------------------------------------- work
 

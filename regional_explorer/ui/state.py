@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from regional_explorer.record.region import Plan
+from regional_explorer.record.region import Direction, Plan, config_of
 
 MOST_UNDONE = 100
 
-Executor = tuple[str, str]
-"""A region's name and a config key."""
+Setting = tuple[str, Direction | None, str]
+"""A region's name, the direction whose config it is, None for both, and a config key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class PanelState:
     picked: tuple[str, ...] = ()
     opened: str | None = None
     sort: Sort | None = None
-    refusals: Mapping[Executor, Refused] = field(default_factory=dict)
+    refusals: Mapping[Setting, Refused] = field(default_factory=dict)
     job: Job | None = None
     problem: Problem | None = None
     note: str = ""
@@ -96,11 +96,9 @@ class PanelState:
     def _at(self, plan: Plan, past: tuple[Plan, ...], future: tuple[Plan, ...]) -> Self:
         # A field that has a value again, or has gone, has no wrong text any longer.
         kept = {
-            executor: refused
-            for executor, refused in self.refusals.items()
-            if executor[0] in plan
-            and executor[0] in self.plan
-            and _asked(plan, executor) == _asked(self.plan, executor)
+            setting: refused
+            for setting, refused in self.refusals.items()
+            if setting[0] in plan and setting[0] in self.plan and _asked(plan, setting) == _asked(self.plan, setting)
         }
         renamed = _renamed(self.plan, plan)
         picked = tuple(name for one in self.picked if (name := renamed.get(one, one)) in plan)
@@ -148,13 +146,13 @@ class PanelState:
         """Open the config of the region called ``name``; that of an open one is closed."""
         return replace(self, opened=None if name == self.opened else name)
 
-    def refused(self, executor: Executor, text: str, error: str) -> Self:
-        """Keep what was typed at ``executor``, and why it cannot be taken."""
-        return replace(self, refusals={**self.refusals, executor: Refused(text, error)})
+    def refused(self, setting: Setting, text: str, error: str) -> Self:
+        """Keep what was typed at ``setting``, and why it cannot be taken."""
+        return replace(self, refusals={**self.refusals, setting: Refused(text, error)})
 
-    def cleared(self, executor: Executor) -> Self:
-        """Forget what was wrong at ``executor``."""
-        return replace(self, refusals={other: refused for other, refused in self.refusals.items() if other != executor})
+    def cleared(self, setting: Setting) -> Self:
+        """Forget what was wrong at ``setting``."""
+        return replace(self, refusals={other: refused for other, refused in self.refusals.items() if other != setting})
 
     # ---------------------------------------------------------------------------------------------------------- work
 
@@ -181,9 +179,9 @@ class PanelState:
         return replace(self, problem=problem)
 
 
-def _asked(plan: Plan, executor: Executor) -> object:
-    name, key = executor
-    return plan[name].config.get(key, "\0absent")
+def _asked(plan: Plan, setting: Setting) -> object:
+    name, direction, key = setting
+    return config_of(plan[name], direction or Direction.FORWARD).get(key, "\0absent")
 
 
 def _renamed(before: Plan, after: Plan) -> dict[str, str]:

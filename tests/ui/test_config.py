@@ -134,3 +134,45 @@ def test_one_config_is_open_at_a_time(panel: Panel) -> None:
     assert len(panel.regions.box.children) == 2
     panel.regions.sheet.press("open", "act")
     assert panel.regions.config is None
+
+
+def test_each_direction_has_its_fields(panel: Panel, exploration: Exploration) -> None:
+    config = opened(panel, "mm")
+    config.directions.value = "backward"
+    config.fields["max_fusion_size"].input.value = 2
+    config.keys.press("add", "cpp.simdlen")
+    assert exploration.plan["mm"].config == {"max_fusion_size": 8}
+    assert exploration.plan["mm"].backward_config == {"max_fusion_size": 2, "cpp.simdlen": None}
+    assert "backward max_fusion_size=2" in words(panel.regions.sheet.tree[0])
+    config.directions.value = "forward"
+    assert list(config.fields) == ["max_fusion_size"]
+    assert config.fields["max_fusion_size"].input.value == 8
+    config.fields["max_fusion_size"].input.value = 3
+    assert exploration.plan["mm"].config == {"max_fusion_size": 3}
+    assert "direction='backward'" in words(config.python.tree[0])
+
+
+def test_what_is_wrong_in_one_direction_is_told_there(panel: Panel, exploration: Exploration) -> None:
+    config = opened(panel, "act")
+    exploration.configure("act", {"cpp.simdlen": 8}).configure("act", {"cpp.simdlen": 4}, direction="backward")
+    panel.control.refresh()
+    assert config.directions.value == "forward"
+    config.fields["cpp.simdlen"].input.value = "abc"
+    assert "takes an int or None" in config.fields["cpp.simdlen"].error.value
+    config.directions.value = "backward"
+    assert config.fields["cpp.simdlen"].error.value == ""
+    config.fields["cpp.simdlen"]._drop.click()
+    assert exploration.plan["act"].configs[1][1] == {}
+
+
+def test_one_config_for_both_is_that_of_the_forward(panel: Panel, exploration: Exploration) -> None:
+    exploration.configure("mm", {"max_fusion_size": 2}, direction="backward")
+    panel.control.refresh()
+    config = opened(panel, "mm")
+    assert config.directions.value == "forward"
+    config.directions.value = None
+    assert exploration.plan["mm"].configs == ((None, {"max_fusion_size": 8}),)
+    assert config.directions.value is None
+    panel.control.undo()
+    assert exploration.plan["mm"].backward_config == {"max_fusion_size": 2}
+    assert config.directions.value == "forward"

@@ -81,13 +81,13 @@ def test_a_region_that_is_renamed_stays_open_and_selected(state: PanelState) -> 
 
 
 def test_a_wrong_text_stays_at_its_field_until_that_changes(state: PanelState) -> None:
-    wrong = state.refused(("b", "max_fusion_size"), "abc", "takes an int")
-    assert wrong.refusals[("b", "max_fusion_size")].text == "abc"
+    wrong = state.refused(("b", None, "max_fusion_size"), "abc", "takes an int")
+    assert wrong.refusals[("b", None, "max_fusion_size")].text == "abc"
     elsewhere = wrong.edited(PLAN.changed("a", enabled=False))
     assert elsewhere.refusals == wrong.refusals
     assert wrong.edited(PLAN.changed("b", config={"max_fusion_size": 4})).refusals == {}
     assert wrong.edited(PLAN.removed("b")).refusals == {}
-    assert wrong.cleared(("b", "max_fusion_size")).refusals == {}
+    assert wrong.cleared(("b", None, "max_fusion_size")).refusals == {}
 
 
 def test_a_job_begins_is_told_and_ends(state: PanelState) -> None:

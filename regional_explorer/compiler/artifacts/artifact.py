@@ -11,7 +11,6 @@ import torch
 from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.record.region import DEFAULT
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import BoxedCall, compile_piece, fake_mode_with_symbols, guard_check
 
@@ -81,11 +80,6 @@ def _compiled(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[
         guard=None if check is None else _guard(check, [place for _, place in symbols]),
         dynamic=bool(symbols),
     )
-
-
-def requested_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config to compile under: keys set to ``DEFAULT`` are left to Inductor."""
-    return {key: value for key, value in sorted(config.items()) if value is not DEFAULT}
 
 
 def _with_sizes(call: BoxedCall, places: Sequence[tuple[int, int]]) -> BoxedCall:

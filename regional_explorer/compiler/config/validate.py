@@ -10,7 +10,7 @@ from regional_explorer.compiler.config.catalogue import check_value
 from regional_explorer.errors import InvalidConfigKeyError, InvalidConfigValueError, PlanError, RegionalExplorerError
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.region import DEFAULT, Plan
+from regional_explorer.record.region import DEFAULT, Direction, Plan, config_of, with_config
 from regional_explorer.regions.checks import global_config
 from regional_explorer.regions.select import source_regions
 
@@ -35,21 +35,37 @@ def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
     return Plan(tuple(regions)), diagnostics
 
 
-def configured(plan: Plan, name: str, changes: Mapping[str, Any]) -> Plan:
+def configured(plan: Plan, name: str, changes: Mapping[str, Any], direction: Direction | str | None = None) -> Plan:
     """Return the plan with ``changes`` merged into a region's config; the value ``DEFAULT`` takes a key out.
+
+    ``direction`` is ``"forward"`` or ``"backward"``; with None both configs change.
 
     Raises:
         UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
     """
-    config = dict(plan[name].config)
+    wanted = checked_direction(direction)
+    region = plan[name]
     if not isinstance(changes, Mapping):
         raise InvalidConfigValueError(f"A config is a dict, such as {{'max_fusion_size': 8}}; got {changes!r}.")
     for key, value in changes.items():
-        if check_value(key, value) is DEFAULT:
-            config.pop(key, None)
-        else:
-            config[key] = value
-    return plan.changed(name, config=config)
+        check_value(key, value)
+    for one in Direction if wanted is None else (wanted,):
+        merged = {**config_of(region, one), **changes}
+        region = with_config(region, {key: value for key, value in merged.items() if value is not DEFAULT}, one)
+    return plan.replaced({name}, region)
+
+
+def checked_direction(direction: Direction | str | None) -> Direction | None:
+    """Return ``direction``, read from text.
+
+    Raises:
+        InvalidConfigValueError: it is none.
+    """
+    if direction is None or direction in tuple(Direction):
+        return None if direction is None else Direction(direction)
+    raise InvalidConfigValueError(
+        f'direction={direction!r}: a config is for the "forward" or the "backward"; leave direction out for both.'
+    )
 
 
 def check_plan(plan: Plan) -> None:
@@ -57,5 +73,6 @@ def check_plan(plan: Plan) -> None:
     if not isinstance(plan, Plan):
         raise PlanError(f"A plan is an rx.Plan, such as ex.draft().plan or one loaded from a file; got {plan!r}.")
     for region in plan.regions:
-        for key, value in region.config.items():
-            check_value(key, value)
+        for _, config in region.configs:
+            for key, value in config.items():
+                check_value(key, value)

@@ -11,6 +11,7 @@ from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.regions.checks.backward import check_backward, check_recompute
 from regional_explorer.regions.checks.configs import (
     check_conflicts,
+    check_directions,
     check_falsy,
     check_neighbours,
     check_nested,
@@ -39,6 +40,7 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     check_conflicts,
     check_nested,
     check_falsy,
+    check_directions,
     check_neighbours,
 )
 

@@ -7,23 +7,22 @@ from typing import Any
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Graph, MarkedBlock, Node
-from regional_explorer.record.region import DEFAULT, Partition, Region, SelectorKind
+from regional_explorer.record.region import DEFAULT, Direction, Partition, Region, SelectorKind, config_of
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
 from regional_explorer.regions.select import annotated_config, annotation_key, marked_nodes
 
 
 def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield at most one ``config-neighbour``, with all pairs of regions of which one would leak into the other."""
-    configs = {region.name: _asked(region) for region in evidence.plan.regions}
     hits: dict[tuple[str, str], list[tuple[Partition, str]]] = {}
     for part in evidence.partitions:
         first = _first_marked_input(evidence, part)
-        if first is not None and configs[first[0]] != configs[part.region]:
+        if first is not None and _config(evidence, first[0], part) != _config(evidence, part.region, part):
             hits.setdefault((part.region, first[0]), []).append((part, first[1]))
     if not hits:
         return
     pairs = listed(
-        f"{to!r} under {configs[other] or 'no config'} of {other!r} ({len(cases)} of "
+        f"{to!r} under {_config(evidence, other, cases[0][0]) or 'no config'} of {other!r} ({len(cases)} of "
         f"{sum(part.region == to for part in evidence.partitions)})"
         for (to, other), cases in hits.items()
     )
@@ -44,8 +43,9 @@ def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     )
 
 
-def _asked(region: Region) -> dict[str, Any]:
-    return {key: value for key, value in region.config.items() if value is not DEFAULT}
+def _config(evidence: Evidence, region: str, part: Partition) -> dict[str, Any]:
+    """Return the config of a region in the direction of ``part``."""
+    return config_of(evidence.plan[region], Direction.of_graph(part.graph))
 
 
 def _first_marked_input(evidence: Evidence, part: Partition) -> tuple[str, str] | None:
@@ -155,6 +155,26 @@ def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
             where=lines(nodes),
             upstream="the same: only that the key is there counts.",
             remedy='Leave annotate out, or carve ops out of a region with annotate({"fallback_to_eager": True}).',
+        )
+
+
+def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``config-direction`` per region marked in the source whose backward has a config of its own."""
+    for region in evidence.plan.regions:
+        marks = {p for one in region.selectors if one.kind is SelectorKind.ANNOTATION for p in one.patterns}
+        if region.backward_config is None or not marks:
+            continue
+        marked = [node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in marks]
+        yield Diagnostic(
+            "config-direction",
+            f"The backward of region {region.name!r} has a config of its own, "
+            f"{config_of(region, Direction.BACKWARD) or 'which is empty'}. It is in the plan alone: a mark in the "
+            "source has one config for forward and backward.",
+            Severity.INFO,
+            region=region.name,
+            where=lines(marked)[:1],
+            upstream="the backward of a marked block is compiled under the config of its forward.",
+            remedy="Keep it with ex.save_plan(…) or the text of ex.to_source(), which sets it apart from the block.",
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.region import DEFAULT, Partition, Plan, State
+from regional_explorer.record.region import Direction, Partition, Plan, State, config_of
 from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.cutting.cut import propose_cut
 from regional_explorer.regions.cutting.partition_ids import PartitionOrigin, numbered
@@ -57,7 +57,7 @@ def preview(live: Iterable[tuple[str, fx.GraphModule]], known: Evidence, plan: P
             graph=graph_id,
             nodes=tuple(node.name for node in group.nodes),
             state=State.STALE if plan[group.claim.region].enabled else State.EAGER,
-            config_requested={k: v for k, v in plan[group.claim.region].config.items() if v is not DEFAULT},
+            config_requested=config_of(plan[group.claim.region], Direction.of_graph(graph_id)),
         )
         for (graph_id, group), (name, instance) in zip(groups, names, strict=True)
     )

@@ -232,7 +232,11 @@ class SectionBuilder:
 def _entries(session: Session) -> Iterator[Entry]:
     for number, region in enumerate(session.plan.regions):
         states = {cut.state for cut in session.partitions if cut.region == region.name}
-        words = [f"{key}={value!r}" for key, value in region.config.items()]
+        words = [
+            f"{f'{direction} ' if direction else ''}{key}={value!r}"
+            for direction, config in region.configs
+            for key, value in config.items()
+        ]
         failed = State.FAILED in states
         state = "failed" if failed else "" if region.enabled else "disabled"
         detail = clean(listing(words, 2), 2 * SHORT)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regional_explorer.record.graph import Graph, Role
-from regional_explorer.record.region import Partition, State
+from regional_explorer.record.region import Direction, Partition, State, config_of
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import (
     Part,
@@ -193,7 +193,11 @@ def _piece_facts(session: Session, piece: RegionPiece, part: Part) -> Payload:
     speedup, times = _measured(session, cut)
     name = part.piece_names[part.pieces.index(piece)]
     ops, state = count(len(piece.nodes), "op"), str(piece.state or "")
-    asked = config_text(cut.config_requested if cut else session.plan.regions[piece.region].config)
+    asked = config_text(
+        cut.config_requested
+        if cut
+        else config_of(session.plan.regions[piece.region], Direction.of_graph(part.graph.id))
+    )
     done = asked if applied is None else config_text(applied)
     sign = SIGNS[piece.state][0] if piece.state else ""
     facts = {

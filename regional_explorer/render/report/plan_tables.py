@@ -98,6 +98,13 @@ def config_text(config: Mapping[str, Any]) -> str:
     return listing([clean(f"{key}={value!r}", 2 * SHORT) for key, value in config.items()], MOST_KEYS)
 
 
+def region_config_text(region: Region) -> str:
+    """Return what a region asks for; where its directions differ, each with its name."""
+    if region.backward_config is None:
+        return config_text(region.config)
+    return "; ".join(f"{direction} {config_text(config) or 'default'}" for direction, config in region.configs)
+
+
 def _region_row(session: Session, number: int, region: Region) -> tuple[Cell, ...]:
     members = session.members.get(region.name, {})
     ops = {True: 0, False: 0}
@@ -114,7 +121,7 @@ def _region_row(session: Session, number: int, region: Region) -> tuple[Cell, ..
     return (
         Cell(clean(region.name), region=number),
         Cell(clean(region.selection)),
-        Cell(config_text(region.config) or "default", "" if region.config else "quiet"),
+        Cell(region_config_text(region) or "default", "" if any(config for _, config in region.configs) else "quiet"),
         Cell(str(ops[False])),
         Cell(str(ops[True]) if session.grad else NONE),
         Cell(str(len(cuts))),

@@ -8,28 +8,41 @@ from typing import Any
 import ipywidgets as widgets
 
 from regional_explorer.compiler.config.catalogue import PRESETS, catalogue, check_key, inert_reason
-from regional_explorer.record.region import Region
+from regional_explorer.export.plan_source import configure_calls
+from regional_explorer.record.region import Direction, Region, config_of
 from regional_explorer.render.style.untrusted import markup
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.fields import Field, first_value
 from regional_explorer.ui.panel.key_list import key_tree
-from regional_explorer.ui.state import PanelState
+from regional_explorer.ui.state import PanelState, Setting
 from regional_explorer.ui.views.element_tree import Sheet, Tree, node
 from regional_explorer.ui.views.widget_tree import close_tree, hear_in_order
 
+DIRECTIONS = (("forward and backward", None), ("forward", Direction.FORWARD), ("backward", Direction.BACKWARD))
+
 
 class ConfigBox:
-    """The config of one region: a field per key, and the list of keys to add."""
+    """The config of one region: a field per key, and the list of keys to add.
+
+    ``direction`` is the one whose config is shown and edited, None where one config is for both.
+    """
 
     def __init__(self, control: Control, name: str) -> None:
         self._control = control
         self.name = name
+        self.direction: Direction | None = None
         self._device = control.session.environment.device_type
         self.fields: dict[str, Field] = {}
         self._listed: tuple[Any, ...] = ()
         self._title = widgets.HTML(f"<h4>Config of {markup(name)}</h4>")
         self._empty = widgets.HTML('<span class="rx-quiet">Everything as Inductor has it by default.</span>')
         self._fields = widgets.VBox()
+        self.directions = widgets.Dropdown(options=DIRECTIONS, description="Config of")
+        self.directions.observe(lambda _: self._turn(), names="value")
+        self.directions.style.description_width = "15em"
+        self.directions.add_class("rx-input")
+        self.directions.layout.display = "" if control.session.grad else "none"
+        self._showing = False
         self.preset = widgets.Dropdown(options=["", *PRESETS], description="Take a preset")
         self.preset.observe(lambda _: self._take_preset(), names="value")
         self.preset.style.description_width = "15em"
@@ -39,42 +52,72 @@ class ConfigBox:
         self.search.add_class("rx-key-search")
         self.search.observe(lambda _: self._list_keys(), names="value")
         self.keys = Sheet(self._on_message)
-        mine = widgets.VBox([self._title, self._empty, self._fields, self.preset, self.python])
+        mine = widgets.VBox([self._title, self.directions, self._empty, self._fields, self.preset, self.python])
         others = widgets.VBox([self.search, self.keys])
         self.box = widgets.Box([mine, others])
         self.box.add_class("rx-config")
 
     def show(self, state: PanelState, region: Region) -> None:
         """Show the fields of ``region``."""
-        for key in [key for key in self.fields if key not in region.config]:
+        if self.direction is None and region.backward_config is not None:
+            self._drop_fields()
+            self.direction = Direction.FORWARD
+        config = config_of(region, self.direction or Direction.FORWARD)
+        for key in [key for key in self.fields if key not in config]:
             close_tree(self.fields.pop(key).box)
-        for key, value in region.config.items():
+        for key, value in config.items():
             if key not in self.fields:
                 self.fields[key] = self._field(key, value)
-            self.fields[key].show(value, state.refusals.get((region.name, key)), busy=state.busy)
-        shown = tuple(self.fields[key].box for key in region.config)
+            self.fields[key].show(value, state.refusals.get(self._setting(key)), busy=state.busy)
+        shown = tuple(self.fields[key].box for key in config)
         if self._fields.children != shown:
             self._fields.children = shown
             hear_in_order(self._fields)
         self._empty.layout.display = "none" if shown else ""
         self.python.tree = _as_python(region)
-        self.preset.disabled = state.busy
+        self._showing = True
+        self.directions.value = self.direction
+        self._showing = False
+        self.preset.disabled = self.directions.disabled = state.busy
         self._list_keys()
+
+    def _setting(self, key: str) -> Setting:
+        return self.name, self.direction, key
+
+    def _drop_fields(self) -> None:
+        """Let go of all fields: the same key may need another widget for the value it has in the other direction."""
+        for key in list(self.fields):
+            close_tree(self.fields.pop(key).box)
+
+    def _turn(self) -> None:
+        """Show the config of the direction that was chosen; one for both makes the backward's that of the forward."""
+        if self._showing:
+            return
+        with self._control.guarded():
+            self._drop_fields()
+            self.direction = self.directions.value
+            region = self._control.state.plan[self.name]
+            if self.direction is None and region.backward_config is not None:
+                config = config_of(region, Direction.FORWARD)
+                self._control.edit(lambda ex: ex.reset(self.name).configure(self.name, config))
+            self.show(self._control.state, self._control.state.plan[self.name])
 
     def _field(self, key: str, value: Any) -> Field:
         def take(text: str, read: Any) -> None:
             with self._control.guarded():
-                self._control.set_config(self.name, key, text, read)
+                self._control.set_config(self._setting(key), text, read)
 
         def drop() -> None:
             with self._control.guarded():
-                self._control.drop_config(self.name, key)
+                self._control.drop_config(self._setting(key))
 
         return Field(catalogue()[key], value, take, drop, inert=inert_reason(key, self._device))
 
     def _list_keys(self) -> None:
         state = self._control.state
-        taken = tuple(state.plan[self.name].config) if self.name in state.plan else ()
+        taken: tuple[str, ...] = ()
+        if self.name in state.plan:
+            taken = tuple(config_of(state.plan[self.name], self.direction or Direction.FORWARD))
         wanted = self.search.value, self._device, taken, state.busy
         if wanted != self._listed:  # while it is measured, what has not changed should cost nothing
             self._listed = wanted
@@ -84,20 +127,28 @@ class ConfigBox:
         with self._control.guarded():
             if message["do"] == "add":
                 entry = check_key(message["of"])
-                self._control.add_config(self.name, {entry.key: first_value(entry)})
+                self._edit({entry.key: first_value(entry)})
 
     def _take_preset(self) -> None:
         name, self.preset.value = self.preset.value, ""
         if name:
             with self._control.guarded():
-                values = PRESETS[name]
-                self._control.edit(lambda ex: ex.configure(self.name, values) if values else ex.reset(self.name))
+                self._edit(PRESETS[name])
+
+    def _edit(self, values: Mapping[str, Any]) -> None:
+        """Merge ``values`` into the config shown; without any it is taken back to Inductor's own."""
+        name, direction = self.name, self.direction
+        self._control.edit(
+            lambda ex: (
+                ex.configure(name, values, direction=direction) if values else ex.reset(name, direction=direction)
+            )
+        )
 
 
 def _as_python(region: Region) -> list[Tree]:
-    """Return the config as a line of Python to read and to copy."""
-    if not region.config:
+    """Return the configs as Python to read and to copy."""
+    text = "\n".join(configure_calls(region))
+    if not text:
         return []
-    text = f"ex.configure({region.name!r}, {dict(region.config)!r})"
     button = node("button", "Copy as Python", type="button", data_do="copy", data_of=text)
     return [node("div", node("code", text), button, class_="rx-python")]

@@ -179,12 +179,22 @@ def _state(one: RegionFacts) -> Tree:
 
 def _config(one: RegionFacts) -> Tree:
     known = catalogue()
-    config = [(key, value) for key, value in one.region.config.items() if value != known[key].default]
+    config = [
+        f"{f'{direction} ' if direction else ''}{key}={value!r}"
+        for direction, config in one.region.configs
+        for key, value in config.items()
+        # Where the directions differ, a key at its default may be what makes the difference.
+        if direction is not None or value != known[key].default
+    ]
     if not config:
         return node("td", node("span", "default", class_="rx-quiet"))
-    chips = [node("span", clean(f"{key}={value!r}", SHORT), class_="rx-key") for key, value in config[:MOST_CHIPS]]
+    chips = [node("span", clean(text, SHORT), class_="rx-key") for text in config[:MOST_CHIPS]]
     more = f"and {len(config) - MOST_CHIPS} more" if len(config) > MOST_CHIPS else ""
     return node("td", *chips, node("span", more, class_="rx-quiet"))
+
+
+def _keys_set(one: RegionFacts) -> int:
+    return sum(len(config) for _, config in one.region.configs)
 
 
 def _eager(one: RegionFacts) -> float | None:
@@ -229,7 +239,7 @@ COLUMNS = (
     Column("name", "region", "Order by name", lambda one: one.region.name, lambda _: node("td"), figure=False),
     Column("ops", "ops", "Ops in forward + backward", lambda one: one.forward + one.backward, _ops),
     Column("state", "state", "Order by state", lambda one: one.state, _state, figure=False),
-    Column("config", "config", "Order by keys set", lambda one: len(one.region.config), _config, figure=False),
+    Column("config", "config", "Order by keys set", _keys_set, _config, figure=False),
     Column("eager", "eager", "Run time eagerly", _eager, lambda one: node("td", duration(_eager(one)))),
     Column("compiled", "compiled", "Run time compiled", _compiled, lambda one: node("td", duration(_compiled(one)))),
     Column(
