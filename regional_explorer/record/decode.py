@@ -92,8 +92,13 @@ def _read_tuple(kinds: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ..
     )
 
 
+_RENAMED = {("Partition", "config_asked"): "config_requested"}
+"""Fields that earlier files have under another name."""
+
+
 def _read_record(kind: Any, value: Any, place: str) -> Any:
-    found = _expect(dict, value, place)
+    given = _expect(dict, value, place)
+    found = {_RENAMED.get((kind.__name__, name), name): item for name, item in given.items()}
     hints = _hints(kind)
     if unknown := found.keys() - hints.keys():
         raise MalformedError(place, f"a {kind.__name__} has no field {shown(min(unknown))}")

@@ -121,10 +121,11 @@ class Region:
         require_name(self.name)
         for name in ("selectors", "carved"):
             object.__setattr__(self, name, _items(f"{name} of region {self.name!r}", getattr(self, name), Selector))
-        if not isinstance(self.config, Mapping) or not all(isinstance(key, str) for key in self.config):
-            raise PlanError(
-                f"The config of region {self.name!r} is a dict, such as {{'max_fusion_size': 8}}; got {self.config!r}."
-            )
+        for _, config in self.configs:
+            if not isinstance(config, Mapping) or not all(isinstance(key, str) for key in config):
+                raise PlanError(
+                    f"The config of region {self.name!r} is a dict, such as {{'max_fusion_size': 8}}; got {config!r}."
+                )
 
     @property
     def selection(self) -> str:

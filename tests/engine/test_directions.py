@@ -97,6 +97,8 @@ def test_what_is_wrong_is_told(ex):
         ex.reset("up", direction=True)
     with pytest.raises(UnknownConfigKeyError):
         ex.configure("up", {"nope": 1}, direction="backward")
+    with pytest.raises(PlanError, match="is a dict"):
+        dataclasses.replace(ex.plan["up"], backward_config=[1])
     with pytest.raises(UnknownConfigKeyError):
         ex.plan = Plan((dataclasses.replace(ex.plan["up"], backward_config={"nope": 1}),))
 
@@ -117,6 +119,16 @@ def test_a_plan_without_directions_is_written_and_read_as_ever(tmp_path):
     plan = load_plan(tmp_path / "plan.json")
     assert plan["up"].configs == ((None, FEW),)
     assert dump_plan(plan) == text
+
+
+def test_a_session_written_before_directions_is_read(ex, tmp_path):
+    ex.configure("up", FEW)
+    text = dump_session(ex.session)
+    assert "backward_config" not in text
+    (tmp_path / "old.json").write_text(text.replace('"config_requested"', '"config_asked"'))
+    read = load_session(tmp_path / "old.json")
+    assert read.plan == ex.plan
+    assert [dict(part.config_requested) for part in read.partitions] == [FEW] * 6
 
 
 def test_the_source_sets_each_direction(ex):
