@@ -98,7 +98,7 @@ _RENAMED = {("Partition", "config_asked"): "config_requested"}
 
 def _read_record(kind: Any, value: Any, place: str) -> Any:
     given = _expect(dict, value, place)
-    found = {_RENAMED.get((kind.__name__, name), name): item for name, item in given.items()}
+    found: dict[str, Any] = {_RENAMED.get((kind.__name__, name)) or name: item for name, item in given.items()}
     hints = _hints(kind)
     if unknown := found.keys() - hints.keys():
         raise MalformedError(place, f"a {kind.__name__} has no field {shown(min(unknown))}")
