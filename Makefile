@@ -15,6 +15,8 @@ TORCH ?= 2.15.0
 ROWS ?=
 # More options for pytest, for example: make test PYTEST_ARGS="-k plan -x"
 PYTEST_ARGS ?=
+# The tests that neither compile nor open a browser.
+FAST := tests/test_architecture.py tests/render tests/ui_graph tests/measure
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
@@ -23,15 +25,15 @@ NOTEBOOK := notebooks/quickstart.ipynb
 # Jupyter shall take the kernel of the virtual environment, whatever other kernels there are.
 OWN_KERNEL := env -u JUPYTER_PATH JUPYTER_PREFER_ENV_PATH=1
 
-.PHONY: help demo lab test test-all test-torch bench lint clean cxx chromium
+.PHONY: help demo lab test test-fast test-engine test-browser test-all test-torch test-python bench lint clean cxx \
+	chromium
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1\t/' | expand -t 16
 
 $(STAMP): pyproject.toml constraints.txt
 	$(if $(PYTHON),,$(error no Python 3.11 or newer; name one: make PYTHON=/path/to/python))
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	scripts/install.sh $(VENV) $(PYTHON) constraints.txt dev
 	touch $@
 
 cxx:
@@ -56,6 +58,15 @@ lint: $(STAMP) ## ruff, mypy, import-linter
 test: lint cxx chromium ## lint, then all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
+test-fast: $(STAMP) ## the tests that neither compile nor open a browser: under a minute
+	$(BIN)/python -m pytest -m "not slow" $(FAST) $(PYTEST_ARGS)
+
+test-engine: $(STAMP) cxx ## the tests that trace, compile and measure, without a browser
+	$(BIN)/python -m pytest -m "not slow and not browser" $(addprefix --ignore=,$(FAST)) $(PYTEST_ARGS)
+
+test-browser: $(STAMP) cxx chromium ## the tests that drive a real JupyterLab in Chromium
+	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(PYTEST_ARGS)
+
 test-all: lint cxx chromium ## lint, then all tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
@@ -66,11 +77,14 @@ test-torch: .venv-$(TORCH)/.stamp cxx ## all but the browser tests with another 
 
 .venv-$(TORCH)/.stamp: pyproject.toml constraints.txt
 	$(if $(PYTHON),,$(error no Python 3.11 or newer; name one: make PYTHON=/path/to/python))
-	$(PYTHON) -m venv .venv-$(TORCH)
-	grep -vE '^(torch|triton|setuptools)==' constraints.txt > .venv-$(TORCH)/constraints.txt
-	echo 'torch==$(TORCH)' >> .venv-$(TORCH)/constraints.txt
-	.venv-$(TORCH)/bin/python -m pip install --disable-pip-version-check -c .venv-$(TORCH)/constraints.txt -e '.[dev]'
+	mkdir -p .venv-$(TORCH)
+	(grep -vE '^(torch|triton|setuptools)==' constraints.txt; echo 'torch==$(TORCH)') > .venv-$(TORCH)/constraints.txt
+	scripts/install.sh .venv-$(TORCH) $(PYTHON) .venv-$(TORCH)/constraints.txt dev
 	touch $@
+
+# An environment of its own for each Python, with the pinned versions: the classifiers name those that pass.
+test-python: cxx ## the fast and the engine tests with another Python: make test-python PYTHON=python3.13
+	$(MAKE) VENV=.venv-$(notdir $(PYTHON)) test-fast test-engine
 
 bench: $(STAMP) cxx ## run the benchmarks, or some rows of them: make bench ROWS="a b"
 	$(BIN)/python -m benchmarks $(ROWS)

@@ -16,6 +16,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from regional_explorer.exploration.viewer import require_notebook, use_panel
+
 if TYPE_CHECKING:
     from regional_explorer.errors import (
         CaptureError,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         InvalidConfigKeyError,
         InvalidConfigValueError,
         MeasureError,
+        MissingPackageError,
         NoCompilerError,
         NoRegionsError,
         PlanError,
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+use_panel(f"{__name__}.ui.display")
+
 __all__ = [
     "DEFAULT",
     "CaptureError",
@@ -50,6 +55,7 @@ __all__ = [
     "InvalidConfigKeyError",
     "InvalidConfigValueError",
     "MeasureError",
+    "MissingPackageError",
     "NoCompilerError",
     "NoRegionsError",
     "Plan",
@@ -104,6 +110,7 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(ipython: Any) -> None:
     """Bring ``%regional_compile`` into ``ipython``; called by ``%load_ext regional_explorer``."""
+    require_notebook("%load_ext regional_explorer")
     importlib.import_module(f"{__name__}.magic").load_ipython_extension(ipython)
 
 

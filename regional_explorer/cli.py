@@ -1,4 +1,4 @@
-"""The same job from a shell: ``regional-explorer run model.py "step(x)"`` and ``regional-explorer show saved.json``."""
+"""The command line: ``regional-explorer run model.py "step(x)"`` and ``regional-explorer show saved.json``."""
 
 from __future__ import annotations
 

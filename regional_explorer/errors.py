@@ -1,4 +1,4 @@
-"""The exception family: every text says what went wrong, where, and what to do about it."""
+"""The exceptions: each message says what went wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -60,6 +60,10 @@ class PlanError(RegionalExplorerError):
 
 class SessionError(RegionalExplorerError):
     """A saved session is malformed, or its file cannot be read or written."""
+
+
+class MissingPackageError(RegionalExplorerError, ImportError):
+    """A package of the notebook extra is not installed; the text names the pip command."""
 
 
 class ClosedError(RegionalExplorerError):

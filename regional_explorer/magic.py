@@ -1,4 +1,4 @@
-"""``%regional_compile``: see, compile and measure the regions of a call, below the cell that makes it."""
+"""The ``%regional_compile`` magic."""
 
 from __future__ import annotations
 

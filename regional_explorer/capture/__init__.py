@@ -1,1 +1,1 @@
-"""From a call to a record: trace once, stamp origins, keep every graph."""
+"""Traces a call once and records its graphs."""

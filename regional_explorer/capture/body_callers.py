@@ -1,4 +1,4 @@
-"""Who calls a body that several calls share: Dynamo traces it once and knows the modules of the first of them alone."""
+"""Module paths for bodies that several calls share: Dynamo records those of the first call only."""
 
 from __future__ import annotations
 

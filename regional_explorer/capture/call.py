@@ -1,4 +1,4 @@
-"""The user's call: its function, its arguments by reference, what it may change, and its gradients."""
+"""The user's call: function, arguments (by reference), what it writes, and its gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From live graph modules to the record."""
+"""Converts live graph modules to the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which modules a call can reach, and by which path a user would name them."""
+"""Finds the modules that a call can reach and the paths that users know them by."""
 
 from __future__ import annotations
 

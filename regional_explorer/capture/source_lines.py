@@ -1,4 +1,4 @@
-"""Where in the user's program a line stands."""
+"""Looks up a line of the user's program and the function around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding tensors inside whatever a call takes and returns."""
+"""Finds the tensors inside the values that a call takes and returns."""
 
 from __future__ import annotations
 

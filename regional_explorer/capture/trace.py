@@ -1,4 +1,4 @@
-"""One trace of one call: Dynamo's graphs and AOTAutograd's, with origins stamped, in a callable that can be steered."""
+"""Traces a call once: Dynamo's graphs and AOTAutograd's, with origins stamped."""
 
 from __future__ import annotations
 

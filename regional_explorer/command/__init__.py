@@ -1,1 +1,1 @@
-"""What the magic and the shell share: options, the text of a call, and the command they make."""
+"""What the magic and the command line share: options, parsing of the call, and the command itself."""

@@ -1,4 +1,4 @@
-"""A command: what is asked for, and the steps that do it."""
+"""The parsed command, and the steps that carry it out: check, explore, measure, finish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a call, taken apart: a function, its arguments, and what stands before it in a cell."""
+"""Parses the text of a call, and splits a cell into the call and what comes before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interrupts that are not lost: compilers catch what is raised while they run."""
+"""Remembers keyboard interrupts: compilers catch what is raised while they run."""
 
 from __future__ import annotations
 

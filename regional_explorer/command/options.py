@@ -1,4 +1,4 @@
-"""The options of the command: one table, from which come reading, help and completion."""
+"""The options of the magic and the command line, defined once: parsing, help and completion come from this table."""
 
 from __future__ import annotations
 

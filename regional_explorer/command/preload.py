@@ -1,4 +1,4 @@
-"""Importing what the first exploration needs while no cell runs."""
+"""Imports what the first exploration needs while no cell runs."""
 
 from __future__ import annotations
 

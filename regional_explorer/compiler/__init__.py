@@ -1,1 +1,1 @@
-"""What is done: the config catalogue, compiling pieces, and switching between implementations in place."""
+"""Compiles partitions and switches between their implementations in place."""

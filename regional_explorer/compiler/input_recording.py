@@ -1,4 +1,4 @@
-"""What really flows into partitions, recorded from the call: one group of equal ones at a time, for nothing is kept."""
+"""Records the inputs of partitions during a call, one group of equal partitions at a time."""
 
 from __future__ import annotations
 

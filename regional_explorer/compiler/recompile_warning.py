@@ -1,4 +1,4 @@
-"""Telling that a call on other inputs made Dynamo trace it again."""
+"""Warns that a call on other inputs made Dynamo trace again."""
 
 from __future__ import annotations
 

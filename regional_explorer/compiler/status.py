@@ -1,4 +1,4 @@
-"""The record of what a program's partitions are and how they stand."""
+"""The partitions of a program as records, and the diagnostics about them."""
 
 from __future__ import annotations
 

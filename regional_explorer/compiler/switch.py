@@ -1,4 +1,4 @@
-"""The object a cut graph calls at each partition: its implementation can be replaced without tracing again."""
+"""The object that a cut graph calls at each partition; its implementation can be replaced without tracing again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The things compared: eager, aot_eager, regional and full."""
+"""The variants to compare: eager, aot_eager, regional and full."""
 
 from __future__ import annotations
 

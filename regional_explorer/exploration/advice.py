@@ -1,4 +1,4 @@
-"""What the times of regions alone advise: which are worth compiling, and which cost more than they gain."""
+"""Diagnostics from the timings of regions: which are worth compiling, and which cost more than they gain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measuring of an exploration: what ``ex.benchmark`` does, from compiling what is stale to the last table."""
+"""``ex.benchmark``: compiles what is stale, checks the numerics, measures, and keeps the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Editing a plan by name: mark, rename, switch on and off, configure."""
+"""``ex.mark``, ``ex.configure`` and the other edits of a plan."""
 
 from __future__ import annotations
 

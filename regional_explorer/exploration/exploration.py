@@ -1,4 +1,4 @@
-"""Exploration: the façade and the only orchestrator. It delegates; it does not compute."""
+"""``rx.explore`` and the Exploration it returns."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from regional_explorer.exploration.advice import region_findings, still_true
 from regional_explorer.exploration.benchmarks import Measuring, silent
 from regional_explorer.exploration.edits import PlanEditing
 from regional_explorer.exploration.results import SessionView
+from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export import frames
 from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.plan_source import plan_source
@@ -252,10 +253,12 @@ class Exploration(SessionView, PlanEditing, Measuring):
         return save_plan(self.plan, path)
 
     def show(self, **options: Any) -> None:
-        """Open the interactive explorer in the notebook."""
-        from regional_explorer.ui.display import show
+        """Open the interactive explorer in the notebook.
 
-        show(self, **options)
+        Raises:
+            MissingPackageError: the packages of the notebook are not installed.
+        """
+        open_panel(self, **options)
 
     def close(self) -> None:
         """Free arguments, traces and artifacts. The session stays readable; nothing can be run any longer."""

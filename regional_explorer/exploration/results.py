@@ -1,4 +1,4 @@
-"""What can be shown of a session, live or loaded from a file: tables, pictures, text."""
+"""The tables, pictures and texts of a session, live or loaded from a file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regional_explorer.exploration.viewer import require_notebook
 from regional_explorer.export import frames, region_frames
 from regional_explorer.export.save import save
 from regional_explorer.record.codec import load_session
@@ -79,6 +80,7 @@ class SessionView(ABC):
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""
+        require_notebook("ex.graph()", ("graphviz",))
         from regional_explorer.render.picture.digraph import digraph
 
         return digraph(self.session, graph_id)

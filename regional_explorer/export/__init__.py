@@ -1,1 +1,1 @@
-"""Taking results home: tables, files, source."""
+"""Tables, files and source code made from a session."""

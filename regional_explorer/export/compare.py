@@ -1,4 +1,4 @@
-"""Plans that were measured, side by side."""
+"""Compares measured plans: one row per session."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 def table_csv(frame: pd.DataFrame) -> str:
     """Return ``frame`` as CSV, with the texts in it made harmless."""
-    return frame.apply(lambda column: column.map(_cell)).to_csv(index=False)
+    text: str = frame.apply(lambda column: column.map(_cell)).to_csv(index=False)
+    return text
 
 
 def _cell(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The record as plain pandas tables, with the unit in the column name."""
+"""A session as pandas DataFrames, with the unit in the column name."""
 
 from __future__ import annotations
 

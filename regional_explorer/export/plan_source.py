@@ -1,4 +1,4 @@
-"""A plan as Python text to paste."""
+"""A plan as Python code to paste."""
 
 from __future__ import annotations
 

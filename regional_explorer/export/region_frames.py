@@ -1,4 +1,4 @@
-"""What was measured of regions and partitions alone, as plain pandas tables."""
+"""Timings of single regions and partitions as pandas DataFrames."""
 
 from __future__ import annotations
 

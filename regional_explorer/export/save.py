@@ -1,4 +1,4 @@
-"""Writing a session to a file, whose ending says how, and a plan to one."""
+"""Saves a session, in the format that the file's ending selects, or a plan."""
 
 from __future__ import annotations
 

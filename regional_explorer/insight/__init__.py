@@ -1,1 +1,1 @@
-"""What the compiler made of a region."""
+"""Shows what the compiler generated for a region."""

@@ -1,4 +1,4 @@
-"""The code Inductor generated for a region, with its kernels."""
+"""The generated code of a region, with its kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring: clocks, interleaved rounds, and what the samples allow one to say."""
+"""Benchmarks: interleaved rounds, statistics, numerics checks and memory."""
 
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, CpuClock, CudaClock, clock_for

@@ -1,4 +1,4 @@
-"""``python -m regional_explorer.measure --self-test``: how often measuring on this machine is wrong."""
+"""``python -m regional_explorer.measure --self-test``: how often benchmarks on this machine are wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One comparison: numerics first, then interleaved rounds, under conditions that are told."""
+"""Benchmarks the variants of a call: numerics first, then interleaved rounds."""
 
 from __future__ import annotations
 

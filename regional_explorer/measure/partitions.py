@@ -1,4 +1,4 @@
-"""Each distinct partition alone: its artifact against its eager piece, on inputs recorded from the real call."""
+"""Benchmarks each distinct partition by itself, compiled against eager, on inputs recorded from the call."""
 
 from __future__ import annotations
 

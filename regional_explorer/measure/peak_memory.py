@@ -1,4 +1,4 @@
-"""The peak of memory that one call of a variant needs."""
+"""Measures the peak memory of one call of a variant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the parts add up to the whole: from eager over aot_eager and the regions to regional and full."""
+"""Adds up the parts: from eager over aot_eager and the regions to regional and full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The regions alone, and what it costs to call them from the cut graph."""
+"""Benchmarks the regions by themselves, and the overhead of calling them from the cut graph."""
 
 from __future__ import annotations
 

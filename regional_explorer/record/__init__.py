@@ -1,1 +1,1 @@
-"""What an exploration found: frozen dataclasses, standard library only."""
+"""The frozen record of an exploration: dataclasses that need nothing but the standard library."""

@@ -1,4 +1,4 @@
-"""Records to JSON, and the files that hold them; never pickle. Reading a record is in ``decode``."""
+"""Writes records as JSON and reads the files that hold them; never pickle."""
 
 from __future__ import annotations
 

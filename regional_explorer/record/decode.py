@@ -1,4 +1,4 @@
-"""JSON values to records, by their type annotations. Whatever does not fit is refused with its place."""
+"""Reads records from JSON values by their type annotations; refuses what does not fit, and says where."""
 
 from __future__ import annotations
 

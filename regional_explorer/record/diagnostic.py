@@ -1,4 +1,4 @@
-"""One finding: what happened, where, what upstream torch would have done, and what to do."""
+"""One diagnostic: what happened, where, what upstream torch does, and what to do."""
 
 from __future__ import annotations
 

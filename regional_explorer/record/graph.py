@@ -1,4 +1,4 @@
-"""What was captured: graphs of nodes, and the places where the capture broke."""
+"""The captured graphs, their nodes, and graph breaks."""
 
 from __future__ import annotations
 

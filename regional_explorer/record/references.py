@@ -1,4 +1,4 @@
-"""Whether a session that was read from a file agrees with itself: what its parts name has to be there."""
+"""Checks that a session read from a file is consistent: everything its parts refer to exists."""
 
 from __future__ import annotations
 

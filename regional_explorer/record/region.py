@@ -1,4 +1,4 @@
-"""What was asked (regions, selectors, the plan) and what was done (partitions)."""
+"""Regions, selectors and the plan; partitions and their states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a region costs and gains: its partitions, summed."""
+"""The timings of a region: those of its partitions, summed."""
 
 from __future__ import annotations
 

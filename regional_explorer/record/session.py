@@ -1,4 +1,4 @@
-"""The finished, frozen record of one exploration."""
+"""The session: the finished record of one exploration."""
 
 from __future__ import annotations
 

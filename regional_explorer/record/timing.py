@@ -1,4 +1,4 @@
-"""What was measured: run time, compile time, numerics."""
+"""Timings, compile costs, numerics and memory."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is asked: marking regions, choosing their nodes, and cutting graphs along them."""
+"""Marks regions, selects their nodes and cuts graphs into partitions."""

@@ -1,4 +1,4 @@
-"""Marking a region in the source."""
+"""``rx.region``: marks a region in the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marking, merging and carving regions: each edit takes a plan and gives a new one. Splitting is in ``parts``."""
+"""Marks, merges and carves regions: each edit takes a plan and returns a new one. Splitting is in ``split``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes of a region make one instance of it: a module call, or what feeds each other directly."""
+"""Tells the instances of a region apart: module calls, or ops that feed each other directly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.regions.cutting.components import connected
+from regional_explorer.regions.components import connected
 
 Instance = tuple[str, int] | None
 """What tells one instance of a region from another: module path and call, or the number of the connected piece;

@@ -1,4 +1,4 @@
-"""Refusing a selector that picks nothing, and telling what may have been meant."""
+"""Refuses a selector that matches nothing, and suggests what may have been meant."""
 
 from __future__ import annotations
 

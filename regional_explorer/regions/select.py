@@ -1,4 +1,4 @@
-"""Which nodes a region has: set arithmetic over the origins stamped at capture, so marking never traces again."""
+"""Selects the nodes of regions: set operations on the origins stamped at capture, so marking never traces again."""
 
 from __future__ import annotations
 

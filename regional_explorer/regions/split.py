@@ -1,4 +1,4 @@
-"""Splitting a region: at a node, or into what hangs together."""
+"""Splits a region: at a node, or into its connected parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from regional_explorer.errors import PlanError, SelectorError, did_you_mean
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
-from regional_explorer.regions.cutting.components import connected
+from regional_explorer.regions.components import connected
 from regional_explorer.regions.instances import Instance, direct_feeds
 from regional_explorer.regions.select import assign, node_names, picks
 

@@ -1,1 +1,1 @@
-"""What a person sees of a session: pictures, tables and pages, from the frozen record alone."""
+"""Draws and prints sessions: pictures, tables and pages, from the frozen record alone."""

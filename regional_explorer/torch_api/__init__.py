@@ -1,4 +1,4 @@
-"""The one room that names private torch APIs and knows how torch versions differ.
+"""The one package that uses private torch APIs and knows how torch versions differ.
 
 Everything here is a thin, named door; what it is good for stands in the rooms that use it.
 """

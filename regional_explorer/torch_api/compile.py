@@ -1,4 +1,4 @@
-"""Running Inductor over one piece, and what it told."""
+"""Compiles one partition with Inductor and reads back what it did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Common subexpression elimination in AOTAutograd's partitioner: which ops gave way to which."""
+"""Common subexpression elimination in AOTAutograd's partitioner: which ops were replaced by which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph modules: running, reading and grouping them, and what tensors they touch."""
+"""Runs, reads and groups graph modules."""
 
 from __future__ import annotations
 

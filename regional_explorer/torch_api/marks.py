@@ -1,4 +1,4 @@
-"""Marked blocks as Dynamo enters them: ``annotate`` itself keeps no more than the innermost mark."""
+"""Records marked blocks as Dynamo enters them: ``annotate`` itself keeps only the innermost mark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of torch's global state reaches generated code: read in one process, set in another."""
+"""The global torch settings that reach generated code: read in one process, set in another."""
 
 from __future__ import annotations
 

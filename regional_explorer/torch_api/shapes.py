@@ -1,4 +1,4 @@
-"""Fakes for the inputs of a piece, and guards on its sizes."""
+"""Fake inputs for partitions, and guards on their sizes."""
 
 from __future__ import annotations
 

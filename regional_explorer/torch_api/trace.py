@@ -1,4 +1,4 @@
-"""Dynamo and AOTAutograd: tracing apart from the user's own compiles, and hearing of graph breaks."""
+"""Traces with Dynamo and AOTAutograd apart from the user's own compiles, and reports graph breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces as bytes, for another process to compile."""
+"""Serializes partitions for another process to compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which torch is running, and the keys it agrees on with marks in the source."""
+"""The running torch version, and the annotation keys it shares with marks in the source."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The panel in the notebook: the only room that imports ipywidgets."""
+"""The panel in the notebook; the only package that imports ipywidgets."""

@@ -1,4 +1,4 @@
-"""One exploration under the hand of its panels: its state, its work, and the one guard of all callbacks."""
+"""The controller of one exploration's panels: state, work, and error handling of all callbacks."""
 
 from __future__ import annotations
 

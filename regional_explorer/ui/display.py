@@ -1,4 +1,4 @@
-"""What an exploration shows in the place where it is asked to: a panel, its static twin, or text."""
+"""Shows an exploration where the front end allows it: a panel with its static copy, or text."""
 
 from __future__ import annotations
 

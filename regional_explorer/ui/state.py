@@ -1,4 +1,4 @@
-"""What the panel shows, as a frozen record; every change is a pure function that returns a new one."""
+"""The state of a panel as a frozen record; every change is a pure function that returns a new one."""
 
 from __future__ import annotations
 

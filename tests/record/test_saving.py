@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
-from regional_explorer.export import files
 from regional_explorer.export.save import save, save_plan
 from regional_explorer.record.region import Plan
 from tests.render import sessions
@@ -59,7 +58,7 @@ def test_an_interrupt_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyt
     def interrupted(_number: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files.os, "fsync", interrupted)
+    monkeypatch.setattr("os.fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(sessions.trained(), path)
     assert [left.name for left in tmp_path.iterdir()] == ["x.json"]

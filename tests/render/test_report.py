@@ -10,7 +10,7 @@ import pytest
 
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.region import State
-from regional_explorer.render.picture.svg import session_svg
+from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report import html, text
 from regional_explorer.render.report.chart import Scale, whisker
 from regional_explorer.render.report.plan_tables import partitions_table, regions_table
@@ -279,7 +279,7 @@ def test_a_saved_result_stays_small() -> None:
 
 
 def test_the_picture_scrolls_even_without_a_style_sheet() -> None:
-    assert 'style="max-height:40rem;overflow:auto"' in html.picture_html("<svg></svg>")
+    assert 'style="max-height:40rem;overflow:auto"' in picture_html("<svg></svg>")
 
 
 def test_whiskers_of_one_table_share_a_scale_that_holds_one() -> None:

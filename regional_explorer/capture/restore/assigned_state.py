@@ -1,4 +1,4 @@
-"""Putting back what a call assigned anew: tensors that modules hold, and containers that it was given."""
+"""Restores what a call assigned anew: tensors that modules hold, and containers passed as arguments."""
 
 from __future__ import annotations
 

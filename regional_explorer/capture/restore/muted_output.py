@@ -1,4 +1,4 @@
-"""Keeping repeated prints of the user's code off the screen."""
+"""Mutes what the user's code prints when a call is repeated."""
 
 from __future__ import annotations
 

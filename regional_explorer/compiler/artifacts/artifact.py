@@ -1,4 +1,4 @@
-"""The compiled callable of one piece, and the store of all of them."""
+"""The compiled callable of one partition, and the store of all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A piece as Inductor gets it: with names of its own and fakes for its inputs, here or in another process."""
+"""A partition in the form Inductor gets it: canonical names, fake inputs; the same here and in another process."""
 
 from __future__ import annotations
 

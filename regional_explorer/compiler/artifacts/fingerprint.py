@@ -1,4 +1,4 @@
-"""Knowing when two pieces are the same, and when an artifact may be used again."""
+"""Fingerprints of partitions and keys of artifacts: when two are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What really flows in and out of a piece, read from one eager run, or from the trace where that run passed it by.
+"""The layouts of the tensors that flow in and out of a partition, recorded in an eager run or taken from the trace.
 
 The fakes of the trace do not always tell the truth about strides (a backward input may arrive in another layout), and
 a compiled piece may return other strides than the eager one, which its compiled consumer would reject. The same holds

@@ -1,4 +1,4 @@
-"""The Inductor configs of the running torch: which exist, what they take, and which can be set for one region."""
+"""The Inductor configs of the running torch: names, types, and which can be set for one region."""
 
 from __future__ import annotations
 

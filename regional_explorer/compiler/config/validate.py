@@ -1,4 +1,4 @@
-"""Configs asked for: those in the source, and edits of a plan, checked against the catalogue."""
+"""Validates requested configs, from the source or from edits, against the catalogue."""
 
 from __future__ import annotations
 

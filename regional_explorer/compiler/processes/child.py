@@ -1,4 +1,4 @@
-"""A Python process of our own that ends with this one, however this one ends.
+"""A child process that ends with its parent, however the parent ends.
 
 This file imports the standard library only, as ``background`` does.
 """

@@ -1,4 +1,4 @@
-"""Distinct pieces compiled by several processes at once, where the machine has the cores and it wins.
+"""Compiles distinct partitions in several processes, where the machine has the cores and it pays.
 
 Helpers compile pieces into Inductor's caches on disk. What comes out does not depend on them: this process compiles
 every piece as it would alone, and finds in the cache what a helper has made; where one failed, ended or disagreed about

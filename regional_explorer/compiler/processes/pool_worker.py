@@ -1,4 +1,4 @@
-"""A helper process: it compiles the pieces it is sent, and leaves them in Inductor's caches on disk."""
+"""A worker of the compile pool: compiles the partitions it is sent into Inductor's caches on disk."""
 
 from __future__ import annotations
 

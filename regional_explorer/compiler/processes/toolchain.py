@@ -1,4 +1,4 @@
-"""Building what Inductor's first C++ compile needs, in a process of its own, while the user still types.
+"""Builds what Inductor's first C++ compile needs, in a process of its own, while the user still types.
 
 This file imports the standard library only: it is loaded by ``%load_ext``, which does not wait for torch.
 """

@@ -1,4 +1,4 @@
-"""Paying for the toolchain once, before any region is charged for it."""
+"""Compiles a tiny graph once, so that no region is charged for starting the toolchain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The captured call run in float64: the truth that eager and compiled code are both judged by."""
+"""Runs a captured call in float64, as the reference for eager and compiled results."""
 
 from __future__ import annotations
 

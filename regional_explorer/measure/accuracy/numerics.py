@@ -1,4 +1,4 @@
-"""Is it still right: outputs and gradients of a variant against eager, and both against float64."""
+"""Compares outputs and gradients of a variant with eager's, and both with float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is one compiled partition right: its outputs against those of its eager piece, and both against float64."""
+"""Compares the outputs of one compiled partition with those of its eager version, and both with float64."""
 
 from __future__ import annotations
 

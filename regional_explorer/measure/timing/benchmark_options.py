@@ -1,4 +1,4 @@
-"""How much measuring a comparison is worth: the budget, and when it is enough before that is spent."""
+"""The options of a benchmark: time budget, precision, confidence."""
 
 from __future__ import annotations
 

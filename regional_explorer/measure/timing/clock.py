@@ -1,4 +1,4 @@
-"""The clock is a parameter: the host's for CPU work, events for CUDA work, a false one in tests."""
+"""Clocks: the host's for CPU work, events for CUDA work; tests pass a fake one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On which thread a measurement does what."""
+"""Runs timed and untimed work of a benchmark on the right thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine did while it was measured on: how long we waited for a core, and the state of a GPU."""
+"""The state of the machine during a benchmark: time spent waiting for a core, clocks and memory of a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interleaved rounds: every variant once per round, in random order, until it is enough."""
+"""Runs interleaved rounds: every variant once per round, in random order."""
 
 from __future__ import annotations
 

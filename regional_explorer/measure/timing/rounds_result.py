@@ -1,4 +1,4 @@
-"""What a run tells: while it goes on, and when it has ended."""
+"""The progress and the result of a run of interleaved rounds."""
 
 from __future__ import annotations
 

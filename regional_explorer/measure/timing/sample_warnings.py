@@ -1,4 +1,4 @@
-"""What to know before believing a figure, as short texts.
+"""Warnings about measured samples, as short texts.
 
 What the machine did is told on the baseline alone; what a variant did, on its ratio to the baseline, in which the
 machine cancels out.

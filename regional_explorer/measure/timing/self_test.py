@@ -1,4 +1,4 @@
-"""The measuring, measured: pairs whose true difference is known, called equal or different.
+"""Tests the benchmark itself: pairs of functions whose true difference is known are called equal or different.
 
 A pair is a function against itself, or against itself with a known part of its own work added, so that the truth is
 exact however quick the machine happens to be at the time.

@@ -1,4 +1,4 @@
-"""What samples allow one to say: numbers in, numbers out."""
+"""Statistics of samples: medians, intervals, verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From samples to the record: timings with verdicts and warnings, and the conditions they were taken under."""
+"""Turns samples into timings with verdicts and warnings."""
 
 from __future__ import annotations
 

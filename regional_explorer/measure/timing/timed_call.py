@@ -1,4 +1,4 @@
-"""A variant as the thing to time."""
+"""A callable to time, with its phases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was asked beside what was done, as diagnostics: pure functions over the record, one module per family.
+"""Diagnostics about regions, from the record alone; one module per family.
 
 ``docs/diagnostics.md`` explains every code with the smallest program that shows it.
 """

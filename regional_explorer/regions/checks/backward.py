@@ -1,4 +1,4 @@
-"""Where forward and backward disagree about a region, and what the backward repeats of the forward."""
+"""Checks where forward and backward disagree about a region, and what the backward recomputes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paths by which regions feed each other in a circle."""
+"""Finds the paths by which regions depend on each other in a cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs: which one counts where marks disagree, and what upstream would have compiled under."""
+"""Checks which config counts where marks disagree, and which one upstream would have used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How instances became partitions: merged, split, or in a circle."""
+"""Checks how instances became partitions: merged, split, or in a dependency cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the checks look at: the record of one exploration, indexed."""
+"""The indexed record that the checks look at."""
 
 from __future__ import annotations
 

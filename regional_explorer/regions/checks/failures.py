@@ -1,4 +1,4 @@
-"""Regions that Inductor could not compile."""
+"""Checks for regions that Inductor could not compile."""
 
 from __future__ import annotations
 

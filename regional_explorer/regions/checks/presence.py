@@ -1,4 +1,4 @@
-"""Whether a region's ops are where they were asked for: lost, empty, or moved."""
+"""Checks whether the ops of a region are where they were marked: lost, empty, or moved."""
 
 from __future__ import annotations
 

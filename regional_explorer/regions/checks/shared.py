@@ -1,4 +1,4 @@
-"""Bodies of higher-order ops that several calls share, and the partitions in them."""
+"""Checks bodies of higher-order ops that several calls share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting: a graph rebuilt so that each partition is one call through an object of the caller's."""
+"""Rebuilds a graph so that each partition is one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order the parts of a graph can run: what waits for what, and where they feed each other in circles."""
+"""Dependencies between the parts of a graph: a valid order, and dependency cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes make one partition: of one instance, convex, and free of cycles with all others.
+"""Decides which nodes make one partition: of one instance, convex, and without dependency cycles.
 
 The level of a node is how often a path to it has left and re-entered its instance. Nodes of one level never have a path
 through foreign ops between them, so they can run as one call. One pass over the graph finds them, where a general
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
-from regional_explorer.regions.cutting.components import connected
+from regional_explorer.regions.components import connected
 from regional_explorer.regions.cutting.order import Edges, cycles, dependencies, in_order, written_arguments
 from regional_explorer.regions.instances import Claim
 from regional_explorer.torch_api import propose_partitions

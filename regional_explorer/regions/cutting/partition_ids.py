@@ -1,4 +1,4 @@
-"""How partitions are called: by region, instance and graph."""
+"""The ids of partitions: region, instance and graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan would give, found out without going over to it."""
+"""Previews the partitions and diagnostics of a plan without applying it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes, nodes, edges and places as flat arrays: ten thousand of them are some hundred kilobytes and quick to read."""
+"""The boxes, nodes and edges of a picture as flat arrays, quick to send and to read."""
 
 from __future__ import annotations
 

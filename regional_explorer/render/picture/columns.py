@@ -1,4 +1,4 @@
-"""Tall graphs cut into columns that stand side by side: deep graphs are chains, and a screen is wide."""
+"""Cuts tall graphs into columns that stand side by side."""
 
 from __future__ import annotations
 

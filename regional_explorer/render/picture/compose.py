@@ -1,4 +1,4 @@
-"""From a session to the scene of a picture."""
+"""Builds the scene of a picture from a session."""
 
 from __future__ import annotations
 

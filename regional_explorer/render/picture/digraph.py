@@ -12,8 +12,7 @@ from regional_explorer.render.picture.fold import Detail
 from regional_explorer.render.picture.layout import graphviz as lay_out
 from regional_explorer.render.picture.placement import place
 from regional_explorer.render.picture.scene import Scene
-from regional_explorer.render.picture.svg import draw
-from regional_explorer.render.report.html import picture_html
+from regional_explorer.render.picture.svg import draw, picture_html
 
 if TYPE_CHECKING:
     import graphviz

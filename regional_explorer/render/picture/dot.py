@@ -1,4 +1,4 @@
-"""DOT of a session's graphs: regions as coloured clusters, parameters and saved tensors as marks on the ops.
+"""Writes a session's graphs in the DOT language, regions as coloured clusters.
 
 Everything that reaches the DOT text was cleaned in the scene; here it is quoted. Node ids are our own.
 """

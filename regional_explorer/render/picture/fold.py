@@ -1,4 +1,4 @@
-"""Which ops share a box: the more ops there are, the more of them are folded into one."""
+"""Decides which ops share a box: the more ops there are, the more are folded into one."""
 
 from __future__ import annotations
 

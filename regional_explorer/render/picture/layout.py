@@ -1,4 +1,4 @@
-"""Graphviz in a child process, so that it can be stopped: it may take minutes, and holds the GIL all the while.
+"""Runs Graphviz in a child process that can be stopped: it may take minutes and holds the GIL meanwhile.
 
 This file is also the program of the child, run by its path: it imports the standard library only, which keeps the
 start short.

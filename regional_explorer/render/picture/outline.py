@@ -1,4 +1,4 @@
-"""The ops of a graph as a tree of folds that a person opens and closes: modules, lines, pieces of regions, repeats."""
+"""The ops of a graph as a tree of folds: modules, lines, pieces of regions, repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page draws of one tab: texts once each, all else as flat arrays that travel as binary buffers.
+"""The data that the page draws one tab from: texts once each, all else as flat arrays.
 
 Every text to be shown was cleaned here; the page shows it as text and nothing else. Nodes are named ``graph:name``,
 which is what a selection holds and what ``Exploration.mark(nodes=...)`` takes.
@@ -26,8 +26,7 @@ from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.scene import Badge, Scene
 from regional_explorer.render.picture.strokes import stroke_arrays
 from regional_explorer.render.picture.tooltip import tooltip_arrays
-from regional_explorer.render.report.plan_tables import config_text
-from regional_explorer.render.style.figures import count, duration
+from regional_explorer.render.style.figures import config_text, count, duration
 from regional_explorer.render.style.palette import Paint, paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 

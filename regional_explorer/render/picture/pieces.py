@@ -1,4 +1,4 @@
-"""The pieces of one graph that belong to regions: its partitions, else the connected parts of the members."""
+"""The pieces of regions in one graph: its partitions, or else the connected parts of the members."""
 
 from __future__ import annotations
 

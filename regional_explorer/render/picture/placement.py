@@ -1,4 +1,4 @@
-"""Where the boxes of a scene lie: from Graphviz in time, else by our own simple layers."""
+"""Places the boxes of a scene: by Graphviz if it is done in time, else in simple layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a picture shows, before anything has a place: boxes, groups of boxes, edges, legend."""
+"""The contents of a picture before layout: boxes, groups of boxes, edges, legend."""
 
 from __future__ import annotations
 

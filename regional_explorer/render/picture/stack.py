@@ -1,4 +1,4 @@
-"""Folding what comes again and again, such as the layers of a deep model, into one box."""
+"""Finds repeats, such as the layers of a deep model, to fold them into one box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the boxes and hulls of a picture are drawn, in the words of a canvas: every style once, in both themes."""
+"""How boxes and hulls are drawn on a canvas, in both themes."""
 
 from __future__ import annotations
 

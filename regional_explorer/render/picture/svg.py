@@ -1,4 +1,4 @@
-"""The picture itself: a scene in its places, as SVG that needs nothing but itself.
+"""Draws a laid-out scene as a self-contained SVG.
 
 No script, no link, no id: two pictures in one page cannot meet. Edges of a graph share one path and numbers are whole,
 which keeps a picture of some hundred boxes at a few ten kilobytes.
@@ -190,3 +190,9 @@ def _legend(scene: Scene, width: float, top: float) -> tuple[list[str], float, f
         x, y = pen.step(text_width(text, 8))
         parts.append(f'<text class="l m" x="{x:.0f}" y="{y + 9:.0f}">{markup(text)}</text>')
     return parts, pen.right, pen.y - top + 2 * LINE if parts else 0.0
+
+
+def picture_html(picture: str) -> str:
+    """Return SVG in a box that scrolls where the picture is higher or wider than the page has room for."""
+    # The style stands on the element: a notebook that is not trusted yet drops style sheets, and keeps this.
+    return f'<div class="rx-scroll" style="max-height:40rem;overflow:auto">{picture}</div>'

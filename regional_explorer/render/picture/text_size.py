@@ -1,4 +1,4 @@
-"""How much room text takes in a picture, without a font at hand."""
+"""Estimates the size of text without a font."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a box that is pointed at: pairs of a word and a text."""
+"""The rows of a box's tooltip."""
 
 from __future__ import annotations
 

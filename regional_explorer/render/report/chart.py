@@ -1,4 +1,4 @@
-"""A speedup as a point with its CI on a line, so that a column of them can be compared at a glance."""
+"""Draws a speedup with its confidence interval on a line."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.svg import session_svg
+from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report.chart import Scale, whisker
 from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table, summary
 from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
@@ -80,12 +80,6 @@ def page_html(session: Session, *, picture: str | None = None) -> str:
         f"<title>{markup(session.title)}</title></head>"
         f'<body style="margin:0">{session_html(session, picture=drawn)}</body></html>\n'
     )
-
-
-def picture_html(picture: str) -> str:
-    """Return SVG in a box that scrolls where the picture is higher or wider than the page has room for."""
-    # The style stands on the element: a notebook that is not trusted yet drops style sheets, and keeps this.
-    return f'<div class="rx-scroll" style="max-height:40rem;overflow:auto">{picture}</div>'
 
 
 def diagnostics_html(diagnostics: Sequence[Diagnostic]) -> str:

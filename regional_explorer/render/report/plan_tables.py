@@ -1,16 +1,17 @@
-"""What was asked and what was done, as tables: regions, partitions, graph breaks."""
+"""Tables of regions, partitions and graph breaks."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.region import Partition, Region, State
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import TONES, Cell, Table
 from regional_explorer.render.style.figures import (
+    MOST_KEYS,
     NONE,
+    config_text,
     count,
     duration,
     listing,
@@ -18,7 +19,6 @@ from regional_explorer.render.style.figures import (
 from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, clean
 
 MOST_BREAKS = 20
-MOST_KEYS = 8
 
 
 def breaks_table(session: Session) -> Table:
@@ -91,11 +91,6 @@ def summary(session: Session) -> tuple[tuple[str, str], ...]:
         ("torch", f"{clean(where.torch, SHORT)}, Python {clean(where.python, SHORT)}"),
         ("device", f"{clean(where.device)}, {count(where.threads, 'thread')}"),
     )
-
-
-def config_text(config: Mapping[str, Any]) -> str:
-    """Return a config as ``key=value`` pairs."""
-    return listing([clean(f"{key}={value!r}", 2 * SHORT) for key, value in config.items()], MOST_KEYS)
 
 
 def region_config_text(region: Region) -> str:

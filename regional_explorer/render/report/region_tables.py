@@ -1,4 +1,4 @@
-"""What was measured of regions alone, as tables: what compiling gains, and how the parts add up to the whole."""
+"""Tables of the timings of single regions, and of how the parts add up."""
 
 from __future__ import annotations
 

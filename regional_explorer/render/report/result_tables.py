@@ -1,4 +1,4 @@
-"""What was measured, as tables: run time, compile time, numerics."""
+"""Tables of run time, compile time and numerics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's source as it ran: the functions in the stacks of nodes, with the nodes of every line."""
+"""Lists the user's source as it ran, with the nodes of every line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table of words, before it is text or HTML."""
+"""A table before it becomes text or HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Styles of pictures and tables, in a light and a dark version.
+"""The CSS of pictures and tables, in a light and a dark version.
 
 Every rule is scoped under one class of ours, and every colour stands on a ground that we set: text stays readable
 whatever page it lands on. Dark is taken where the page says so (JupyterLab, VS Code, documentation themes), else where

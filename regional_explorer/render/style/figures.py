@@ -1,14 +1,19 @@
-"""How figures are written: durations, speedups, counts. The one place that picks a unit."""
+"""Formats durations, speedups and counts, and picks their units."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
+from typing import Any
 
 from regional_explorer.record.timing import Timing, Verdict
+from regional_explorer.render.style.untrusted import SHORT, clean
 
 NONE = "–"
 """Stands where there is no figure."""
+
+MOST_KEYS = 8
+"""So many entries of a list are shown."""
 
 _UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (float("inf"), 1.0, "s"))
 
@@ -85,3 +90,8 @@ def listing(items: Sequence[str], most: int = 3) -> str:
     """Return the first ``most`` items, and ``…`` where there are more."""
     shown = ", ".join(items[:most])
     return f"{shown}, …" if len(items) > most else shown
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """Return a config as ``key=value`` pairs."""
+    return listing([clean(f"{key}={value!r}", 2 * SHORT) for key, value in config.items()], MOST_KEYS)

@@ -1,4 +1,4 @@
-"""A colour per region that colour-blind people can tell apart, in a light and a dark tone.
+"""One colour per region that colour-blind people can tell apart, in a light and a dark tone.
 
 The eight hues are those of Okabe and Ito. Colour never stands alone: a region also has a letter, and from the ninth
 region on another stroke.

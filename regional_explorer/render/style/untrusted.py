@@ -1,4 +1,4 @@
-"""Text of the user's program made fit to be shown: names, lines and errors may hold anything."""
+"""Cleans and escapes text of the user's program before it is shown."""
 
 from __future__ import annotations
 

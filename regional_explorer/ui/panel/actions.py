@@ -1,4 +1,4 @@
-"""What can be done: compile, measure, cancel, undo; and how far it is."""
+"""The tool bar: compile, measure, cancel, undo, and progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config of one region: a field per key, the keys that can be added, presets, and the same as Python."""
+"""The config editor of one region: a field per key, keys to add, presets, and the same as Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The diagnostics in words, each with a way to its place in the graph and the source."""
+"""The list of diagnostics, each with a link to its nodes in the graph and its lines in the source."""
 
 from __future__ import annotations
 

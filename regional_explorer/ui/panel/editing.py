@@ -1,4 +1,4 @@
-"""What can be done with the regions that are selected: rename, merge, split, carve ops out and take them back."""
+"""Buttons that edit the selected regions: rename, merge, split, carve."""
 
 from __future__ import annotations
 

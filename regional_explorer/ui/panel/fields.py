@@ -1,4 +1,4 @@
-"""The field of one config key, of the widget that fits its type."""
+"""The input field of one config key, by its type."""
 
 from __future__ import annotations
 

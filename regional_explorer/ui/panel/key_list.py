@@ -1,4 +1,4 @@
-"""The config keys of the running torch as a list to look through: those worth trying first, or those searched for."""
+"""The searchable list of config keys, those worth trying first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan would give, in words, before anything is compiled."""
+"""Describes the partitions and diagnostics that marking would give, before anything is compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form that marks a region by modules, lines, ops, or by what is selected in the graph."""
+"""The form that marks a region by modules, lines, ops, or the selection in the graph."""
 
 from __future__ import annotations
 

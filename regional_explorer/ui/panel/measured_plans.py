@@ -1,4 +1,4 @@
-"""The plans measured so far, side by side, each with a button that takes it."""
+"""The table of measured plans, with a button to go back to each."""
 
 from __future__ import annotations
 

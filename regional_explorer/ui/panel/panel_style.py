@@ -1,4 +1,4 @@
-"""The style sheet of the panel: JupyterLab's own variables, so that both themes fit, and three widths."""
+"""The CSS of the panel, from JupyterLab's own variables, for three widths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A name for a region that was given none, from what is marked."""
+"""Proposes a name for a region from what is marked."""
 
 from __future__ import annotations
 

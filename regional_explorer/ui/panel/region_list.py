@@ -1,4 +1,4 @@
-"""The regions of a plan: their table, what can be done with those selected in it, and the config that is open."""
+"""The regions of a plan: table, edit buttons, and the config that is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of regions: what is known of each, in the order asked for, as a tree for the page."""
+"""The table of regions as an element tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doing something a moment after the last asking: a person who types or drags asks often."""
+"""Debounces: runs work a moment after the last request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring from a button: timed on the main thread, as from a cell, in turns with what else the kernel does there."""
+"""Runs timed work on the kernel's main thread, in turns with cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a page still shows a panel: nobody can cancel the work of one that is closed, nor see what it finds."""
+"""Tells whether any page still shows a panel: nobody can cancel the work of a closed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling how far the work is, without telling too often."""
+"""Progress callbacks: throttled, and printed to a terminal."""
 
 from __future__ import annotations
 

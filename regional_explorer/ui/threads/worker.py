@@ -1,4 +1,4 @@
-"""Work off the main thread, under the modes of the thread that made the exploration."""
+"""Runs work off the main thread, under the modes of the thread that made the exploration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements of our own, described as nested lists: one widget however many there are, and no markup to be escaped."""
+"""Trees of HTML elements as nested lists, shown by one widget; no markup to escape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands around the drawing of a graph: tabs, search, tools, legend, keys. The page puts its figures into them."""
+"""The controls around the drawing of a graph: tabs, search, tools, legend, keys."""
 
 from __future__ import annotations
 

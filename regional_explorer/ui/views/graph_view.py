@@ -1,4 +1,4 @@
-"""The graph view: one graph of a session on a canvas, to move about in, search, select and fold.
+"""The graph view: one graph of a session on a canvas, to pan, search, select and fold.
 
 It knows the frozen record only. The page draws and answers the pointer; folding and placing are done here, in the
 kernel, and travel as binary arrays. So is all that stands around the drawing, which travels as a tree.

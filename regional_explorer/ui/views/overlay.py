@@ -1,4 +1,4 @@
-"""Measured figures of partitions, as the graph shows them on its hulls: a number, on a ground as dark as it is high."""
+"""Overlays: measured figures of partitions drawn on the graph."""
 
 from __future__ import annotations
 

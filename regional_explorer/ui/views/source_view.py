@@ -1,4 +1,4 @@
-"""The source view: the user's functions, each line coloured by its regions and tied to the nodes that come from it."""
+"""The source view: the user's functions, each line coloured by its regions and linked to its nodes."""
 
 from __future__ import annotations
 

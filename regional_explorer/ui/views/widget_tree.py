@@ -1,4 +1,4 @@
-"""What is done to a widget and to all widgets inside it."""
+"""Operations on a widget and all widgets inside it."""
 
 from __future__ import annotations
 

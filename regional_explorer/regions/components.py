@@ -1,4 +1,4 @@
-"""Which things hang together."""
+"""Connected components."""
 
 from __future__ import annotations
 
