@@ -19,6 +19,7 @@ from regional_explorer.capture.keep import RandomState, UndoLog
 from regional_explorer.capture.modules import parameter_names, reachable_modules
 from regional_explorer.capture.restore.assigned_state import AssignedState
 from regional_explorer.capture.restore.muted_output import silent
+from regional_explorer.capture.restore.reach import Reach, reach
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, ClosedError
 from regional_explorer.record.graph import SourceLine
@@ -62,13 +63,15 @@ class Call:
         self.kwargs = dict(kwargs or {})
         self.modules = reachable_modules(fn, self.args, self.kwargs)
         self._grad_mode = torch.is_grad_enabled() if grad is None else grad
-        self._random = RandomState()
+        found = self._reach()
+        self._random = RandomState(found.generators)
         self._undo = UndoLog()
-        self._assigned_state = AssignedState(self.modules, (self.args, self.kwargs))
+        self._state = AssignedState(found)
         self._edges: list[GradientEdge] = []
-        self._cotangents: list[torch.Tensor] = []
+        self._cotangents: dict[str, torch.Tensor] = {}
         outputs = self._first_run()
-        self.stateful = self._undo.wrote or self._assigned or self.draws
+        self.stateful = self._undo.wrote or self._state.changes or self.draws
+        self.kept_state = self._state.kept
         self.output_names = [name for name, _ in tensors_in(outputs, "output")]
         self.grad = bool(self._edges)
         if grad and not self.grad:
@@ -78,27 +81,43 @@ class Call:
             )
         self.gradient_names = self._name_gradients()
 
+    def _reach(self) -> Reach:
+        return reach(self.fn, self.args, self.kwargs)
+
     def _first_run(self) -> Any:
-        started, doing = _sequence_number(), "The call itself"
+        started = _sequence_number()
         try:
-            with self._random, _refusing_training_loops(), torch.set_grad_enabled(self._grad_mode), self._undo:
-                outputs = self.fn(*self.args, **self.kwargs)
-                self._edges = _frontier(outputs, started)
-                self._cotangents = _draw_cotangents(outputs)
-                doing = "The backward of the call"
+            with self._watched():
+                with _blaming("The call itself"):
+                    outputs = self.fn(*self.args, **self.kwargs)
+                if self._grad_mode:
+                    self._edges = _frontier(outputs, started)
+                    self._cotangents = _draw_cotangents(outputs)
                 if self._edges:
-                    self.backward(outputs)
+                    with _blaming("The backward of the call"):
+                        self.backward(outputs)
                 self.draws = not self._random.holds()
-        except CaptureError:
-            raise
-        except Exception as error:
-            line = user_line(error)
-            place = f" at {line}: {line.text}" if line else ""
-            raise CaptureError(f"{doing} raises {type(error).__name__}{place}: {error}") from error
+            if self._state.first_run_ended():
+                self._second_run()
         finally:
-            self._assigned = self._assigned_state.replaced()
             self._put_back()
         return outputs
+
+    def _second_run(self) -> None:
+        """Run again from where the first run left Python's state, to see what every call assigns."""
+        self._state.note_first_run(self._reach())
+        self._undo.restore()
+        with self._watched(), silent(), _blaming("The call, run a second time,"):
+            outputs = self.fn(*self.args, **self.kwargs)
+            if self._edges:
+                self.backward(outputs)
+        self._state.note_second_run()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """A block that runs the call and notes what it writes; the random generators stand afterwards as before."""
+        with self._random, _refusing_training_loops(), torch.set_grad_enabled(self._grad_mode), self._undo:
+            yield
 
     def forward(self, fn: Callable[..., Any] | None = None) -> Any:
         """Run the call, through ``fn`` instead of the user's function where one is given, and return its outputs."""
@@ -107,8 +126,10 @@ class Call:
 
     def backward(self, outputs: Any) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of ``outputs`` for the fixed cotangents; nobody's ``.grad`` is touched."""
-        tensors = _differentiable(outputs)
-        return torch.autograd.grad(tensors, self._edges, self._cotangents[: len(tensors)], allow_unused=True)
+        found = dict(tensors_in(outputs))
+        pairs = [(found[path], given) for path, given in self._cotangents.items() if _requires_grad(found.get(path))]
+        tensors, cotangents = zip(*pairs, strict=True)
+        return torch.autograd.grad(tensors, self._edges, cotangents, allow_unused=True)
 
     def restore(self) -> None:
         """Put back what the call changed in place or assigned anew, and the random generators."""
@@ -116,7 +137,7 @@ class Call:
         self._random.restore()
 
     def _put_back(self) -> None:
-        self._assigned_state.restore()
+        self._state.restore()
         self._undo.restore()
 
     @contextlib.contextmanager
@@ -126,11 +147,9 @@ class Call:
         ``restore`` goes back to where the block began: since the first run the user may have trained the model. What
         the user's code prints was shown by the first run; repetitions are silent.
         """
-        before, around = RandomState(), (self._undo, self._assigned_state)
-        self._undo, self._assigned_state = (
-            self._undo.as_now(self._assigned_state.replacements()),
-            AssignedState(self.modules, (self.args, self.kwargs)),
-        )
+        found = self._reach()
+        before, around = RandomState(found.generators), (self._undo, self._state)
+        self._undo, self._state = self._undo.as_now(self._state.to_copy(found)), self._state.as_now()
         self._random.restore()
         try:
             with silent():
@@ -138,12 +157,13 @@ class Call:
         finally:
             self._put_back()
             before.restore()
-            self._undo, self._assigned_state = around
+            self._undo, self._state = around
 
     def close(self) -> None:
         """Let go of everything that belongs to the user."""
         self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
-        self._edges, self._cotangents, self._undo, self._assigned_state = [], [], UndoLog(), AssignedState((), ())
+        self._edges, self._cotangents, self._undo, self._state = [], {}, UndoLog(), AssignedState(Reach())
+        self._random = RandomState()
 
     def _name_gradients(self) -> list[str]:
         names = parameter_names(self.modules)
@@ -161,6 +181,19 @@ def closed(*_args: Any, **_kwargs: Any) -> NoReturn:
     raise ClosedError("The exploration was closed. Make a new one with rx.explore(...).")
 
 
+@contextlib.contextmanager
+def _blaming(what: str) -> Iterator[None]:
+    """A block that runs the user's code: what it raises is told as the user's, with the line."""
+    try:
+        yield
+    except CaptureError:
+        raise
+    except Exception as error:
+        line = user_line(error)
+        place = f" at {line}: {line.text}" if line else ""
+        raise CaptureError(f"{what} raises {type(error).__name__}{place}: {error}") from error
+
+
 def _sequence_number() -> int:
     """Return the number the autograd engine gives to the next node; whatever is older was there before the call."""
     with torch.enable_grad(), torch.inference_mode(mode=False):
@@ -169,13 +202,21 @@ def _sequence_number() -> int:
     return int(probe.grad_fn._sequence_nr())
 
 
-def _differentiable(outputs: Any) -> list[torch.Tensor]:
-    """Return the distinct floating output tensors that require grad."""
-    found: dict[int, torch.Tensor] = {}
-    for _, tensor in tensors_in(outputs):
-        if tensor.requires_grad and (tensor.is_floating_point() or tensor.is_complex()):
-            found.setdefault(id(tensor), tensor)
-    return list(found.values())
+def _requires_grad(tensor: torch.Tensor | None) -> bool:
+    """Tell whether gradients can be taken of an output."""
+    if tensor is None or not tensor.requires_grad or not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    # A view of a leaf made under no_grad says that it requires grad, and there is no way back from it (torch 2.13).
+    return tensor.grad_fn is not None or not tensor._is_view()  # noqa: SLF001 - there is no public way to ask
+
+
+def _differentiable(outputs: Any) -> dict[str, torch.Tensor]:
+    """Return the distinct output tensors that gradients can be taken of, by their paths."""
+    found: dict[int, tuple[str, torch.Tensor]] = {}
+    for path, tensor in tensors_in(outputs):
+        if _requires_grad(tensor):
+            found.setdefault(id(tensor), (path, tensor))
+    return dict(found.values())
 
 
 def _frontier(outputs: Any, started: int) -> list[GradientEdge]:
@@ -184,7 +225,7 @@ def _frontier(outputs: Any, started: int) -> list[GradientEdge]:
     These are its leaves, and nodes of the user's own that are older than the call: gradients stop there, so their
     buffers stay for the user's own backward. As edges they are the same for every variant.
     """
-    queue = [get_gradient_edge(tensor) for tensor in _differentiable(outputs)]
+    queue = [get_gradient_edge(tensor) for tensor in _differentiable(outputs).values()]
     seen: set[tuple[Any, int]] = set()
     ends: list[GradientEdge] = []
     for edge in queue:
@@ -198,15 +239,15 @@ def _frontier(outputs: Any, started: int) -> list[GradientEdge]:
     return ends
 
 
-def _draw_cotangents(outputs: Any) -> list[torch.Tensor]:
+def _draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
     """Draw one fixed cotangent per differentiable output; ``sum()`` would hide wrong gradients of a softmax."""
-    drawn = []
-    for tensor in _differentiable(outputs):
+    drawn = {}
+    for path, tensor in _differentiable(outputs).items():
         if tensor.dim() == 0:
-            drawn.append(torch.ones_like(tensor, requires_grad=False))
+            drawn[path] = torch.ones_like(tensor, requires_grad=False)
             continue
         generator = torch.Generator(device=tensor.device).manual_seed(COTANGENT_SEED)
-        drawn.append(torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device))
+        drawn[path] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device)
     return drawn
 
 

@@ -70,6 +70,7 @@ def evidence_of(program: Program) -> Evidence:
         blocks=capture.blocks,
         folded=[fold for frame in capture.frames for fold in frame.folded],
         min_cut=capture.partitioner == "min_cut",
+        kept_state=capture.call.kept_state,
     )
 
 

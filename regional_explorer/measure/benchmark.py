@@ -157,6 +157,8 @@ def _read_memory(
         progress(f"reading the memory of {variant.name}", 1.0)
 
         def work(variant: Variant = variant) -> None:
+            if call.stateful:
+                call.restore()
             outputs = variant.forward()
             if variant.backward is not None:
                 variant.backward(outputs)

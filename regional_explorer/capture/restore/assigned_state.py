@@ -1,79 +1,125 @@
-"""Restores what a call assigned anew: tensors that modules hold, and containers passed as arguments."""
+"""Restores what a call assigned: attributes, items and variables of Python, and the data of tensors."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-MAX_DEPTH = 6
-Container = dict[Any, Any] | list[Any]
+from regional_explorer.capture.restore.reach import Reach
+from regional_explorer.capture.restore.variables import Variables, differing, same
+
+Values = Mapping[Any, Any]
 
 
 class AssignedState:
-    """The tensors of modules, and the containers among the arguments, as they were before a call.
+    """What a call can assign, as it was before.
 
-    A call may assign what it could have written in place: ``self.state = h``, ``cache["k"] = torch.cat(…)``. Of a
-    module, a tensor put in another's place is put back; what its first call makes and keeps, a mask or a table, stays.
-    Dicts, lists and objects that were passed are put back whole.
+    A call may assign what it could have written in place: ``self.state = h``, ``cache["k"] = torch.cat(…)``,
+    ``weight.data = …``, ``self.steps += 1``. What every call assigns is put back before the next one. What the first
+    call alone makes and later ones find made, a mask, a table, a flag that says so, stays: ``kept`` names it.
     """
 
-    def __init__(self, roots: Sequence[nn.Module], arguments: Any) -> None:
-        modules = {id(module): module for root in roots for module in root.modules()}.values()
-        self._tensors = [
-            (space, name, value)
-            for module in modules
-            for space in (vars(module)["_buffers"], vars(module))
-            for name, value in space.items()
-            if isinstance(value, torch.Tensor)
-        ]
-        self._containers = [(container, container.copy()) for container in _containers(arguments, MAX_DEPTH, set())]
+    def __init__(self, reach: Reach) -> None:
+        self.kept: tuple[str, ...] = ()
+        self._before: list[tuple[Variables, Values]] = [(each, each.read()) for each in reach.variables]
+        self._after: list[Values] = []
+        self._data = [(tensor, data) for tensor in reach.tensors if (data := _data_of(tensor)) is not None]
+        self._known = reach.tensors
 
-    def replaced(self) -> bool:
-        """Tell whether anything is another object than it was."""
-        return any(map(_replaced, self._tensors)) or any(_changed(*pair) for pair in self._containers)
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to put back."""
+        return bool(self._before or self._data)
 
-    def replacements(self) -> Iterator[torch.Tensor]:
-        """Yield the tensors that modules hold now where they held others."""
-        return (space[name] for space, name, _ in filter(_replaced, self._tensors))
+    def first_run_ended(self) -> bool:
+        """Watch from now on only what the call was seen to change; tell whether a second run has to show the rest.
+
+        What it did to a container among the arguments is put back in any case.
+        """
+        self._data = [pair for pair in self._data if _moved(*pair)]
+        changed = [(each, before) for each, before in self._before if _changed(before, each.read())]
+        if any(not each.whole for each, _ in changed):
+            return True
+        self._before = changed
+        return False
+
+    def note_first_run(self, reach: Reach) -> None:
+        """Note what the first run left, also in containers and objects that it made itself; put tensors' data back."""
+        known = {id(each.owner) for each, _ in self._before}
+        self._before += [(each, each.read()) for each in reach.variables if id(each.owner) not in known]
+        self._after = [each.read() for each, _ in self._before]
+        self._restore_data()
+
+    def note_second_run(self) -> None:
+        """Tell what every call assigns from what the first one made, and watch nothing else from now on."""
+        watched: list[tuple[Variables, Values]] = []
+        kept: list[str] = []
+        for (each, before), after in zip(self._before, self._after, strict=True):
+            now = each.read()
+            if not _changed(before, after) and not _changed(before, now):
+                continue
+            made = [] if each.whole else [key for key in differing(before, after) if _stays(key, before, after, now)]
+            kept += [each.label(key) for key in made]
+            values = {key: value for key, value in before.items() if key not in made}
+            watched.append((each, values | {key: after[key] for key in made if key in after}))
+        self._before, self._after, self.kept = watched, [], tuple(dict.fromkeys(kept))
+
+    def as_now(self) -> AssignedState:
+        """Return the state of the same variables and tensors as it is now."""
+        state = AssignedState(Reach([each for each, _ in self._before], [tensor for tensor, _ in self._data]))
+        state.kept = self.kept
+        return state
+
+    def to_copy(self, reach: Reach) -> Iterator[torch.Tensor]:
+        """Yield the tensors whose content may be written though the first run did not write it.
+
+        Those whose data it assigned, for compiled code may write that in place; and those that are reached now, but
+        were not before the first run, parameters apart.
+        """
+        yield from (tensor for tensor, _ in self._data)
+        known = set(map(id, self._known))
+        yield from (found for found in reach.tensors if id(found) not in known and not isinstance(found, nn.Parameter))
 
     def restore(self) -> None:
         """Put everything back."""
-        for found in filter(_replaced, self._tensors):
-            space, name, value = found
-            space[name] = value
-        for container, before in self._containers:
-            if not _changed(container, before):
-                continue
-            container.clear()
-            if isinstance(container, dict):
-                container.update(before)
-            else:
-                container.extend(before)
+        for each, before in self._before:
+            if _changed(before, each.read()):
+                each.assign(before)
+        self._restore_data()
+
+    def _restore_data(self) -> None:
+        for tensor, data in self._data:
+            if _moved(tensor, data):
+                tensor.data = data
 
 
-def _replaced(found: tuple[dict[str, Any], str, Any]) -> bool:
-    space, name, value = found
-    return isinstance(now := space.get(name), torch.Tensor) and now is not value
+def _changed(before: Values, now: Values) -> bool:
+    return list(before) != list(now) or any(True for _ in differing(before, now))
 
 
-def _changed(container: Container, before: Container) -> bool:
-    if isinstance(container, dict) and list(container) != list(before):
-        return True
-    now, then = (list(held.values()) if isinstance(held, dict) else held for held in (container, before))
-    return len(now) != len(then) or any(one is not other for one, other in zip(now, then, strict=True))
+def _stays(key: Any, before: Values, after: Values, now: Values) -> bool:
+    """Tell whether what the first run assigned stays: where there was nothing, or where the second left it alone."""
+    if key == "training":
+        return False
+    made_of_nothing = before.get(key) is None and after.get(key) is not None
+    return made_of_nothing or ((key in after) == (key in now) and same(after.get(key), now.get(key)))
 
 
-def _containers(value: Any, depth: int, seen: set[int]) -> Iterator[Container]:
-    if depth == 0 or id(value) in seen or isinstance(value, (torch.Tensor, nn.Module, type)):
-        return
-    seen.add(id(value))
-    if not isinstance(value, (dict, list, tuple)):
-        value = getattr(value, "__dict__", None)
-    if type(value) in (dict, list, OrderedDict, defaultdict):
-        yield value
-    for item in value.values() if isinstance(value, dict) else value or ():
-        yield from _containers(item, depth - 1, seen)
+def _data_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the data of a tensor as a tensor of its own, or None for kinds whose data cannot be assigned."""
+    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout is not torch.strided or tensor.is_inference():
+        return None
+    return tensor.data
+
+
+def _moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:
+    if type(tensor) not in (torch.Tensor, nn.Parameter):
+        return False  # became another class: a lazy parameter, say
+    return tensor.untyped_storage()._cdata != data.untyped_storage()._cdata or _place(tensor) != _place(data)
+
+
+def _place(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int], int, torch.dtype]:
+    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype

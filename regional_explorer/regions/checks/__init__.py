@@ -22,6 +22,7 @@ from regional_explorer.regions.checks.evidence import Evidence
 from regional_explorer.regions.checks.failures import check_failures
 from regional_explorer.regions.checks.presence import check_breaks, check_empty, check_moved
 from regional_explorer.regions.checks.shared import check_shared
+from regional_explorer.regions.checks.state import check_state
 
 __all__ = ["Evidence", "check", "global_config"]
 
@@ -42,6 +43,7 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     check_falsy,
     check_directions,
     check_neighbours,
+    check_state,
 )
 
 

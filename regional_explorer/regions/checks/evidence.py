@@ -22,7 +22,7 @@ class Evidence:
 
     ``cyclic`` are the sets of regions that feed each other in a circle, with the graph; ``blocks`` the marked blocks
     around each origin, outermost first; ``folded`` the ops that gave way to equal ones; ``min_cut`` tells whether that
-    partitioner was asked for.
+    partitioner was asked for; ``kept_state`` names what the call assigned in Python and what was not put back.
     """
 
     graphs: Sequence[Graph]
@@ -34,6 +34,7 @@ class Evidence:
     blocks: Mapping[int, tuple[MarkedBlock, ...]] = field(default_factory=dict)
     folded: Sequence[Folded] = ()
     min_cut: bool = False
+    kept_state: Sequence[str] = ()
 
     @cached_property
     def nodes(self) -> dict[str, Mapping[str, Node]]:
@@ -107,11 +108,11 @@ def lines(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
     return tuple(dict.fromkeys(node.source for node in nodes if node.source is not None))
 
 
-def listed(texts: Iterable[str], *, joint: str = ", ") -> str:
+def listed(texts: Iterable[str], *, joint: str = ", ", limit: int = SHOWN) -> str:
     """Return the first few texts, and how many more there are."""
     items = list(texts)
-    more = f"{joint}… ({len(items) - SHOWN} more)" if len(items) > SHOWN else ""
-    return joint.join(items[:SHOWN]) + more
+    more = f"{joint}… ({len(items) - limit} more)" if len(items) > limit else ""
+    return joint.join(items[:limit]) + more
 
 
 def counted(number: int, noun: str) -> str:

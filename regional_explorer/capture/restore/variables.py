@@ -1,0 +1,190 @@
+"""What Python code can assign to: attributes, keys, items, closure variables; read, compared and put back."""
+
+from __future__ import annotations
+
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+_MISSING = object()
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device)
+
+
+@dataclass
+class Variables(ABC):
+    """Named values that a call may assign, of one owner; ``name`` is the owner's in the user's program.
+
+    ``whole`` ones lie in an argument: all that a call does to them is put back, also what it adds.
+    """
+
+    name: str
+    owner: Any
+    whole: bool = False
+
+    @abstractmethod
+    def read(self) -> dict[Any, Any]:
+        """Return the values now, a copy."""
+
+    @abstractmethod
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Make the values these, and no others."""
+
+    def label(self, key: Any) -> str:
+        """Return what the user calls one of the values."""
+        return f"{self.name}.{key}" if self.name else str(key)
+
+
+@dataclass
+class Keys(Variables):
+    """The keys of a dict; with ``only``, these alone; ``attributes`` tells that they are named as attributes are."""
+
+    only: Collection[str] | None = None
+    attributes: bool = False
+
+    def read(self) -> dict[Any, Any]:
+        """Return the values now."""
+        if self.only is None:
+            return dict(self.owner)
+        return {key: self.owner[key] for key in self.only if key in self.owner}
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Write what differs; where the order of the keys differs, all of it."""
+        now = self.read()
+        for key in [key for key in now if key not in values]:
+            del self.owner[key]
+        for key, value in values.items():
+            if now.get(key, _MISSING) is not value:
+                self.owner[key] = value
+        if self.only is None and list(self.owner) != list(values):
+            self.owner.clear()
+            self.owner.update(values)
+
+    def label(self, key: Any) -> str:
+        """Return the key as an index, or as a name."""
+        return super().label(key) if self.attributes or self.only is not None else f"{self.name}[{key!r}]"
+
+
+@dataclass
+class Items(Variables):
+    """The items of a list, a deque or a set, as one value."""
+
+    def read(self) -> dict[Any, Any]:
+        """Return the items now."""
+        return {"": tuple(self.owner)}
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Write the items."""
+        self.owner.clear()
+        (self.owner.update if isinstance(self.owner, set) else self.owner.extend)(values[""])
+
+    def label(self, key: Any) -> str:  # noqa: ARG002 - there is one
+        """Return the name of the list."""
+        return self.name
+
+
+@dataclass
+class Attributes(Variables):
+    """The attributes of an object, in its ``__dict__`` and its slots, but for ``hidden`` ones."""
+
+    hidden: Collection[str] = ()
+    _slots: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find the slots: not those that hold the ``__dict__`` and weak references."""
+        kinds = type(self.owner).__mro__
+        slots = [vars(kind).get("__slots__", ()) for kind in kinds]
+        names = [name for each in slots for name in ((each,) if isinstance(each, str) else each)]
+        self._slots = tuple(name for name in names if not name.startswith("__"))
+
+    def read(self) -> dict[Any, Any]:
+        """Return the values now."""
+        slots = {name: value for name in self._slots if (value := getattr(self.owner, name, _MISSING)) is not _MISSING}
+        own = getattr(self.owner, "__dict__", {})
+        return slots | {name: value for name, value in own.items() if name not in self.hidden}
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Write what differs, past any ``__setattr__``."""
+        now, own = self.read(), getattr(self.owner, "__dict__", {})
+        for name in now.keys() - values.keys():
+            if name in own:
+                del own[name]
+            else:
+                object.__delattr__(self.owner, name)
+        for name, value in values.items():
+            if now.get(name, _MISSING) is not value:
+                if name in self._slots:
+                    object.__setattr__(self.owner, name, value)
+                else:
+                    own[name] = value
+
+
+@dataclass
+class ClassAttributes(Variables):
+    """The attributes of a class that are values: no functions, no descriptors, nothing of Python's own."""
+
+    def read(self) -> dict[Any, Any]:
+        """Return the values now."""
+        return {
+            name: value
+            for name, value in vars(self.owner).items()
+            if not (name.startswith("__") or callable(value) or hasattr(type(value), "__get__"))
+        }
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Write what differs."""
+        now = self.read()
+        for name in now.keys() - values.keys():
+            delattr(self.owner, name)
+        for name, value in values.items():
+            if now.get(name, _MISSING) is not value:
+                setattr(self.owner, name, value)
+
+
+@dataclass
+class Cell(Variables):
+    """A variable that a function closes over; ``owner`` is its cell."""
+
+    def read(self) -> dict[Any, Any]:
+        """Return the value now."""
+        value = _content(self.owner)
+        return {} if value is _MISSING else {self.name: value}
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Write the value."""
+        if self.name in values:
+            self.owner.cell_contents = values[self.name]
+        else:
+            del self.owner.cell_contents
+
+    def label(self, key: Any) -> str:
+        """Return the name of the variable."""
+        return str(key)
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return _MISSING
+
+
+def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
+    """Yield the keys whose values differ, are new or are gone; keys alone where their order differs."""
+    for key in {**before, **now}:
+        if not same(before.get(key, _MISSING), now.get(key, _MISSING)):
+            yield key
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two values are one object, or equal plain values."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return isinstance(one, _PLAIN) and bool(one == other)

@@ -1,0 +1,25 @@
+"""What the call leaves behind in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.regions.checks.evidence import Evidence, listed
+
+NAMED = 16
+"""So many attributes are named."""
+
+
+def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``state-kept`` where the first call assigned what stays assigned."""
+    if evidence.kept_state:
+        yield Diagnostic(
+            "state-kept",
+            f"The first call assigned what later calls find and leave as it is: "
+            f"{listed(evidence.kept_state, limit=NAMED)}. It was not taken back, so that what is traced and measured "
+            "is a later call.",
+            Severity.INFO,
+            upstream="any first call of yours leaves the same behind.",
+            remedy="Nothing, if it is a cache; else assign it before rx.explore, or outside of the call.",
+        )
