@@ -294,6 +294,12 @@ class Program:
         key = artifact_key(switch.fingerprint(), requested, surroundings())
         return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, requested)
 
+    def revision(self) -> tuple[Any, ...]:
+        """Return a value that is another one whenever the record of this program would be."""
+        switches = [(switch.inputs, switch.refusal) for switch in self.switches]
+        store = (*self.store.artifacts, "", *self.store.failures)
+        return self.plan, surroundings(), len(self.capture.graphs), store, switches
+
     def close(self) -> None:
         """Let go of the artifacts and of everything live. The record stays."""
         self._made = []

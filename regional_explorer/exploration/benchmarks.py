@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.compiler.variants import VariantName, Variants
 from regional_explorer.errors import MeasureError, NoCompilerError, did_you_mean
+from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.measure.benchmark import Outcome, ProgressCallback, benchmark
 from regional_explorer.measure.reconcile import reconcile
 from regional_explorer.measure.region_benchmark import benchmark_regions
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
+from regional_explorer.measure.timing.executor import Executor
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.region import Plan
 from regional_explorer.record.region_timing import region_timings
 from regional_explorer.record.session import Environment, Session
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALL_VARIANTS = tuple(VariantName)
 REGION_SHARE = 0.5
@@ -32,93 +28,60 @@ MOST_RUNS = 50
 """So many measured plans are kept."""
 
 
-def silent(_doing: str, _fraction: float) -> None:
-    """Tell nobody."""
+def no_progress(_doing: str, _fraction: float) -> None:
+    """Ignore the progress."""
 
 
-class Measuring(ABC):
-    """What an exploration measures, and what it keeps of it."""
+class Benchmarks:
+    """The benchmarks of one exploration: ``outcome`` of the last one, the plan it ``measured``, and the ``runs``.
 
-    plan: Plan
-    _variants: Variants
-    _environment: Environment
+    ``runs`` are the sessions of the last benchmark of each plan, in the order they were measured. ``revision`` changes
+    with whatever is found.
+    """
 
-    def __init__(self) -> None:
-        self._outcome = Outcome()
-        self._measured: Plan | None = None
-        self._runs: tuple[Session, ...] = ()
+    def __init__(self, variants: Variants, compiling: Compiling, environment: Environment) -> None:
+        self._variants = variants
+        self._compiling = compiling
+        self._environment = environment
+        self.outcome = Outcome()
+        self.measured: Plan | None = None
+        self.runs: tuple[Session, ...] = ()
+        self.revision = 0
 
-    @property
-    @abstractmethod
-    def session(self) -> Session:
-        """The frozen record."""
-
-    @property
-    @abstractmethod
-    def timings(self) -> pd.DataFrame:
-        """The table that ``benchmark`` returns."""
-
-    @abstractmethod
-    def compile(self, *, cancelled: Callable[[], bool] = ..., progress: ProgressCallback = ...) -> pd.DataFrame:
-        """Compile what is stale."""
-
-    @abstractmethod
-    def _warm_up(self, progress: ProgressCallback) -> None:
-        """Pay for the toolchain once, so that no compile is charged for it."""
-
-    @abstractmethod
-    def _alive(self) -> None:
-        """Raise if the exploration was closed."""
-
-    def benchmark(
+    def run(
         self,
-        variants: Sequence[str] = ALL_VARIANTS,
-        budget_s: float = 5.0,
+        variants: Sequence[str],
+        budget_s: float,
         *,
-        regions: bool = True,
-        cancelled: Callable[[], bool] = lambda: False,
-        progress: ProgressCallback = silent,
-        executor: Executor = SAME_THREAD,
-    ) -> pd.DataFrame:
-        """Compile what is stale, check the numerics, then measure; return ``timings``.
+        regions: bool,
+        cancelled: Callable[[], bool],
+        progress: ProgressCallback,
+        executor: Executor,
+        session: Callable[[], Session],
+    ) -> None:
+        """Compile what is stale, check the numerics, measure, and keep what was found; see ``Exploration.benchmark``.
 
-        With ``regions`` each distinct partition is then measured alone, its artifact against its eager piece, on
-        inputs recorded from the call: ``region_timings``, ``partition_timings``, ``region_numerics``, and in
-        ``reconciliation`` how the regions add up to the whole. That takes half the budget once more, divided among
-        the distinct partitions and one run for what dispatching the cut graph costs. ``memory`` has the peak of each
-        variant.
-
-        Args:
-            variants: which of eager, aot_eager, regional and full; eager is always among them.
-            budget_s: seconds to measure the variants for, compiling not counted.
-            regions: whether to measure regions alone too; only where ``regional`` is among the variants.
-            cancelled: asked between compiles and samples; what is done is kept.
-            progress: called with what is being done and the fraction done.
-            executor: on which threads it is done.
-
-        Raises:
-            MeasureError: the budget or a variant is none, or nothing could be measured.
+        ``session`` gives the record of the exploration as it is then.
         """
-        self._alive()
         options = BenchmarkOptions(budget_s=budget_s)
         names = _variants(variants)
         outcome = Outcome()
         if VariantName.REGIONAL in names or VariantName.FULL in names:
-            wanted = names
-            names = executor.run_untimed(lambda: self._compile_or_tell(wanted, outcome, cancelled, progress))
+            requested = names
+            names = executor.run_untimed(lambda: self._compiled(requested, outcome, cancelled, progress))
         if cancelled():
-            return self.timings
-        measured = self.plan
+            return
+        plan = self._variants.program.plan
         toolchain.build.wait()
         # As it is now: artifacts are compiled for this number, and all variants run with it.
         environment = replace(self._environment, threads=torch.get_num_threads())
         regions = regions and VariantName.REGIONAL in names
         part = 1.0 / (1.0 + REGION_SHARE) if regions else 1.0
 
-        def tell_variants(doing: str, fraction: float) -> None:
+        def progress_of_variants(doing: str, fraction: float) -> None:
             progress(doing, part * fraction)
 
-        def tell_regions(doing: str, fraction: float) -> None:
+        def progress_of_regions(doing: str, fraction: float) -> None:
             progress(doing, part + (1.0 - part) * fraction)
 
         try:
@@ -129,7 +92,7 @@ class Measuring(ABC):
                 environment,
                 outcome,
                 cancelled=cancelled,
-                progress=tell_variants,
+                progress=progress_of_variants,
                 executor=executor,
             )
             if regions and outcome.complete:
@@ -140,36 +103,34 @@ class Measuring(ABC):
                     environment,
                     outcome,
                     cancelled=cancelled,
-                    progress=tell_regions,
+                    progress=progress_of_regions,
                     executor=executor,
                 )
         finally:
-            # What ended before it measured anything takes no earlier measurement away.
-            if outcome.timings or (not self._outcome.timings and (outcome.numerics or outcome.diagnostics)):
-                self._outcome, self._measured = outcome, measured
-                if outcome.partition_results.timings:
-                    rows = region_timings(self.session)
-                    outcome.reconciliation = reconcile(outcome.timings, rows, outcome.cut, options.confidence)
-                self._keep_run()
-        return self.timings
+            self._keep(outcome, plan, options.confidence, session)
 
-    @property
-    def runs(self) -> tuple[Session, ...]:
-        """The record of the last measurement of each plan, in the order they were measured."""
-        return self._runs
+    def _keep(self, outcome: Outcome, plan: Plan, confidence: float, session: Callable[[], Session]) -> None:
+        """Keep what was found; what ended before it measured anything takes no earlier measurement away."""
+        if not outcome.timings and (self.outcome.timings or not (outcome.numerics or outcome.diagnostics)):
+            return
+        self.outcome, self.measured = outcome, plan
+        self.revision += 1
+        if outcome.partition_results.timings:
+            rows = region_timings(session())
+            outcome.reconciliation = reconcile(outcome.timings, rows, outcome.cut, confidence)
+            self.revision += 1
+        if outcome.timings:
+            now = session()
+            self.runs = (*(run for run in self.runs if run.plan != now.plan), now)[-MOST_RUNS:]
 
-    def _keep_run(self) -> None:
-        if self._outcome.timings:
-            others = (run for run in self._runs if run.plan != self.plan)
-            self._runs = (*others, self.session)[-MOST_RUNS:]
-
-    def _compile_or_tell(
+    def _compiled(
         self, names: list[VariantName], outcome: Outcome, cancelled: Callable[[], bool], progress: ProgressCallback
     ) -> list[VariantName]:
+        """Compile what is stale; return the variants that can run, which without a compiler are the eager ones."""
         try:
             if VariantName.FULL in names:
-                self._warm_up(progress)
-            self.compile(cancelled=cancelled, progress=progress)
+                self._compiling.start_toolchain(progress)
+            self._compiling.compile_stale(cancelled, progress)
         except NoCompilerError as error:
             outcome.diagnostics.append(Diagnostic("no-compiler", str(error), Severity.ERROR))
             return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]

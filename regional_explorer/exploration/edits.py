@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from regional_explorer.compiler.config.validate import checked_direction, configured
 from regional_explorer.record.graph import Graph
@@ -13,20 +13,19 @@ from regional_explorer.record.region import Direction, Plan
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, uncarved
 from regional_explorer.regions.split import split
 
+P = ParamSpec("P")
 
-class PlanEditing(ABC):
-    """The edits of whoever owns a ``plan``. Each makes a new plan, and tracing is never needed."""
+
+@dataclass
+class Draft:
+    """A plan to try edits on; nothing is traced, cut or compiled.
+
+    ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)`` shows what a plan would give; ``ex.plan = draft.plan``
+    applies it.
+    """
 
     plan: Plan
-
-    def draft(self) -> Draft:
-        """Return a copy of the plan to try edits on: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
-        return Draft(self.plan, self._graphs)
-
-    @property
-    @abstractmethod
-    def _graphs(self) -> Sequence[Graph]:
-        """The record of the graphs that selectors look at."""
+    graphs: Sequence[Graph]
 
     def mark(
         self,
@@ -57,7 +56,7 @@ class PlanEditing(ABC):
         """
         given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
         chosen = selectors(given, innermost=innermost, only=only)
-        self.plan = marked(self.plan, self._graphs, name, chosen, each=each)
+        self.plan = marked(self.plan, self.graphs, name, chosen, each=each)
         return self
 
     def unmark(self, name: str) -> Self:
@@ -88,7 +87,7 @@ class PlanEditing(ABC):
         if config is not None:
             for other in names:
                 plan = plan.configured(other, {})
-        plan = merged(plan, self._graphs, names, name)
+        plan = merged(plan, self.graphs, names, name)
         self.plan = plan if config is None else configured(plan, name or names[0], config)
         return self
 
@@ -104,7 +103,7 @@ class PlanEditing(ABC):
             UnknownRegionError, SelectorError: ``at`` is no node of the region.
             PlanError: there is nothing to cut.
         """
-        self.plan = split(self.plan, self._graphs, name, at)
+        self.plan = split(self.plan, self.graphs, name, at)
         return self
 
     def carve(
@@ -126,7 +125,7 @@ class PlanEditing(ABC):
             PlanError: nothing would be left of it.
         """
         given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
-        self.plan = carved(self.plan, self._graphs, name, selectors(given))
+        self.plan = carved(self.plan, self.graphs, name, selectors(given))
         return self
 
     def uncarve(
@@ -146,7 +145,7 @@ class PlanEditing(ABC):
         """
         given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
         chosen = selectors(given) if any(patterns is not None for patterns in given.values()) else ()
-        self.plan = uncarved(self.plan, self._graphs, name, chosen)
+        self.plan = uncarved(self.plan, self.graphs, name, chosen)
         return self
 
     def disable(self, name: str) -> Self:
@@ -180,13 +179,24 @@ class PlanEditing(ABC):
         return self
 
 
-@dataclass
-class Draft(PlanEditing):
-    """A plan to try edits on; what it is drawn up for stays as it is until it is given the plan."""
+class HasDraft(Protocol):
+    """What owns a plan and gives a draft of it."""
 
     plan: Plan
-    graphs: Sequence[Graph]
 
-    @property
-    def _graphs(self) -> Sequence[Graph]:
-        return self.graphs
+    def draft(self) -> Draft:
+        """Return a copy of the plan to try edits on."""
+
+
+Owner = TypeVar("Owner", bound=HasDraft)
+
+
+def edit_of_plan(edit: Callable[Concatenate[Draft, P], Draft]) -> Callable[Concatenate[Owner, P], Owner]:
+    """Return the method that makes an edit of a draft, and applies the plan it gives to its owner."""
+
+    @functools.wraps(edit)
+    def method(owner: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Owner:
+        owner.plan = edit(owner.draft(), *args, **kwargs).plan
+        return owner
+
+    return method

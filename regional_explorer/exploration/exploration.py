@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,33 +12,31 @@ import torch
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.config.validate import check_plan, source_plan
-from regional_explorer.compiler.processes.warmup import warm_toolchain
-from regional_explorer.compiler.program import CompileStep, Program
-from regional_explorer.compiler.status import diagnostics, partitions, preview_of
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.status import preview_of
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import CaptureError, ClosedError
-from regional_explorer.exploration.advice import region_findings, still_true
-from regional_explorer.exploration.benchmarks import Measuring, silent
-from regional_explorer.exploration.edits import PlanEditing
-from regional_explorer.exploration.results import SessionView
+from regional_explorer.exploration.benchmarks import ALL_VARIANTS, Benchmarks, no_progress
+from regional_explorer.exploration.compiling import Compiling
+from regional_explorer.exploration.edits import Draft, edit_of_plan
+from regional_explorer.exploration.results import Results, ResultTable
+from regional_explorer.exploration.snapshot import take_snapshot
 from regional_explorer.exploration.viewer import open_panel
-from regional_explorer.export import frames
 from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.plan_source import plan_source
 from regional_explorer.export.save import save_plan
 from regional_explorer.insight.code import RegionCode, partition_code
 from regional_explorer.measure.benchmark import ProgressCallback
+from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.codec import load_plan
-from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.graph import Graph
-from regional_explorer.record.region import Partition, Plan
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.timing import CompileCost
 from regional_explorer.regions.cutting.preview import Preview
-from regional_explorer.regions.select import members
 from regional_explorer.torch_api import require_supported_torch
 
 if TYPE_CHECKING:
+    import graphviz
     import pandas as pd
 
 
@@ -85,23 +82,47 @@ def explore(
     return Exploration(Call(fn, args, kwargs, grad=grad), title, dynamic=dynamic, plan=loaded, partitioner=partitioner)
 
 
-class Exploration(SessionView, PlanEditing, Measuring):
-    """One call, traced once: its graphs, regions, artifacts and measurements. Made by ``explore``."""
+class Exploration:
+    """One call, traced once: its graphs, regions, artifacts and measurements. Made by ``explore``.
+
+    ``results`` holds the tables, pictures and texts of everything found so far; those below have the same names there.
+    """
+
+    regions = ResultTable()
+    partitions = ResultTable()
+    timings = ResultTable()
+    numerics = ResultTable()
+    compile_costs = ResultTable()
+    memory = ResultTable()
+    region_timings = ResultTable()
+    partition_timings = ResultTable()
+    region_numerics = ResultTable()
+    reconciliation = ResultTable()
+
+    mark = edit_of_plan(Draft.mark)
+    unmark = edit_of_plan(Draft.unmark)
+    rename = edit_of_plan(Draft.rename)
+    merge = edit_of_plan(Draft.merge)
+    split = edit_of_plan(Draft.split)
+    carve = edit_of_plan(Draft.carve)
+    uncarve = edit_of_plan(Draft.uncarve)
+    disable = edit_of_plan(Draft.disable)
+    enable = edit_of_plan(Draft.enable)
+    configure = edit_of_plan(Draft.configure)
+    reset = edit_of_plan(Draft.reset)
 
     def __init__(self, call: Call, title: str, *, dynamic: bool | None, plan: Plan | None, partitioner: str) -> None:
-        super().__init__()
         self.title = title
         self._call: Call | None = call
-        self._grad = call.grad
-        self._last: tuple[Partition, ...] = ()
-        self._told: list[Diagnostic] = []
         self._capture = Capture(call, dynamic=dynamic, partitioner=partitioner)
         found, self._source_diagnostics = source_plan(self._capture.graphs)
-        check_plan(plan or found)
+        check_plan(found if plan is None else plan)
         self._program = Program(self._capture, found if plan is None else plan)
         self._variants = Variants(call, self._program, dynamic=dynamic)
-        self._toolchain: CompileCost | None = None
         self._environment = _environment(self._capture)
+        self._compiling = Compiling(self._program, self._environment.device_type)
+        self._benchmarks = Benchmarks(self._variants, self._compiling, self._environment)
+        self._snapshot: tuple[Any, Session] | None = None
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
@@ -112,133 +133,23 @@ class Exploration(SessionView, PlanEditing, Measuring):
 
     @plan.setter
     def plan(self, plan: Plan) -> None:
-        self._alive()
+        self._require_open()
         check_plan(plan)
         self._program.apply(plan)
 
-    @property
-    def _graphs(self) -> Sequence[Graph]:
-        return self._capture.graphs
+    def draft(self) -> Draft:
+        """Return a copy of the plan to try edits on: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
+        return Draft(self.plan, self._capture.graphs)
 
     def preview(self, plan: Plan) -> Preview:
-        """Tell which partitions a plan would give and what there would be to say, without going over to it.
+        """Return the partitions and diagnostics that a plan would give, without applying it.
 
         Raises:
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: the plan holds such a config.
         """
-        self._alive()
+        self._require_open()
         check_plan(plan)
         return preview_of(self._program, plan)
-
-    # ------------------------------------------------------------------------------------------------------- compile
-
-    def compile(
-        self, *, cancelled: Callable[[], bool] = lambda: False, progress: ProgressCallback = silent
-    ) -> pd.DataFrame:
-        """Compile the partitions that are stale and nothing else; return what was compiled and what it cost.
-
-        A region that does not compile is told in ``diagnostics`` and runs eagerly; the rest go on. An interrupt keeps
-        what is compiled.
-
-        Raises:
-            NoCompilerError: there is no C++ compiler.
-        """
-        self._alive()
-        before = set(self._program.store.artifacts)
-        wanted = self._program.stale()
-        if wanted:
-            self._warm_up(progress)
-        for step in self._program.compile(cancelled):
-            progress(_describe(step), step.done / step.total)
-        report = frames.partitions_frame(self.session)
-        return report[report["compile_s"].notna() & ~report["artifact"].isin(before) | (report["state"] == "failed")]
-
-    def _warm_up(self, progress: ProgressCallback) -> None:
-        if self._toolchain is None:
-            progress("warming up the toolchain", 0.0)
-            self._toolchain = warm_toolchain(self._environment.device_type)
-
-    @property
-    def compiled(self) -> Callable[..., Any]:
-        """The call's function under the chosen plan, to use right now; what is stale is compiled first.
-
-        On other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
-        ``compile()``, which a warning tells.
-        """
-        self._alive()
-        self.compile()
-        return self._capture.run
-
-    # ------------------------------------------------------------------------------------------------------- results
-
-    @property
-    def session(self) -> Session:
-        """The frozen record of everything found so far."""
-        graphs = self._capture.graphs
-        parts = self._partitions()
-        conditions = self._outcome.conditions
-        if conditions is not None and self._measured != self.plan:
-            conditions = replace(conditions, outdated=True)
-        costs = [CompileCost(part.id, part.compile_s, part.cache or "") for part in parts if part.compile_s]
-        outcome = self._outcome
-        found = Session(
-            title=self.title,
-            environment=self._environment,
-            grad=self._grad,
-            graphs=tuple(self._program.assignment.with_carved_marked(graphs)),
-            breaks=self._capture.breaks,
-            plan=self.plan,
-            members=members(graphs, self._program.assignment),
-            partitions=parts,
-            timings=outcome.timings,
-            conditions=conditions,
-            numerics=outcome.numerics,
-            compile_costs=(*([self._toolchain] if self._toolchain else []), *costs, *outcome.costs),
-            partition_timings=tuple(outcome.partition_results.timings),
-            partition_numerics=tuple(outcome.partition_results.numerics),
-            reconciliation=outcome.reconciliation,
-            memory=tuple(outcome.memory),
-        )
-        return replace(found, diagnostics=tuple(self._diagnose(found)))
-
-    @property
-    def diagnostics(self) -> list[Diagnostic]:
-        """What differs between asked and done, and what else a user should know; what matters most comes first."""
-        return list(self.session.diagnostics)
-
-    def _diagnose(self, session: Session) -> list[Diagnostic]:
-        if self._call is None:
-            return list(self._told)
-        found = [
-            *self._source_diagnostics,
-            *diagnostics(self._program, session.partitions, self._environment.device_type),
-            *self._outcome.diagnostics,
-            *still_true(session, self._outcome.partition_results.diagnostics),
-            *region_findings(session),
-        ]
-        return sorted(found, key=lambda item: list(Severity)[::-1].index(item.severity))
-
-    def _partitions(self) -> tuple[Partition, ...]:
-        return self._last if self._call is None else partitions(self._program)
-
-    @property
-    def history(self) -> pd.DataFrame:
-        """One row per plan that was measured: step times, speedup, compile time, and in what they differ."""
-        return compare_frame(self.runs)
-
-    def code(self, name: str) -> RegionCode:
-        """Return the generated code of a region, with its kernels and the lines it comes from."""
-        region = self.plan[name]
-        graphs = {graph.id: graph.by_name() for graph in self._capture.graphs}
-        artifacts = self._program.store.artifacts
-        return RegionCode(
-            region.name,
-            tuple(
-                partition_code(part.id, artifacts[part.artifact].code, part.nodes, graphs[part.graph])
-                for part in self._partitions()
-                if part.region == name and part.artifact in artifacts
-            ),
-        )
 
     def to_source(self) -> str:
         """Return the plan as Python text to paste."""
@@ -252,6 +163,137 @@ class Exploration(SessionView, PlanEditing, Measuring):
         """
         return save_plan(self.plan, path)
 
+    # ------------------------------------------------------------------------------------------- compile and measure
+
+    def compile(
+        self, *, cancelled: Callable[[], bool] = lambda: False, progress: ProgressCallback = no_progress
+    ) -> pd.DataFrame:
+        """Compile the partitions that are stale and nothing else; return what was compiled and what it cost.
+
+        A region that does not compile is named in ``diagnostics`` and runs eagerly; the rest go on. An interrupt keeps
+        what is compiled.
+
+        Raises:
+            NoCompilerError: there is no C++ compiler.
+        """
+        self._require_open()
+        before = set(self._program.store.artifacts)
+        self._compiling.compile_stale(cancelled, progress)
+        report = self.partitions
+        return report[report["compile_s"].notna() & ~report["artifact"].isin(before) | (report["state"] == "failed")]
+
+    @property
+    def compiled(self) -> Callable[..., Any]:
+        """The call's function under the chosen plan, to use right now; what is stale is compiled first.
+
+        On other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
+        ``compile()``, and a warning says so.
+        """
+        self._require_open()
+        self.compile()
+        return self._capture.run
+
+    def benchmark(
+        self,
+        variants: Sequence[str] = ALL_VARIANTS,
+        budget_s: float = 5.0,
+        *,
+        regions: bool = True,
+        cancelled: Callable[[], bool] = lambda: False,
+        progress: ProgressCallback = no_progress,
+        executor: Executor = SAME_THREAD,
+    ) -> pd.DataFrame:
+        """Compile what is stale, check the numerics, then measure; return ``timings``.
+
+        With ``regions`` each distinct partition is then measured alone, its artifact against its eager piece, on
+        inputs recorded from the call: ``region_timings``, ``partition_timings``, ``region_numerics``, and in
+        ``reconciliation`` how the regions add up to the whole. That takes half the budget once more, divided among
+        the distinct partitions and one run for what dispatching the cut graph costs. ``memory`` has the peak of each
+        variant.
+
+        Args:
+            variants: which of eager, aot_eager, regional and full; eager is always among them.
+            budget_s: seconds to measure the variants for, compiling not counted.
+            regions: whether to measure regions alone too; only where ``regional`` is among the variants.
+            cancelled: called between compiles and samples; what is done is kept.
+            progress: called with what is being done and the fraction done.
+            executor: runs timed and untimed work, on the threads that are right for it.
+
+        Raises:
+            MeasureError: the budget or a variant is invalid, or nothing could be measured.
+        """
+        self._require_open()
+        self._benchmarks.run(
+            variants,
+            budget_s,
+            regions=regions,
+            cancelled=cancelled,
+            progress=progress,
+            executor=executor,
+            session=lambda: self.session,
+        )
+        return self.timings
+
+    # ------------------------------------------------------------------------------------------------------- results
+
+    @property
+    def session(self) -> Session:
+        """The frozen record of everything found so far; after ``close`` the last one."""
+        revision = None if self._call is None else (self._program.revision(), self._benchmarks.revision)
+        if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
+            taken = take_snapshot(
+                self.title,
+                self._environment,
+                self._program,
+                self._compiling.toolchain,
+                self._benchmarks,
+                self._source_diagnostics,
+            )
+            self._snapshot = (revision, taken)
+        return self._snapshot[1]
+
+    @property
+    def results(self) -> Results:
+        """The tables, pictures and texts of everything found so far."""
+        return Results(self.session)
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        """What differs from what was requested, and what else to know; what matters most comes first."""
+        return list(self.session.diagnostics)
+
+    @property
+    def runs(self) -> tuple[Session, ...]:
+        """The sessions of the last benchmark of each plan, in the order they were measured."""
+        return self._benchmarks.runs
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One row per measured plan: step times, speedup, compile time, and how the plans differ."""
+        return compare_frame(self.runs)
+
+    def code(self, name: str) -> RegionCode:
+        """Return the generated code of a region, with its kernels and the lines it comes from."""
+        region = self.plan[name]
+        graphs = {graph.id: graph.by_name() for graph in self._capture.graphs}
+        artifacts = self._program.store.artifacts
+        return RegionCode(
+            region.name,
+            tuple(
+                partition_code(part.id, artifacts[part.artifact].code, part.nodes, graphs[part.graph])
+                for part in self.session.partitions
+                if part.region == name and part.artifact in artifacts
+            ),
+        )
+
+    def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
+        """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""
+        return self.results.graph(graph_id)
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to a ``.json``, ``.html``, ``.svg`` or ``.csv`` file."""
+        return self.results.save(path)
+
     def show(self, **options: Any) -> None:
         """Open the interactive explorer in the notebook.
 
@@ -260,17 +302,24 @@ class Exploration(SessionView, PlanEditing, Measuring):
         """
         open_panel(self, **options)
 
+    def __repr__(self) -> str:
+        """Return the session as plain text."""
+        return repr(self.results)
+
+    def _repr_mimebundle_(self, **wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML, for whatever shows it."""
+        return self.results._repr_mimebundle_(**wanted)
+
     def close(self) -> None:
         """Free arguments, traces and artifacts. The session stays readable; nothing can be run any longer."""
         if self._call is not None:
-            self._last = self._partitions()
-            self._told = self.diagnostics
+            self._snapshot = (None, self.session)
             self._call.close()
             self._variants.close()
             self._call = None
             self._program.close()
 
-    def _alive(self) -> None:
+    def _require_open(self) -> None:
         if self._call is None:
             raise ClosedError(f"The exploration of {self.title} was closed. Make a new one with rx.explore(...).")
 
@@ -280,7 +329,3 @@ def _environment(capture: Capture) -> Environment:
     device = next((name for name in sorted(devices) if not name.startswith(("cpu", "meta"))), "cpu")
     shown = f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
     return Environment(torch.__version__, platform.python_version(), shown, torch.get_num_threads())
-
-
-def _describe(step: CompileStep) -> str:
-    return f"compiling {step.region}: {step.partition} ({step.done + 1} of {step.total})"

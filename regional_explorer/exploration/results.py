@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from regional_explorer.exploration.viewer import require_notebook
 from regional_explorer.export import frames, region_frames
@@ -20,13 +19,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class SessionView(ABC):
-    """Tables, pictures and text of ``session``. It shows itself, as text or HTML."""
+class Results:
+    """The tables, pictures and texts of one session. It shows itself, as text or HTML."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     @property
-    @abstractmethod
     def session(self) -> Session:
         """The frozen record."""
+        return self._session
 
     @property
     def regions(self) -> pd.DataFrame:
@@ -102,16 +104,30 @@ class SessionView(ABC):
         }
 
 
-class SavedSession(SessionView):
-    """A session read from a file; torch is not needed for it."""
+class SavedSession(Results):
+    """The results of a session read from a file; torch is not needed for it."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+
+class ResultTable:
+    """A property of an exploration: the table of the same name of its results."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Take the name, and with it the docstring."""
+        self._name = name
+        self.__doc__ = getattr(Results, name).__doc__
+
+    def __get__(self, owner: HasResults, kind: type) -> pd.DataFrame:
+        """Return the table as it is now."""
+        table: pd.DataFrame = getattr(owner.results, self._name)
+        return table
+
+
+class HasResults(Protocol):
+    """What has results."""
 
     @property
-    def session(self) -> Session:
-        """The frozen record."""
-        return self._session
+    def results(self) -> Results:
+        """The tables, pictures and texts of everything found so far."""
 
 
 def load(path: str | Path) -> SavedSession:

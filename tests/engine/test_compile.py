@@ -430,7 +430,7 @@ def test_without_a_compiler_eager_is_still_measured(monkeypatch):
     def missing(*_args):
         raise NoCompilerError(torch_api.NO_COMPILER)
 
-    monkeypatch.setattr("regional_explorer.exploration.exploration.warm_toolchain", missing)
+    monkeypatch.setattr("regional_explorer.exploration.compiling.warm_toolchain", missing)
     timings = ex.benchmark(budget_s=0.2)
     assert set(timings.variant) == {"eager", "aot_eager"}
     (found,) = [d for d in ex.diagnostics if d.code == "no-compiler"]

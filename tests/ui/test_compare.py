@@ -52,7 +52,7 @@ def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Contr
     assert panel.compare.box.layout.display == "none"
     first = exploration.plan
     second = first.changed("act", config={"max_fusion_size": 4})
-    exploration._runs = (run(first, 1e-3, 2.0), run(second, 0.5e-3, 4.0))
+    exploration._benchmarks.runs = (run(first, 1e-3, 2.0), run(second, 0.5e-3, 4.0))
     panel.compare.show(control)
     assert panel.compare.box.layout.display == ""
     text = str(panel.compare.sheet.tree)
