@@ -12,9 +12,10 @@ import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler.compilation import CompileStep, compile_stale
 from regional_explorer.compiler.config.validate import check_plan, source_plan
 from regional_explorer.compiler.processes.warmup import warm_toolchain
-from regional_explorer.compiler.program import CompileStep, Program
+from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.status import diagnostics, partitions, preview_of
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import CaptureError, ClosedError
@@ -37,7 +38,7 @@ from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import CompileCost
 from regional_explorer.regions.cutting.preview import Preview
 from regional_explorer.regions.select import members
-from regional_explorer.torch_api import require_supported_torch
+from regional_explorer.torch_api import acquired, compile_lock, require_supported_torch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,18 +139,24 @@ class Exploration(SessionView, PlanEditing, Measuring):
         """Compile the partitions that are stale and nothing else; return what was compiled and what it cost.
 
         A region that does not compile is told in ``diagnostics`` and runs eagerly; the rest go on. An interrupt keeps
-        what is compiled.
+        what is compiled. What another thread compiles meanwhile, of this exploration or of anything else, is waited
+        for: torch can do one compile at a time in a process.
 
         Raises:
             NoCompilerError: there is no C++ compiler.
         """
         self._alive()
-        before = set(self._program.store.artifacts)
-        wanted = self._program.stale()
-        if wanted:
-            self._warm_up(progress)
-        for step in self._program.compile(cancelled):
-            progress(_describe(step), step.done / step.total)
+
+        def on_wait() -> None:
+            progress("waiting for another thread of this process that compiles", 0.0)
+
+        with acquired(self._program.compiling, cancelled, on_wait) as held:
+            before = set(self._program.store.artifacts)
+            if held and _is_free_to_compile(cancelled, on_wait):
+                if self._program.stale():
+                    self._warm_up(progress)
+                for step in compile_stale(self._program, cancelled, on_wait):
+                    progress(_describe(step), step.done / step.total)
         report = frames.partitions_frame(self.session)
         return report[report["compile_s"].notna() & ~report["artifact"].isin(before) | (report["state"] == "failed")]
 
@@ -280,6 +287,12 @@ def _environment(capture: Capture) -> Environment:
     device = next((name for name in sorted(devices) if not name.startswith(("cpu", "meta"))), "cpu")
     shown = f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
     return Environment(torch.__version__, platform.python_version(), shown, torch.get_num_threads())
+
+
+def _is_free_to_compile(cancelled: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
+    """Wait until nothing else compiles, and tell whether that came: the call is run next, and may be traced again."""
+    with compile_lock(cancelled, on_wait) as held:
+        return held
 
 
 def _describe(step: CompileStep) -> str:
