@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regional_explorer.compiler.artifacts.artifact import Artifact, requested_config
+from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.canonical import portable
 from regional_explorer.compiler.processes.pool import CompilePool
 from regional_explorer.compiler.program import Program, partition_names
@@ -40,9 +40,7 @@ def compile_stale(
     known_failures = dict(store.failures)
     names = partition_names(program.switches)
     ids = {id(switch): name for switch, (name, _) in zip(program.switches, names, strict=True)}
-    requested = {
-        key: requested_config(program.plan[switch.piece.claim.region].config) for key, switch in wanted.items()
-    }
+    requested = {key: program.config_for(switch) for key, switch in wanted.items()}
 
     def sendable(key: str) -> bytes | None:
         try:
