@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -26,6 +28,8 @@ from regional_explorer.record.graph import SourceLine
 
 COTANGENT_SEED = 20_251_016
 """Seed of the generator that draws the fixed random cotangents."""
+
+_REFUSING = threading.RLock()
 
 _TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # torchvision is not torch
 _OURS = f"{Path(__file__).parent.parent}{os.sep}"
@@ -253,7 +257,11 @@ def _draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
 
 @contextlib.contextmanager
 def _refusing_training_loops() -> Iterator[None]:
-    """Refuse a call that takes gradients or steps an optimizer itself, before it changes anything."""
+    """Refuse a call that takes gradients or steps an optimizer itself, before it changes anything.
+
+    Other threads may train meanwhile: they are let through.
+    """
+    thread = threading.get_ident()
 
     def refuse(what: str) -> NoReturn:
         line = _innermost(traceback.extract_stack())
@@ -263,13 +271,28 @@ def _refusing_training_loops() -> Iterator[None]:
             "the gradients, and leaves .grad and the optimizer alone."
         )
 
-    handle = register_optimizer_step_pre_hook(lambda *_: refuse("an optimizer step"))
-    with (
-        mock.patch.object(torch.Tensor, "backward", lambda *_, **__: refuse("backward()")),
-        mock.patch.object(torch.autograd, "backward", lambda *_, **__: refuse("torch.autograd.backward()")),
-        mock.patch.object(torch.optim.Optimizer, "zero_grad", lambda *_, **__: refuse("zero_grad()")),
-        mock.patch.object(nn.Module, "zero_grad", lambda *_, **__: refuse("zero_grad()")),
-    ):
+    def refusing(owner: Any, name: str, what: str) -> AbstractContextManager[Any]:
+        original = getattr(owner, name)
+
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            return refuse(what) if threading.get_ident() == thread else original(*args, **kwargs)
+
+        return mock.patch.object(owner, name, instead)
+
+    def before_step(*_: Any) -> None:
+        if threading.get_ident() == thread:
+            refuse("an optimizer step")
+
+    # One at a time: each puts back what it found.
+    with _REFUSING, ExitStack() as stack:
+        for owner, name, what in (
+            (torch.Tensor, "backward", "backward()"),
+            (torch.autograd, "backward", "torch.autograd.backward()"),
+            (torch.optim.Optimizer, "zero_grad", "zero_grad()"),
+            (nn.Module, "zero_grad", "zero_grad()"),
+        ):
+            stack.enter_context(refusing(owner, name, what))
+        handle = register_optimizer_step_pre_hook(before_step)
         try:
             yield
         finally:

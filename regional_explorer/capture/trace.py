@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import fx, nn
 
 from regional_explorer.capture.call import Call, closed
@@ -24,11 +27,15 @@ from regional_explorer.torch_api import (
     bodies,
     boxed,
     compile_isolated,
+    compile_lock,
     frame_module,
     graph_breaks,
     noting_marks,
     recompile_reason,
 )
+
+_TRACING = threading.RLock()
+"""Held while a call is captured: what listens to Dynamo meanwhile is the same for all threads."""
 
 GRAPH_INPUTS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER})
 
@@ -105,13 +112,18 @@ class Capture:
         self._done = False
         self.run = compile_isolated(_traceable(call.fn), _backend_of(self), dynamic=dynamic)
         vars(self.run)[_KEPT] = self
-        with call.kept(), as_first_call(call.fn), noting_marks(), graph_breaks() as breaks:
-            try:
-                outputs = call.forward(self.run)
-                if call.grad:
-                    call.backward(outputs)
-            except Exception as error:
-                raise CaptureError(f"torch could not trace the call: {_trim(error)}") from error
+        with _TRACING, ExitStack() as locked:
+            locked.enter_context(compile_lock())
+            with call.kept(), as_first_call(call.fn), noting_marks(), graph_breaks() as breaks:
+                try:
+                    outputs = call.forward(self.run)
+                    if call.grad:
+                        if torch.accelerator.is_available():
+                            # Autograd has threads of its own for those, which may have to compile.
+                            locked.close()
+                        call.backward(outputs)
+                except Exception as error:
+                    raise CaptureError(f"torch could not trace the call: {_trim(error)}") from error
         self._done = True
         self.breaks = record_breaks(breaks)
         if not self.frames:
@@ -150,7 +162,9 @@ class Capture:
             capture = owner()
             if capture is None:  # a backward is compiled when it is first run: nobody may be left by then
                 return boxed(aot_gm)
-            return capture.add_graph(frame, GraphKind(kind), aot_gm, origins, inputs_read)
+            # For a backward, which may be compiled when it is first run, nobody holds the lock yet.
+            with compile_lock():
+                return capture.add_graph(frame, GraphKind(kind), aot_gm, origins, inputs_read)
 
         backend = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)
         compiled = backend(gm, inputs)

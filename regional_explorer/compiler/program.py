@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from regional_explorer.capture.trace import Capture, Frame, LiveGraph
 from regional_explorer.compiler.artifacts.artifact import Artifact, ArtifactStore
-from regional_explorer.compiler.artifacts.canonical import portable
 from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
-from regional_explorer.compiler.processes.pool import CompilePool
 from regional_explorer.compiler.recompile_warning import warn_of_trace
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Direction, Plan, Region, config_of
 from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
 from regional_explorer.regions.cutting.partition_ids import PartitionOrigin, numbered
 from regional_explorer.regions.select import Assignment, assign
-from regional_explorer.torch_api import BoxedCall, boxed
-
-
-@dataclass(frozen=True)
-class CompileStep:
-    """One step of a compile, told while it happens: ``done`` of ``total`` artifacts, and whose turn it is."""
-
-    done: int
-    total: int
-    partition: str
-    region: str
+from regional_explorer.torch_api import BoxedCall, boxed, compile_lock
 
 
 @dataclass
@@ -47,6 +35,7 @@ class Program:
     ``capture`` stays untouched by plans: a new plan only cuts again, and only when regions changed their nodes. Cutting
     waits until somebody looks, so that many edits in a row cost one cut.
     ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
+    ``compiling`` is held by the one thread that compiles what is stale.
     ``_recorded`` are the surroundings that layouts were last recorded in, nothing before.
     """
 
@@ -55,6 +44,7 @@ class Program:
     store: ArtifactStore = field(default_factory=ArtifactStore)
     assignment: Assignment = field(default_factory=lambda: Assignment({}))
     tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    compiling: threading.RLock = field(default_factory=threading.RLock)
     _made: list[_Cut] | None = None
     _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     _selected: bool = True
@@ -91,9 +81,11 @@ class Program:
     @property
     def _cuts(self) -> list[_Cut]:
         if self._made is None:
-            graphs = self.capture.graphs
-            self._cyclic = []
-            self._made = [self._cut(live, graphs) for live in self.capture.live]
+            # New nodes take over what a trace in another thread is at (fx.traceback.current_meta is one for all).
+            with compile_lock():
+                graphs = self.capture.graphs
+                self._cyclic = []
+                self._made = [self._cut(live, graphs) for live in self.capture.live]
             self.select_regional(on=self._selected)
         return self._made
 
@@ -181,12 +173,12 @@ class Program:
         here = surroundings()
         enabled = {region.name for region in self.plan.regions if region.enabled}
         return {
-            id(switch): artifact_key(switch.fingerprint(), self._config(switch), here)
+            id(switch): artifact_key(switch.fingerprint(), self.config_for(switch), here)
             for switch in self.switches
             if switch.inputs is not None and switch.piece.claim.region in enabled
         }
 
-    def _config(self, switch: Switch) -> dict[str, Any]:
+    def config_for(self, switch: Switch) -> dict[str, Any]:
         """Return the config that the plan asks for at a partition."""
         piece = switch.piece
         return config_of(self.plan[piece.claim.region], Direction.of_graph(piece.graph_id))
@@ -215,57 +207,6 @@ class Program:
                 wanted.setdefault(key, switch)
         return wanted
 
-    def compile(self, cancelled: Callable[[], bool] = lambda: False) -> Iterator[CompileStep]:
-        """Compile what is stale, yielding before each compile; a region that fails runs eagerly, the rest go on.
-
-        Raises:
-            NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
-        """
-        wanted = self.stale()
-        known_failures = dict(self.store.failures)
-        names = partition_names(self.switches)
-        ids = {id(switch): name for switch, (name, _) in zip(self.switches, names, strict=True)}
-        requested = {key: self._config(switch) for key, switch in wanted.items()}
-
-        def sendable(key: str) -> bytes | None:
-            try:
-                return portable(wanted[key].piece, wanted[key].inputs or (), requested[key])
-            except Exception:  # noqa: BLE001 - what cannot be made ready to be sent is compiled, or fails, here
-                return None
-
-        try:
-            with CompilePool(wanted, sendable) as compile_pool:
-                for done, (key, ahead_s) in enumerate(compile_pool.turns(cancelled)):
-                    switch = wanted[key]
-                    yield CompileStep(done, len(wanted), ids[id(switch)], switch.piece.claim.region)
-                    try:
-                        artifact = self._artifact(key, switch, requested[key], compile_pool)
-                    except NoCompilerError:
-                        self.store.failures.pop(key, None)
-                        raise
-                    except RegionCompileError:
-                        continue
-                    self.store.artifacts[key] = compile_pool.credited(artifact, ahead_s)
-                    self.tried.setdefault(switch.fingerprint(), {})[key] = requested[key]
-        except (KeyboardInterrupt, GeneratorExit):
-            # An interrupt reaches the C++ compiler too: what it broke off is no failure of the region's.
-            self.store.failures = known_failures
-            raise
-        finally:
-            self.settle()
-
-    def _artifact(self, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool) -> Artifact:
-        """Compile a partition; a failure beside helpers is believed only if it comes again without them."""
-        assert switch.inputs is not None  # noqa: S101 - what is stale has had its layouts recorded
-        try:
-            return self.store.compile(key, switch.piece, switch.inputs, config)
-        except RegionCompileError:
-            if not compile_pool.stop_workers():
-                raise
-            artifact = self.store.compile(key, switch.piece, switch.inputs, config)
-            del self.store.failures[key]
-            return artifact
-
     @contextlib.contextmanager
     def drawing_as_eager(self) -> Iterator[None]:
         """A block in which compiled pieces draw the random numbers that eager draws, so that results can be compared.
@@ -290,7 +231,7 @@ class Program:
             RegionCompileError: it does not compile.
         """
         assert switch.inputs is not None  # noqa: S101 - whoever has an artifact has had its layouts recorded
-        requested = {**self._config(switch), **config}
+        requested = {**self.config_for(switch), **config}
         key = artifact_key(switch.fingerprint(), requested, surroundings())
         return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, requested)
 

@@ -171,16 +171,16 @@ class Exploration:
         """Compile the partitions that are stale and nothing else; return what was compiled and what it cost.
 
         A region that does not compile is named in ``diagnostics`` and runs eagerly; the rest go on. An interrupt keeps
-        what is compiled.
+        what is compiled. What another thread compiles meanwhile, of this exploration or of anything else, is waited
+        for: torch can do one compile at a time in a process.
 
         Raises:
             NoCompilerError: there is no C++ compiler.
         """
         self._require_open()
-        before = set(self._program.store.artifacts)
-        self._compiling.compile_stale(cancelled, progress)
+        made = self._compiling.compile_stale(cancelled, progress)
         report = self.partitions
-        return report[report["compile_s"].notna() & ~report["artifact"].isin(before) | (report["state"] == "failed")]
+        return report[report["compile_s"].notna() & report["artifact"].isin(made) | (report["state"] == "failed")]
 
     @property
     def compiled(self) -> Callable[..., Any]:

@@ -49,6 +49,7 @@ from regional_explorer.torch_api.graphs import (
     set_versions,
     target_key,
 )
+from regional_explorer.torch_api.lock import acquired, compile_lock
 from regional_explorer.torch_api.marks import OpenMark, noting_marks
 from regional_explorer.torch_api.settings import Settings
 from regional_explorer.torch_api.shapes import (
@@ -87,12 +88,14 @@ __all__ = [
     "Folded",
     "OpenMark",
     "Settings",
+    "acquired",
     "aot_backend",
     "as_first_call",
     "bodies",
     "boxed",
     "caches_are_on",
     "compile_isolated",
+    "compile_lock",
     "compile_piece",
     "config_comments",
     "config_entries",

@@ -22,6 +22,7 @@ from torch._inductor.graph import GraphLowering
 from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.torch_api.config import read_config
 from regional_explorer.torch_api.graphs import bodies, is_carved
+from regional_explorer.torch_api.lock import compile_lock
 from regional_explorer.torch_api.versions import BoxedCall
 
 if TYPE_CHECKING:
@@ -48,10 +49,19 @@ def compile_piece(
 ) -> Compiled:
     """Run Inductor over ``gm`` under ``config`` and nobody else's, with fake ``inputs`` of ``mode``.
 
+    ``standalone_compile`` does not take the compile lock by itself; waiting for it is not part of ``seconds``.
+
     Raises:
         NoCompilerError: there is no working C++ compiler.
         RegionCompileError: Inductor failed; the text is its own, trimmed.
     """
+    with compile_lock():
+        return _compile_piece(gm, inputs, mode, config)
+
+
+def _compile_piece(
+    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, config: Mapping[str, Any]
+) -> Compiled:
     seen: list[dict[str, Any]] = []
     codes: list[str] = []
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler import program, switch
+from regional_explorer.compiler import compilation, switch
 from regional_explorer.compiler.artifacts import artifact
 from regional_explorer.errors import RegionCompileError
 
@@ -165,14 +165,14 @@ def test_what_cannot_be_made_ready_for_a_helper_is_compiled_here(monkeypatch):
         raise ZeroDivisionError("planted")
 
     sent = []
-    monkeypatch.setattr(program, "portable", portable)
-    original = program.CompilePool
+    monkeypatch.setattr(compilation, "portable", portable)
+    original = compilation.CompilePool
 
     def compile_pool(keys, sendable):
         sent.extend(sendable(key) for key in keys)
         return original(keys, sendable)
 
-    monkeypatch.setattr(program, "CompilePool", compile_pool)
+    monkeypatch.setattr(compilation, "CompilePool", compile_pool)
     ex = rx.explore(two, (torch.randn(8),))
     ex.compile()
     assert sent == [None, None]

@@ -28,3 +28,8 @@ def run(title, folder):
 def test_an_effect_token_beside_dynamic_sizes(tmp_path):
     with pytest.raises(AttributeError, match="_dynamo_propagated_dynamic_indices"):
         run("A piece with an effect token", tmp_path)
+
+
+def test_the_backward_of_a_regional_compile_takes_no_lock(tmp_path):
+    with pytest.raises(AssertionError, match="'forward': True, 'backward': False"):
+        run("The backward of a regional compile", tmp_path)

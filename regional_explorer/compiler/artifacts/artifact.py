@@ -12,7 +12,7 @@ from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.regions.cutting.cut import Piece
-from regional_explorer.torch_api import BoxedCall, compile_piece, fake_mode_with_symbols, guard_check
+from regional_explorer.torch_api import BoxedCall, compile_lock, compile_piece, fake_mode_with_symbols, guard_check
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class ArtifactStore:
         """
         self.compiles += 1
         try:
-            artifact = _compiled(key, piece, inputs, config)
+            with compile_lock():
+                artifact = _compiled(key, piece, inputs, config)
         except RegionCompileError as error:
             self.failures[key] = str(error)
             raise

@@ -1,0 +1,89 @@
+"""Compiling what is stale: one artifact after the other, each alone in this process, with help from others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regional_explorer.compiler.artifacts.artifact import Artifact
+from regional_explorer.compiler.artifacts.canonical import portable
+from regional_explorer.compiler.processes.pool import CompilePool
+from regional_explorer.compiler.program import Program, partition_names
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.errors import NoCompilerError, RegionCompileError
+from regional_explorer.torch_api import compile_lock
+
+
+@dataclass(frozen=True)
+class CompileStep:
+    """One step of a compile, told while it happens: ``done`` of ``total`` artifacts, and whose turn it is."""
+
+    done: int
+    total: int
+    partition: str
+    region: str
+
+
+def compile_stale(
+    program: Program, cancelled: Callable[[], bool] = lambda: False, on_wait: Callable[[], object] = lambda: None
+) -> Iterator[CompileStep]:
+    """Compile what is stale, yielding before each compile; a region that fails runs eagerly, the rest go on.
+
+    The compile lock is held for one artifact at a time, so that other compiles of the process get their turn;
+    ``on_wait`` is called where there is to wait for one.
+
+    Raises:
+        NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
+    """
+    wanted, store = program.stale(), program.store
+    known_failures = dict(store.failures)
+    names = partition_names(program.switches)
+    ids = {id(switch): name for switch, (name, _) in zip(program.switches, names, strict=True)}
+    requested = {key: program.config_for(switch) for key, switch in wanted.items()}
+
+    def sendable(key: str) -> bytes | None:
+        try:
+            with compile_lock():
+                return portable(wanted[key].piece, wanted[key].inputs or (), requested[key])
+        except Exception:  # noqa: BLE001 - what cannot be made ready to be sent is compiled, or fails, here
+            return None
+
+    try:
+        with CompilePool(wanted, sendable) as compile_pool:
+            for done, (key, ahead_s) in enumerate(compile_pool.turns(cancelled)):
+                switch = wanted[key]
+                yield CompileStep(done, len(wanted), ids[id(switch)], switch.piece.claim.region)
+                with compile_lock(cancelled, on_wait) as held:
+                    if not held:
+                        return
+                    try:
+                        artifact = _artifact(program, key, switch, requested[key], compile_pool)
+                    except NoCompilerError:
+                        store.failures.pop(key, None)
+                        raise
+                    except RegionCompileError:
+                        continue
+                store.artifacts[key] = compile_pool.credited(artifact, ahead_s)
+                program.tried.setdefault(switch.fingerprint(), {})[key] = requested[key]
+    except (KeyboardInterrupt, GeneratorExit):
+        # An interrupt reaches the C++ compiler too: what it broke off is no failure of the region's.
+        store.failures = known_failures
+        raise
+    finally:
+        program.settle()
+
+
+def _artifact(
+    program: Program, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool
+) -> Artifact:
+    """Compile a partition; a failure beside helpers is believed only if it comes again without them."""
+    assert switch.inputs is not None  # noqa: S101 - what is stale has had its layouts recorded
+    try:
+        return program.store.compile(key, switch.piece, switch.inputs, config)
+    except RegionCompileError:
+        if not compile_pool.stop_workers():
+            raise
+        artifact = program.store.compile(key, switch.piece, switch.inputs, config)
+        del program.store.failures[key]
+        return artifact

@@ -1,0 +1,249 @@
+"""Several threads of one process: nothing of ours traces, cuts or compiles while anything else does."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo import convert_frame
+
+import regional_explorer as rx
+from regional_explorer.capture.restore.muted_output import silent
+from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler.program import Program
+from regional_explorer.torch_api import compile as torch_compile
+from regional_explorer.torch_api import compile_lock
+from regional_explorer.ui.control import CANCELLED, control_of
+
+ROOT = Path(__file__).resolve().parents[2]
+WAITING = "waiting for another thread of this process that compiles"
+
+
+def two(x):
+    with rx.region("a"):
+        y = x.sin() * 2
+    y = y.exp()
+    with rx.region("b"):
+        return y.cos() + 1
+
+
+def explored():
+    return rx.explore(two, (torch.randn(8, requires_grad=True),))
+
+
+@contextmanager
+def held_elsewhere(lock):
+    """A block in which another thread holds ``lock``."""
+    taken, release = threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            taken.set()
+            release.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait()
+    try:
+        yield release.set
+    finally:
+        release.set()
+        thread.join()
+
+
+# ----------------------------------------------------------------------------------------------------- many at once
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds):
+    """Explorations of their own and one for all, with Inductor's caches empty of them and filled."""
+    command = [sys.executable, str(ROOT / "tests" / "engine" / "threads.py"), "--rounds", str(rounds)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    assert done.stdout == f"ok {4 * rounds}\n", done.stderr[-4000:]
+
+
+# ------------------------------------------------------------------------------------------------- waiting for others
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("which", ["any compile", "a compile of this exploration"])
+def test_waiting_is_told_and_can_be_cancelled(which):
+    ex, told = explored(), []
+    lock = convert_frame.compile_lock if which == "any compile" else ex._program.compiling
+
+    def progress(doing, _fraction):
+        told.append(doing)
+
+    with held_elsewhere(lock):
+        assert ex.compile(cancelled=lambda: bool(told), progress=progress).empty
+    assert told == [WAITING]
+    assert set(ex.partitions.state) == {"stale"}
+    with held_elsewhere(lock) as release:
+        threading.Timer(0.3, release).start()
+        ex.compile()
+    assert set(ex.partitions.state) == {"fresh"}
+
+
+@pytest.mark.compiles
+def test_a_compile_that_begins_between_two_regions_is_waited_for_and_what_is_done_is_kept():
+    ex, told = explored(), []
+    stop, taken = threading.Event(), threading.Event()
+
+    def hold():
+        with compile_lock():
+            taken.set()
+            stop.wait(60)
+
+    thread = threading.Thread(target=hold)
+
+    def progress(doing, fraction):
+        told.append(doing)
+        if fraction > 0 and not taken.is_set():
+            thread.start()
+            taken.wait()
+
+    ex.compile(cancelled=lambda: told[-1:] == [WAITING], progress=progress)
+    stop.set()
+    thread.join()
+    assert told[-1] == WAITING
+    assert sorted(set(ex.partitions.state)) == ["fresh", "stale"]
+
+
+@pytest.mark.compiles
+def test_a_panel_that_waits_says_so_and_can_be_cancelled():
+    ex = explored()
+    control = control_of(ex)
+    doing = []
+    control.listeners.append(lambda control: control.state.job and doing.append(control.state.job.doing))
+    with held_elsewhere(convert_frame.compile_lock):
+        control.start("compile", lambda ex, cancelled, tell: ex.compile(cancelled=cancelled, progress=tell))
+        until = time.monotonic() + 60
+        while WAITING not in doing and time.monotonic() < until:
+            time.sleep(0.01)
+        control.cancel()
+        assert control.wait(60)
+    assert WAITING in doing
+    assert control.state.note == CANCELLED
+    assert control.state.problem is None
+
+
+def test_a_plain_compile_waits_for_ours():
+    order = []
+    compiled = torch.compile(lambda x: x.sin(), backend=lambda gm, _inputs: order.append("plain") or gm)
+    thread = threading.Thread(target=lambda: compiled(torch.ones(2)))
+    with compile_lock():
+        thread.start()
+        thread.join(0.5)
+        order.append("ours")
+    thread.join()
+    assert order == ["ours", "plain"]
+
+
+# ----------------------------------------------------------------------------------------------- what the lock is for
+
+
+@pytest.fixture
+def owned(monkeypatch):
+    """Whether the compile lock was held, for each call of the functions that are watched."""
+    found = {}
+
+    def watch(owner, name):
+        original = getattr(owner, name)
+
+        def watched(*args, **kwargs):
+            found.setdefault(name, set()).add(convert_frame.compile_lock._is_owned())
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    return found, watch
+
+
+@pytest.mark.compiles
+def test_the_lock_is_held_around_every_trace_cut_and_compile(owned):
+    found, watch = owned
+    watch(Capture, "add_frame")
+    watch(Capture, "add_graph")
+    watch(Program, "_cut")
+    watch(torch._inductor, "standalone_compile")
+    ex = explored()
+    ex.configure("a", {"max_fusion_size": 1})
+    ex.compile()
+    ex._program.twin(ex._program.switches[0], {"fallback_random": True})
+    x = torch.randn(3, 3, requires_grad=True)
+    with pytest.warns(UserWarning, match="traced again"):
+        ex._capture.run(x).sum().backward()
+    assert found == {name: {True} for name in ("add_frame", "add_graph", "_cut", "standalone_compile")}
+    assert not convert_frame.compile_lock._is_owned()
+
+
+@pytest.mark.compiles
+def test_waiting_is_not_part_of_the_time_a_compile_took(monkeypatch):
+    ex, began = explored(), []
+    original = torch_compile.CacheAnswers.now
+
+    def now():
+        began.append(convert_frame.compile_lock._is_owned())
+        return original()
+
+    monkeypatch.setattr(torch_compile.CacheAnswers, "now", now)
+    ex.compile()
+    assert began
+    assert all(began), "the clock starts where the lock is held already"
+
+
+# ---------------------------------------------------------------------------------------- what else is for all threads
+
+
+def test_another_thread_may_train_while_a_call_is_explored():
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    errors = []
+
+    def train():
+        try:
+            optimizer.zero_grad()
+            weight.sum().backward()
+            optimizer.step()
+        except Exception as error:  # noqa: BLE001 - the main thread looks at it
+            errors.append(error)
+
+    def f(x):
+        if not torch.compiler.is_compiling() and weight.grad is None:
+            thread = threading.Thread(target=train)
+            thread.start()
+            thread.join()
+        return x.sin()
+
+    rx.explore(f, (torch.ones(2),))
+    assert not errors
+    assert weight.tolist() == [0.5, 0.5]
+
+
+def test_muted_blocks_of_threads_may_end_in_any_order(capsys):
+    stdout = sys.stdout
+    first, second = threading.Event(), threading.Event()
+
+    def outlast():
+        with silent():
+            first.set()
+            second.wait(60)
+            print("muted")
+
+    thread = threading.Thread(target=outlast)
+    with silent():
+        thread.start()
+        first.wait()
+        print("muted")
+    print("heard")
+    second.set()
+    thread.join()
+    assert sys.stdout is stdout
+    assert capsys.readouterr().out == "heard\n"

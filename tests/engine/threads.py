@@ -1,0 +1,108 @@
+"""Run as a program: rounds of threads that explore and compile at once beside plain torch.compile.
+
+What breaks here breaks torch for the whole process: it is run in one of its own. Prints ``ok`` and the count of rounds.
+"""
+
+import argparse
+import random
+import sys
+import threading
+import time
+import traceback
+
+import torch
+import torch._inductor.compile_fx  # threads that enter torch's circular imports at two places see half-made modules
+from torch import nn
+
+import regional_explorer as rx
+
+
+class Model(nn.Module):
+    """Two regions, made anew for each round so that nothing is traced already."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        with rx.region("a"):
+            y = self.first(x).sin() * x
+        y = y.exp()
+        with rx.region("b"):
+            y = torch.softmax(self.second(y), -1) + y.cos()
+        return y.square().sum()
+
+
+def check(compiled, model):
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    (mine,), (theirs,) = (torch.autograd.grad(function(x), (x,)) for function in (compiled, model))
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def explored(*, cold):
+    """Explore a model; with ``cold`` under configs that were never compiled before."""
+    model = Model()
+    ex = rx.explore(model, (torch.randn(4, 8, requires_grad=True),))
+    for region in ("a", "b") if cold else ():
+        ex.configure(region, {"max_fusion_size": random.SystemRandom().randrange(1000, 2**31)})
+    return model, ex
+
+
+def plain(model):
+    torch.manual_seed(1)
+    check(torch.compile(model), model)
+
+
+def run_round(threads, *, distinct, cold):
+    """Run ``threads`` threads and one that compiles plainly; raise what the first of them raised."""
+    errors = []
+    shared = None if distinct else explored(cold=cold)
+    barrier = threading.Barrier(threads + 1)
+
+    def run(work):
+        try:
+            barrier.wait()
+            work()
+        except Exception as error:  # noqa: BLE001 - the main thread raises it
+            traceback.print_exc()
+            errors.append(error)
+
+    def explore():
+        model, ex = shared or explored(cold=cold)
+        ex.compile()
+        if set(ex.partitions.state) != {"fresh"}:
+            raise AssertionError(ex.partitions.error.dropna().unique().tolist())
+        check(ex.compiled, model)
+
+    works = [explore] * threads + [lambda: plain(Model())]
+    started = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=4)
+    options = parser.parse_args()
+    stdout, backward = sys.stdout, torch.Tensor.backward
+    torch.set_num_threads(1)
+    count, began = 0, time.monotonic()
+    for number in range(options.rounds):
+        for distinct in (True, False):
+            for cold in (True, False):
+                run_round(options.threads, distinct=distinct, cold=cold)
+                count += 1
+        print(f"{number}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+    plain(Model())
+    if sys.stdout is not stdout or torch.Tensor.backward is not backward:
+        raise AssertionError("something of the process was left changed")
+    print("ok", count)
+
+
+if __name__ == "__main__":
+    main()
