@@ -1,4 +1,4 @@
-"""Architectures drawn from other libraries, regions by module and by op: ``python -m benchmarks.libraries [LIBRARY …]``.
+"""Architectures of other libraries, with regions by module and by op: ``python -m benchmarks.libraries [LIBRARY …]``.
 
 Each is explored once for inference and once for a training step. Then regions are drawn among its modules, and after
 them among its ops; each time the call is compiled and compared with eager and float64. With a fixed seed all draws are
@@ -14,20 +14,23 @@ import time
 import traceback
 from collections import Counter
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 import regional_explorer as rx
 from regional_explorer.record.graph import GraphKind
-from tests.campaign.libraries import DRAWN, SEED, drawn, installed
+from tests.campaign.libraries import DRAWN, SEED, cases, installed
 from tests.campaign.library_case import Case, quiet
+
+if TYPE_CHECKING:
+    from torch import nn
 
 BUDGET_S = 0.05
 """Seconds spent on timing: the figures are not shown, the comparison before them is."""
 
 REGIONS = 2
-MOST_PARTITIONS = 20
-MOST_OPS = 300
+MOST_PARTITIONS = 40
+MOST_DISTINCT = 5
+MOST_OPS = 400
 """Regions are drawn anew where they would take more to compile."""
 
 
@@ -78,7 +81,7 @@ def run(case: Case, *, training: bool) -> list[Row]:
             built = case.make(training=training)
             ex = rx.explore(built.model, built.args, built.kwargs, grad=training)
     except rx.CaptureError as error:
-        return [Row(case.library, case.name, mode, "-", f"refused: {_first_line(error)}", details=(str(error),))]
+        return [Row(case.library, case.name, mode, "-", f"refused: {error}".splitlines()[0], details=(str(error),))]
     except Exception as error:  # noqa: BLE001 - a crash is what is looked for
         return [Row(case.library, case.name, mode, "-", f"crash: {_first_line(error)}", details=_trace())]
     rows = []
@@ -99,7 +102,7 @@ def run(case: Case, *, training: bool) -> list[Row]:
     return rows
 
 
-def mark(ex: rx.Exploration, model: torch.nn.Module, kind: str, draw: random.Random) -> None:
+def mark(ex: rx.Exploration, model: nn.Module, kind: str, draw: random.Random) -> None:
     """Mark regions drawn among the modules of the model, or among the ops of its graphs."""
     plain = ex.plan
     choices = module_globs(model) if kind == "module" else ops(ex)
@@ -118,7 +121,7 @@ def mark(ex: rx.Exploration, model: torch.nn.Module, kind: str, draw: random.Ran
         raise ValueError(f"nothing to mark by {kind}")
 
 
-def module_globs(model: torch.nn.Module) -> list[str]:
+def module_globs(model: nn.Module) -> list[str]:
     """Return the paths of the modules, with ``*`` in place of every number."""
     paths = (name for name, module in model.named_modules() if name and any(True for _ in module.parameters()))
     return sorted({re.sub(r"(?<![^.])\d+(?![^.])", "*", path) for path in paths})
@@ -133,7 +136,10 @@ def ops(ex: rx.Exploration) -> list[str]:
 
 def _too_much(ex: rx.Exploration) -> bool:
     session = ex.session
-    return len(session.partitions) > MOST_PARTITIONS or sum(len(part.nodes) for part in session.partitions) > MOST_OPS
+    graphs = {graph.id: graph.by_name() for graph in session.graphs}
+    parts = [[graphs[part.graph][name] for name in part.nodes] for part in session.partitions]
+    distinct = {tuple((node.target, node.values) for node in part) for part in parts}
+    return len(parts) > MOST_PARTITIONS or len(distinct) > MOST_DISTINCT or sum(map(len, parts)) > MOST_OPS
 
 
 def _row(ex: rx.Exploration, case: Case, mode: str, kind: str, seconds: float) -> Row:
@@ -189,7 +195,7 @@ def main() -> None:
         if not installed(library):
             print(f"{library} is not installed: pip install -e '.[campaign]'")
             continue
-        for case in drawn(library):
+        for case in cases(library):
             if given.only and given.only not in case.name:
                 continue
             for row in (row for training in (False, True) for row in run(case, training=training)):

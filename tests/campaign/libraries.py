@@ -7,6 +7,7 @@ with the arguments used here is passed over, and so is what is too large for a q
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -43,15 +44,15 @@ def installed(library: str) -> bool:
     return importlib.util.find_spec(library) is not None
 
 
+def cases(library: str) -> Iterator[Case]:
+    """Yield the architectures drawn from a library, each of which builds and runs in eager mode."""
+    libraries_vision.load_torchvision()  # where it is installed, other libraries import it too
+    candidates = CANDIDATES[library](random.Random(f"{SEED} {library}"))  # noqa: S311 - no secret
+    found = (case for name, build in candidates if (case := Case(library, name, build)).runs())
+    yield from itertools.islice(found, DRAWN[library])
+
+
 @cache
 def drawn(library: str) -> tuple[Case, ...]:
-    """Return the architectures drawn from a library, each of which builds and runs in eager mode."""
-    libraries_vision.load_torchvision()  # where it is installed, other libraries import it too
-    found: list[Case] = []
-    for name, build in CANDIDATES[library](random.Random(f"{SEED} {library}")):
-        case = Case(library, name, build)
-        if len(found) == DRAWN[library]:
-            break
-        if case.runs():
-            found.append(case)
-    return tuple(found)
+    """Return the architectures drawn from a library."""
+    return tuple(cases(library))

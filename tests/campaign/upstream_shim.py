@@ -115,11 +115,10 @@ def _like(value: Any) -> Any:
 
 
 _asked = traceback._get_custom_metadata
-_scoop = regional_inductor._RegionScooper
 
 
-class Scooper(_scoop):  # type: ignore[misc]  # upstream's class, by another name
-    """Upstream's scooper with our cut."""
+class Scooper:
+    """What stands for upstream's scooper: our cut."""
 
     def __call__(self, gm: fx.GraphModule) -> fx.GraphModule:
         """Return the graph with its regions in submodules."""
@@ -127,8 +126,10 @@ class Scooper(_scoop):  # type: ignore[misc]  # upstream's class, by another nam
             return scooped(gm)
 
 
-regional_inductor._RegionScooper = Scooper
-traceback._get_custom_metadata = looked_at
+def pytest_configure() -> None:
+    """Put our cut in the place of upstream's, before any test is imported."""
+    regional_inductor._RegionScooper = Scooper  # type: ignore[assignment,misc]
+    traceback._get_custom_metadata = looked_at
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
