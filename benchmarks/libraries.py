@@ -112,7 +112,10 @@ def mark(ex: rx.Exploration, model: nn.Module, kind: str, draw: random.Random) -
             return
         before = ex.plan
         try:
-            ex.mark(choice, **{f"{kind}s": choice})
+            if kind == "module":
+                ex.mark(choice, modules=choice)
+            else:
+                ex.mark(choice, ops=choice)
         except rx.SelectorError:
             continue  # a module without ops of its own
         if _too_much(ex):

@@ -30,7 +30,8 @@ class GraphNet(nn.Module):
         """Return the classes of the nodes."""
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = F.relu(norm(conv(x, edge_index))) + x
-        return self.head(x)
+        classes: torch.Tensor = self.head(x)
+        return classes
 
 
 def convolutions_and_models(draw: random.Random) -> Iterator[tuple[str, Build]]:

@@ -32,8 +32,8 @@ def x_transformers(draw: random.Random) -> Iterator[tuple[str, Build]]:
 
 def _flags(layer: type) -> list[str]:
     """Return the arguments of a layer that are False by default; these hold for all kinds of layers."""
-    outside = {"self", "causal", "cross_attend", "only_cross", "verbose", "flash", "onnxable", "on_attn"}
-    parameters = inspect.signature(layer.__init__).parameters
+    outside = {"causal", "cross_attend", "only_cross", "verbose", "flash", "onnxable", "on_attn"}
+    parameters = inspect.signature(layer).parameters
     return [name for name, found in parameters.items() if found.default is False and name not in outside]
 
 
