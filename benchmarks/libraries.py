@@ -55,11 +55,20 @@ class Row:
     details: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the row of a Markdown table."""
+        """Return the row in words, for reading beside the table."""
         return (
-            f"| {self.library} | {self.name} | {self.mode} | {self.regions} | {self.breaks} "
-            f"| {self.partitions} → {self.artifacts} | {self.result} | {self.diagnostics or '-'} |"
+            f"{self.mode}, by {self.regions}: {self.breaks} graph breaks, {self.partitions} → {self.artifacts}, "
+            f"{self.result}; {self.diagnostics or 'no diagnostics'}; {self.seconds:.0f} s"
         )
+
+    @property
+    def cell(self) -> str:
+        """Return what the table shows: partitions → artifacts where all is well, else how it ended."""
+        word = self.result.partition(":")[0].partition(" (")[0]
+        if not self.partitions:
+            return word
+        count = f"{self.partitions} → {self.artifacts}"
+        return count if word == "ok" and self.sound else f"{count}, {word}" if self.sound else f"**{count}, {word}**"
 
     @property
     def sound(self) -> bool:
@@ -68,9 +77,16 @@ class Row:
 
 
 HEADER = (
-    "| library | architecture | mode | regions | graph breaks | partitions → artifacts | result | diagnostics |\n"
-    "|---|---|---|---|---|---|---|---|"
+    "| library | architecture | inference by module | by op | training by module | by op | graph breaks |\n"
+    "|---|---|---|---|---|---|---|"
 )
+
+
+def table_row(case: Case, inference: list[Row], training: list[Row]) -> str:
+    """Return the row of an architecture: regions by module and by op, for inference and for training."""
+    cells = [row.cell for rows in (inference, training) for row in (rows if len(rows) > 1 else rows * 2)]
+    breaks = f"{max(row.breaks for row in inference)} / {max(row.breaks for row in training)}"
+    return f"| {case.library} | {case.name} | {' | '.join(cells)} | {breaks} |"
 
 
 def run(case: Case, *, training: bool) -> list[Row]:
@@ -201,10 +217,10 @@ def main() -> None:
         for case in cases(library):
             if given.only and given.only not in case.name:
                 continue
-            for row in (row for training in (False, True) for row in run(case, training=training)):
-                print(row, flush=True)
-                if given.details and row.details:
-                    print("\n".join(row.details), f"\n({row.seconds:.0f} s)", flush=True)
+            inference, training = (run(case, training=training) for training in (False, True))
+            print(table_row(case, inference, training), flush=True)
+            for row in (*inference, *training) if given.details else ():
+                print(row, *row.details, sep="\n", flush=True)
 
 
 if __name__ == "__main__":

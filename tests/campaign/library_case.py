@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from regional_explorer.capture.tensors import tensors_in
+
 MOST_PARAMETERS = 12_000_000
 MOST_MODULES = 350
 
@@ -56,7 +58,9 @@ class Case:
                 if not is_small(built.model):
                     return False
                 with quiet(), torch.set_grad_enabled(training):
-                    built()
+                    outputs = built()
+                if training and not any(tensor.requires_grad for _, tensor in tensors_in(outputs)):
+                    return False
         except Exception:  # noqa: BLE001 - whatever a library raises for arguments it does not take
             return False
         return True
