@@ -10,19 +10,21 @@ The last line that pytest prints counts the tests in which our cut ran; those it
 from __future__ import annotations
 
 import copy
+import itertools
 import operator
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import fx
+from torch._dynamo.backends import common
 from torch.fx import traceback
 from torch.fx.passes import regional_inductor
 
 from regional_explorer.capture.convert import record_graphs
-from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.region import Plan
 from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
 from regional_explorer.regions.select import assign, source_regions
@@ -36,6 +38,10 @@ cuts: Counter[str] = Counter()
 
 outcomes: dict[str, str] = {}
 running = ""
+dynamo: list[Graph] = []
+"""The graphs that the running test brought, as Dynamo made them."""
+
+_origins = itertools.count()
 
 
 def scooped(gm: fx.GraphModule) -> fx.GraphModule:
@@ -48,12 +54,31 @@ def scooped(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def _cut(gm: fx.GraphModule) -> fx.GraphModule:
-    _stamp(gm, iter(range(1_000_000)))
-    graphs = record_graphs(gm, "0", GraphKind.DYNAMO, 0, names={})
-    plan = Plan(tuple(source_regions(graphs)))
+    if not any(ORIGIN in (node.meta.get("custom") or {}) for inner in _graph_modules(gm) for node in inner.graph.nodes):
+        captured(gm)  # a graph that did not come through Dynamo
+    origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
+    graphs = record_graphs(gm, "cut", GraphKind.FORWARD, 0, names={}, origins=origins)
+    plan = Plan(tuple(source_regions(dynamo)))
     records = {graph.id: graph.by_name() for graph in graphs}
     order = [region.name for region in plan.regions]
-    return cut_graph(propose_cut(gm, "0", records, assign(graphs, plan), order), _call_for).gm
+    return cut_graph(propose_cut(gm, "cut", records, assign([*dynamo, *graphs], plan), order), _call_for).gm
+
+
+def captured(gm: fx.GraphModule) -> None:
+    """Give the ops of a graph their origins, which the forward and the backward inherit, as a capture does."""
+    _stamp(gm)
+    dynamo.extend(record_graphs(gm, f"{len(dynamo)}", GraphKind.DYNAMO, 0, names={}))
+
+
+def aot_autograd(**options: Any) -> Callable[..., Any]:
+    """Return upstream's backend, which takes the graphs of Dynamo once they have origins."""
+    backend = _aot_autograd(**options)
+
+    def compile_graph(gm: fx.GraphModule, inputs: Any, **more: Any) -> Any:
+        captured(gm)
+        return backend(gm, inputs, **more)
+
+    return compile_graph
 
 
 def _call_for(piece: Piece) -> BoxedCall:
@@ -64,13 +89,12 @@ def _call_for(piece: Piece) -> BoxedCall:
     return call
 
 
-def _stamp(gm: fx.GraphModule, numbers: Iterator[int]) -> None:
-    """Give every op its origin, as a capture does."""
+def _stamp(gm: fx.GraphModule) -> None:
     for node in gm.graph.nodes:
         if node.op not in ("placeholder", "output"):
-            node.meta["custom"] = {**(node.meta.get("custom") or {}), ORIGIN: next(numbers)}
+            node.meta["custom"] = {**(node.meta.get("custom") or {}), ORIGIN: next(_origins)}
     for _, body in bodies(gm):
-        _stamp(body, numbers)
+        _stamp(body)
 
 
 def _graph_modules(gm: fx.GraphModule) -> list[fx.GraphModule]:
@@ -115,6 +139,7 @@ def _like(value: Any) -> Any:
 
 
 _asked = traceback._get_custom_metadata
+_aot_autograd = common.aot_autograd
 
 
 class Scooper:
@@ -130,12 +155,14 @@ def pytest_configure() -> None:
     """Put our cut in the place of upstream's, before any test is imported."""
     regional_inductor._RegionScooper = Scooper  # type: ignore[assignment,misc]
     traceback._get_custom_metadata = looked_at
+    common.aot_autograd = aot_autograd
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note which test runs."""
     global running  # noqa: PLW0603 - upstream's functions know nothing of tests
     running = item.nodeid
+    dynamo.clear()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
