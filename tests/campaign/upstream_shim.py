@@ -155,7 +155,7 @@ def pytest_configure() -> None:
     """Put our cut in the place of upstream's, before any test is imported."""
     regional_inductor._RegionScooper = Scooper  # type: ignore[assignment,misc]
     traceback._get_custom_metadata = looked_at
-    common.aot_autograd = aot_autograd
+    common.aot_autograd = aot_autograd  # type: ignore[assignment]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
