@@ -43,7 +43,7 @@ def test_a_view_behind_the_backward_of_dropout(tmp_path):
         run("Uncut AOT fails at a view", tmp_path)
 
 
-@pytest.mark.skipif(BEFORE_2_13, reason="not tried")
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="2.15 reads on without a crash")
 def test_group_norm_in_channels_last_order(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(program("Group norm in channels-last order"), encoding="utf-8")
