@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import threading
 import traceback
@@ -51,7 +52,7 @@ class Call:
 
     Raises:
         CaptureError: the call or its backward raises, it runs ``backward()`` or an optimizer itself, or ``grad=True``
-            was asked for and no output depends on anything that requires grad.
+            was asked for and no output depends on anything that requires grad; it returns a coroutine or a generator.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Call:
             with self._watched():
                 with _blaming("The call itself"):
                     outputs = self.fn(*self.args, **self.kwargs)
+                _refuse_unfinished(outputs)
                 if self._grad_mode:
                     self._edges = _frontier(outputs, started)
                     self._cotangents = _draw_cotangents(outputs)
@@ -183,6 +185,18 @@ class Call:
 def closed(*_args: Any, **_kwargs: Any) -> NoReturn:
     """Stand for whatever could be called before ``close()``."""
     raise ClosedError("The exploration was closed. Make a new one with rx.explore(...).")
+
+
+def _refuse_unfinished(outputs: Any) -> None:
+    """Refuse a call that has only begun: of ``async def``, or with ``yield`` in it; nothing of its body has run."""
+    if inspect.iscoroutine(outputs) or inspect.isgenerator(outputs) or inspect.isasyncgen(outputs):
+        name, kind = outputs.__qualname__, type(outputs).__name__.replace("_", " ")
+        if inspect.iscoroutine(outputs):
+            outputs.close()  # or Python warns that it was never awaited
+        raise CaptureError(
+            f"The call returns a {kind} of {name}, whose body has not run. Give a plain function that does the work "
+            "and returns tensors: torch.compile does not trace async functions, and runs generators in plain Python."
+        )
 
 
 @contextlib.contextmanager

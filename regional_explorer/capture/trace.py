@@ -15,8 +15,9 @@ from torch import fx, nn
 from regional_explorer.capture.call import Call, closed
 from regional_explorer.capture.convert import marked_blocks, record_breaks, record_graphs
 from regional_explorer.capture.modules import module_names
+from regional_explorer.capture.repair import RepairRun, views_to_reshapes
 from regional_explorer.errors import CaptureError
-from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, MarkedBlock, Node, Role
+from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Node, Role
 from regional_explorer.torch_api import (
     MARKS,
     ORIGIN,
@@ -43,7 +44,8 @@ GRAPH_INPUTS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER})
 class LiveGraph:
     """One graph that AOTAutograd runs, behind an implementation that can be replaced.
 
-    ``gm`` stays as captured; ``eager`` runs it as it is. ``implementation`` is what calls go to now.
+    ``gm`` stays as captured, but for ``failed_ops``, which raised when it first ran and were repaired; ``eager`` runs
+    it as it is. ``implementation`` is what calls go to now.
     """
 
     def __init__(self, graph_id: str, kind: GraphKind, gm: fx.GraphModule) -> None:
@@ -51,7 +53,35 @@ class LiveGraph:
         self.kind = kind
         self.gm = gm
         self.eager: BoxedCall = boxed(gm)
-        self.implementation: BoxedCall = self.eager
+        self.implementation: BoxedCall = self._first_run
+        self.failed_ops: list[FailedOp] | None = None
+        self.raised = False
+
+    def _first_run(self, args: list[Any]) -> Any:
+        """Run as captured, and note whether it is this graph that raises, rather than torch while tracing."""
+        try:
+            return self.eager(args)
+        except Exception:
+            self.raised = True
+            raise
+
+    def repair(self, record: Graph) -> None:
+        """Let the next run go op by op, and repair the ops that fail."""
+        repairing = RepairRun(self.gm, record)
+        self.raised, self.failed_ops = False, repairing.failed
+
+        def run(args: list[Any]) -> Any:
+            result = repairing.call_boxed(args)
+            self.run_as_captured()
+            return result
+
+        self.implementation = run
+
+    def run_as_captured(self) -> None:
+        """Send calls to the graph as it is, after its first run or a repair."""
+        if self.failed_ops:
+            self.eager = boxed(self.gm)
+        self.implementation = self.eager
 
     def as_boxed(self) -> BoxedCall:
         """Return the function to hand to AOTAutograd."""
@@ -115,19 +145,40 @@ class Capture:
         with _TRACING, ExitStack() as locked:
             locked.enter_context(compile_lock())
             with call.kept(), as_first_call(call.fn), noting_marks(), graph_breaks() as breaks:
-                try:
-                    outputs = call.forward(self.run)
-                    if call.grad:
-                        if torch.accelerator.is_available():
-                            # Autograd has threads of its own for those, which may have to compile.
-                            locked.close()
-                        call.backward(outputs)
-                except Exception as error:
-                    raise CaptureError(f"torch could not trace the call: {_trim(error)}") from error
+                while not self._ran(locked):
+                    call.restore()
+                    locked.enter_context(compile_lock())
         self._done = True
+        for live in self.live:
+            live.run_as_captured()
         self.breaks = record_breaks(breaks)
         if not self.frames:
             raise CaptureError(_nothing_captured(self.breaks))
+
+    def _ran(self, locked: ExitStack) -> bool:
+        """Run the traced call; return False where a captured graph failed and the next run is to repair it."""
+        try:
+            outputs = self.call.forward(self.run)
+            if self.call.grad:
+                if torch.accelerator.is_available():
+                    # Autograd has threads of its own for those, which may have to compile.
+                    locked.close()
+                self.call.backward(outputs)
+        except CaptureError:
+            raise
+        except Exception as error:
+            for frame in self.frames:
+                for live in frame.live:
+                    if live.raised and live.failed_ops is None:
+                        live.repair(next(record for record in frame.records if record.id == live.id))
+                        return False
+            raise CaptureError(f"torch could not trace the call: {_trim(error)}") from error
+        return True
+
+    @property
+    def failed_ops(self) -> list[FailedOp]:
+        """The ops of captured graphs that raised when the graphs first ran, and were repaired."""
+        return [op for live in self.live for op in live.failed_ops or ()]
 
     @property
     def graphs(self) -> list[Graph]:
@@ -176,11 +227,15 @@ class Capture:
         self, frame: Frame, kind: GraphKind, gm: fx.GraphModule, origins: dict[int, Node], inputs: list[Node]
     ) -> BoxedCall:
         """Take a graph that AOTAutograd made of the frame's, and return what to run for it."""
+        if self._done and self.failed_ops:
+            views_to_reshapes(gm)
         live = LiveGraph(f"{frame.index}/{kind}", kind, gm)
         frame.live.append(live)
         frame.records += record_graphs(
             gm, live.id, kind, frame.index, names=self._names, origins=origins, inputs=inputs
         )
+        if self._done:
+            live.run_as_captured()
         self.on_graph(frame, live)
         return live.as_boxed()
 

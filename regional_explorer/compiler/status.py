@@ -71,6 +71,7 @@ def evidence_of(program: Program) -> Evidence:
         folded=[fold for frame in capture.frames for fold in frame.folded],
         min_cut=capture.partitioner == "min_cut",
         kept_state=capture.call.kept_state,
+        failed_ops=capture.failed_ops,
     )
 
 

@@ -185,6 +185,15 @@ class MarkedBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedOp:
+    """An op of a captured graph that raised when the graph ran, and what it said."""
+
+    graph: str
+    node: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphBreak:
     """A place where Dynamo stopped one graph; what stands there runs in plain Python.
 

@@ -40,6 +40,10 @@ class Direction(StrEnum):
         return cls.BACKWARD if graph_id.split("/")[1:2] == [cls.BACKWARD] else cls.FORWARD
 
 
+LONGEST_PATTERN = 1_000
+"""A longer text is no pattern that somebody wrote, and would take minutes to match."""
+
+
 class SelectorKind(StrEnum):
     """By what a selector picks nodes. ``ANNOTATION`` stands for marks made in the source."""
 
@@ -68,7 +72,7 @@ class Selector:
         """Refuse what picks nothing.
 
         Raises:
-            SelectorError: there is no such kind, or the patterns are no texts.
+            SelectorError: there is no such kind, or the patterns are no texts or too long.
         """
         kinds = [str(kind) for kind in SelectorKind]
         if self.kind not in kinds:
@@ -78,6 +82,12 @@ class Selector:
         object.__setattr__(self, "kind", SelectorKind(self.kind))
         for name in ("patterns", "only"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        longest = max(self.patterns, key=len, default="")
+        if len(longest) > LONGEST_PATTERN and self.kind is not SelectorKind.ANNOTATION:
+            raise SelectorError(
+                f"{self.kind}={longest[:40] + '…'!r} has {len(longest)} characters; at most {LONGEST_PATTERN} are "
+                "allowed. Give a list of patterns instead of one long text."
+            )
         if not self.patterns:
             raise SelectorError(f"A selector by {self.kind} needs a pattern at least.")
 

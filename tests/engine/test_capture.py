@@ -254,6 +254,22 @@ def test_calls_that_cannot_be_explored_are_refused(fn, said):
     assert torch.equal(x.grad, torch.ones(3))
 
 
+@pytest.mark.filterwarnings("error")
+def test_functions_that_only_begin_are_refused():
+    async def asynchronous(x):
+        return x + 1
+
+    def yields(x):
+        yield x + 1
+
+    def calls(x):
+        return asynchronous(x)
+
+    for fn in (asynchronous, calls, yields):
+        with pytest.raises(CaptureError, match=r"returns a (coroutine|generator) of .*whose body has not run"):
+            rx.explore(fn, (torch.ones(3),))
+
+
 def test_grad_true_needs_something_that_requires_grad():
     with pytest.raises(CaptureError, match="no output depends on a tensor that requires grad"):
         Call(lambda x: x + 1, (torch.ones(3),), grad=True)

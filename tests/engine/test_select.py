@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import time
 
 import pytest
 import torch
@@ -358,3 +359,14 @@ def test_marks_without_an_id_are_one_region_while_their_configs_agree():
     (found,) = apart.diagnostics
     assert found.code == "config-conflict"
     assert len(found.where) == 2
+
+
+@pytest.mark.parametrize("kind", ["modules", "lines", "ops", "nodes"])
+def test_a_pattern_of_a_megabyte_is_refused_at_once(kind):
+    ex = rx.explore(programs.textbook, programs.pair())
+    for pattern in ("*a" * 500_000, "f:" + "1" * 1_000_000):
+        started = time.perf_counter()
+        with pytest.raises(SelectorError, match="characters; at most 1000") as caught:
+            ex.mark("r", **{kind: pattern})
+        assert time.perf_counter() - started < 1
+        assert len(str(caught.value)) < 300

@@ -1,6 +1,9 @@
 """The programs of docs/upstream.md: a workaround is looked at again once torch no longer needs it."""
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +36,15 @@ def test_an_effect_token_beside_dynamic_sizes(tmp_path):
 def test_the_backward_of_a_regional_compile_takes_no_lock(tmp_path):
     with pytest.raises(AssertionError, match="'forward': True, 'backward': False"):
         run("The backward of a regional compile", tmp_path)
+
+
+def test_a_view_behind_the_backward_of_dropout(tmp_path):
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        run("Uncut AOT fails at a view", tmp_path)
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="2.15 reads on without a crash")
+def test_group_norm_in_channels_last_order(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(program("Group norm in channels-last order"), encoding="utf-8")
+    assert subprocess.run([sys.executable, str(path)], check=False).returncode == -signal.SIGSEGV

@@ -21,6 +21,7 @@ from regional_explorer.regions.checks.cutting import check_cycles, check_joined,
 from regional_explorer.regions.checks.evidence import Evidence
 from regional_explorer.regions.checks.failures import check_failures
 from regional_explorer.regions.checks.presence import check_breaks, check_empty, check_moved
+from regional_explorer.regions.checks.running import check_running
 from regional_explorer.regions.checks.shared import check_shared
 from regional_explorer.regions.checks.state import check_state
 
@@ -28,6 +29,7 @@ __all__ = ["Evidence", "check", "global_config"]
 
 CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     check_failures,
+    check_running,
     check_breaks,
     check_empty,
     check_cycles,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
+from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
 from regional_explorer.record.region import Partition, Plan
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
@@ -22,7 +22,8 @@ class Evidence:
 
     ``cyclic`` are the sets of regions that feed each other in a circle, with the graph; ``blocks`` the marked blocks
     around each origin, outermost first; ``folded`` the ops that gave way to equal ones; ``min_cut`` tells whether that
-    partitioner was asked for; ``kept_state`` names what the call assigned in Python and what was not put back.
+    partitioner was asked for; ``kept_state`` names what the call assigned in Python and what was not put back,
+    ``failed_ops`` the ops of captured graphs that raised when these first ran.
     """
 
     graphs: Sequence[Graph]
@@ -35,6 +36,7 @@ class Evidence:
     folded: Sequence[Folded] = ()
     min_cut: bool = False
     kept_state: Sequence[str] = ()
+    failed_ops: Sequence[FailedOp] = ()
 
     @cached_property
     def nodes(self) -> dict[str, Mapping[str, Node]]:

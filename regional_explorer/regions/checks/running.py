@@ -1,0 +1,31 @@
+"""Whether the captured graphs run as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.regions.checks.evidence import Evidence, counted, lines
+
+
+def check_running(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``aot-eager-failed`` where ops of the captured graphs failed and had to be repaired."""
+    if not evidence.failed_ops:
+        return
+    first = evidence.failed_ops[0]
+    failed = [op.node for op in evidence.failed_ops if op.graph == first.graph]
+    nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
+    yield Diagnostic(
+        "aot-eager-failed",
+        f"The captured graph does not run as torch made it: {first.node} ({nodes[0].target}, "
+        f"{counted(len(nodes), 'such op')}) raises '{first.error}' The trace took its input for one of other strides "
+        "than the kernel before it gives. Such views are copies here, so that regions and the rest run; the variant "
+        "aot_eager is left out.",
+        graph=first.graph,
+        nodes=tuple(failed),
+        where=lines(nodes),
+        upstream="aot_eager fails with this error, and so do regions that leave this op outside; plain torch.compile "
+        "runs.",
+        remedy="Nothing has to be done. Where the code shall run under upstream's regional backend, take the op and "
+        "the one before it into a region.",
+    )

@@ -1,0 +1,92 @@
+"""Upstream's own tests on our cut, where a checkout of PyTorch is: ``REGIONAL_EXPLORER_PYTORCH=/path/to/pytorch``."""
+
+import operator
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import annotate, preserve_node_meta
+
+from tests.campaign import upstream_shim
+from tests.engine.upstream import needs_region_ids
+
+CHECKOUT = "REGIONAL_EXPLORER_PYTORCH"
+
+
+def traced():
+    def fn(x):
+        x = x.sin()
+        with annotate({"compile_with_inductor": {"inductor_region": "r"}}):
+            y = x.cos() * 2
+        return y + x
+
+    with preserve_node_meta():
+        return make_fx(fn, tracing_mode="fake")(torch.randn(4))
+
+
+def test_our_cut_in_the_shape_of_upstreams():
+    x = torch.randn(4)
+    expected = traced()(x)
+    gm = upstream_shim.scooped(traced())
+    (called,) = gm.graph.find_nodes(op="call_module")
+    assert called.target.startswith(upstream_shim.PREFIX)
+    assert [
+        node.target.overloadpacket for node in gm.get_submodule(called.target).graph.nodes if node.op[0] == "c"
+    ] == [
+        torch.ops.aten.cos,
+        torch.ops.aten.mul,
+    ]
+    assert [node.target for node in called.users] == [operator.getitem]
+    torch.testing.assert_close(gm(x), expected, rtol=0, atol=0)
+
+
+def test_a_graph_that_is_looked_at_is_cut_and_compared(monkeypatch):
+    gm = traced()
+    assert "'inductor_region': 'r'" in upstream_shim.looked_at(gm)
+
+    def wrong(marked):
+        cut = traced()
+        next(iter(cut.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor))).args = (
+            next(iter(cut.graph.find_nodes(op="placeholder"))),
+            3,
+        )
+        return cut
+
+    monkeypatch.setattr(upstream_shim, "_cut", wrong)
+    with pytest.raises(AssertionError):
+        upstream_shim.looked_at(gm)
+
+
+@pytest.mark.slow
+@pytest.mark.compiles
+@needs_region_ids
+@pytest.mark.skipif(not os.environ.get(CHECKOUT), reason=f"no checkout of PyTorch in {CHECKOUT}")
+def test_upstreams_tests_pass():
+    tests = Path(os.environ[CHECKOUT]) / "test"
+    files = [tests / "dynamo" / "test_regional_inductor.py", *annotating(tests / "functorch")]
+    found = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "tests.campaign.upstream_shim", "-p", "no:cacheprovider"),
+            *("-c", os.devnull, "--rootdir", str(tests), "--import-mode=importlib"),
+            *("-k", "Regional or annotate", *map(str, files)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])},
+    )
+    print(found.stdout)
+    count = re.search(r"our cut: (\d+) passed, (\d+) failed", found.stdout)
+    assert count, found.stdout + found.stderr
+    assert int(count[1])
+    assert int(count[2]) == 0, found.stdout
+
+
+def annotating(folder):
+    """Return the files of a folder whose tests annotate."""
+    return [file for file in sorted(folder.glob("test_*.py")) if "annotate" in file.read_text(encoding="utf-8")]

@@ -1,0 +1,83 @@
+"""Captured graphs that fail when they run: repaired and told, or refused with op and line."""
+
+import pytest
+import torch
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.errors import CaptureError
+
+linear = nn.Linear(8, 8)
+weight = torch.randn(4, 4, requires_grad=True)
+
+
+def dropout(x):
+    with rx.region("r"):
+        z = linear(x).sin()
+    z = nn.functional.dropout(linear(z))
+    return (z.transpose(1, 2) @ weight).sum()
+
+
+def test_plain_aot_fails_and_the_exploration_runs():
+    x = torch.randn(2, 4, 8, requires_grad=True)
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        torch.compile(dropout, backend="aot_eager")(x).backward()
+    ex = rx.explore(dropout, (x,))
+    (found,) = (item for item in ex.diagnostics if item.code == "aot-eager-failed")
+    assert found.graph == "0/backward"
+    assert len(found.nodes) == 1
+    assert [line.function for line in found.where] == ["dropout"]
+    assert "linear(" in found.where[0].text
+    with ex._call.kept():
+        gradients = ex._call.backward(ex._call.forward())
+        ex._call.restore()
+        again = ex._call.backward(ex._call.forward(ex._capture.run))
+    torch.testing.assert_close(again, gradients)
+
+
+@pytest.mark.compiles
+def test_regions_and_full_are_measured_and_aot_eager_is_left_out():
+    ex = rx.explore(dropout, (torch.randn(2, 4, 8, requires_grad=True),))
+    ex.benchmark(budget_s=0.3)
+    assert set(ex.timings.variant) == {"eager", "regional", "full"}
+    assert set(ex.numerics[ex.numerics.variant == "regional"].verdict) == {"ok"}
+    ex.mark("all", ops="*").compile()
+    assert (ex.partitions.state == "fresh").all(), "a repaired view inside a region"
+
+
+@pytest.mark.filterwarnings("ignore:The call was traced again")
+def test_a_later_trace_is_repaired_too():
+    ex = rx.explore(dropout, (torch.randn(2, 4, 8, requires_grad=True),))
+    with torch.enable_grad():
+        ex._capture.run(torch.randn(3, 4, 8, requires_grad=True)).backward()
+    assert len(ex._capture.frames) == 2
+
+
+RUNS: list[int] = []
+
+
+@torch.library.custom_op("rx_tests::runs_once", mutates_args=())
+def runs_once(x: torch.Tensor) -> torch.Tensor:
+    RUNS.append(1)
+    if len(RUNS) > 1:
+        raise ValueError("not today")
+    return x.clone()
+
+
+@runs_once.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_another_op_that_fails_is_told_with_its_line_and_not_as_tracing():
+    def step(x):
+        return runs_once(x.sin())
+
+    RUNS.clear()
+    with pytest.raises(CaptureError, match="not today") as caught:
+        rx.explore(step, (torch.randn(3),))
+    text = str(caught.value)
+    assert "could not trace" not in text
+    assert "torch traced the call, but the graph it made fails when it runs" in text
+    assert "rx_tests.runs_once" in text
+    assert "return runs_once(x.sin())" in text
