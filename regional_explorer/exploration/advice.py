@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.region_timing import FAILED, RegionTiming, standing, whole_region_timings
+from regional_explorer.record.region_timing import RegionTiming, standing, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Verdict
+from regional_explorer.record.timing import FAILED, NOT_COMPARABLE, Verdict
 from regional_explorer.render.style.figures import duration, listing
 
 MOST = 6
@@ -31,7 +31,7 @@ def _slower(row: RegionTiming) -> Diagnostic:
     return Diagnostic(
         "region-slower",
         f"Region {row.region!r} takes {duration(-(row.gain_s or 0.0))} longer in each call compiled than eager "
-        f"({row.speedup:.2f}×, measured alone).",
+        f"({row.speedup:.2f}×{_unchecked(row)}, measured alone).",
         Severity.INFO,
         region=row.region,
         upstream="compiles it all the same.",
@@ -46,7 +46,7 @@ def _worth(rows: list[RegionTiming]) -> list[Diagnostic]:
     if not gaining and not same:
         return []
     total = sum(row.gain_s or 0.0 for row in gaining)
-    told = [f"{row.region!r} saves {duration(row.gain_s)} in each call{_paid(row)}" for row in gaining]
+    told = [f"{row.region!r} saves {duration(row.gain_s)} in each call{_paid(row)}{_unchecked(row)}" for row in gaining]
     parts = [
         f"Worth compiling: {listing(told, MOST)}" if gaining else "No region gains anything measurable by compiling",
         f" ({duration(total)} together)" if len(gaining) > 1 else "",
@@ -54,6 +54,10 @@ def _worth(rows: list[RegionTiming]) -> list[Diagnostic]:
         f"; not enough data, a larger budget_s helps: {listing(unsure, MOST)}" if unsure else "",
     ]
     return [Diagnostic("region-worth", f"{''.join(parts)}. Each was measured alone.", Severity.INFO)]
+
+
+def _unchecked(row: RegionTiming) -> str:
+    return f" (numerics {NOT_COMPARABLE})" if NOT_COMPARABLE in row.numerics else ""
 
 
 def _paid(row: RegionTiming) -> str:

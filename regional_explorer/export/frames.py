@@ -72,6 +72,7 @@ NUMERICS_COLUMNS = (
     "eager_rms_error_f64",
     "variant_rms_error_f64",
     "tolerance",
+    "element_share",
     "note",
 )
 
@@ -197,6 +198,7 @@ def _numerics(numerics: Sequence[Numerics], columns: Sequence[str]) -> pd.DataFr
             "eager_rms_error_f64": row.eager_error,
             "variant_rms_error_f64": row.variant_error,
             "tolerance": row.tolerance,
+            "element_share": row.element_share,
             "note": row.note,
             "partition": row.partition,
         }

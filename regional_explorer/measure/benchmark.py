@@ -12,8 +12,8 @@ from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.variants import Variant, VariantName, Variants
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.measure.accuracy.float64 import Float64
-from regional_explorer.measure.accuracy.numerics import FAILED, Values, compare, not_comparable, run_once, same, verdict
+from regional_explorer.measure.accuracy.numerics import Reference, compare, not_comparable, run_once, verdict
+from regional_explorer.measure.accuracy.reference import find_reference
 from regional_explorer.measure.partitions import PartitionResults
 from regional_explorer.measure.peak_memory import gauge_for, peak
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
@@ -26,7 +26,16 @@ from regional_explorer.measure.timing.summary import summarize
 from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import CompileCost, Conditions, MemoryPeak, Numerics, Reconciled, Timing
+from regional_explorer.record.timing import (
+    FAILED,
+    NOT_COMPARABLE,
+    CompileCost,
+    Conditions,
+    MemoryPeak,
+    Numerics,
+    Reconciled,
+    Timing,
+)
 from regional_explorer.torch_api import AUTOCAST_DEVICES
 
 ProgressCallback = Callable[[str, float], None]
@@ -218,48 +227,32 @@ def _check(
 ) -> Mapping[str, str]:
     """Compare every variant with eager; return the verdicts by variant."""
     progress("checking numerics: eager", 0.0)
-    eager = run_once(call)
-    steady = same(eager, run_once(call))
-    exact = _exact(call, program)
-    said: dict[str, str] = {VariantName.EAGER: "reference"}
+    found = find_reference(call, program)
+    outcome.diagnostics += found.diagnostics
+    steady = not found.reference.nondeterministic
+    said: dict[str, str] = {VariantName.EAGER: "reference" if steady else NOT_COMPARABLE}
     for variant in chosen:
         if variant.name is VariantName.EAGER or cancelled():
             continue
         progress(f"checking numerics: {variant.name}", 0.0)
-        rows = _rows(call, program, variant, eager, exact)
-        if not steady:
-            rows = not_comparable(rows, "eager differs from itself under the same random state")
+        rows = _rows(call, program, variant, found.reference)
         outcome.numerics += rows
         said[variant.name] = verdict(rows)
     return said
 
 
-def _rows(call: Call, program: Program, variant: Variant, eager: Values, exact: Values | None) -> tuple[Numerics, ...]:
+def _rows(call: Call, program: Program, variant: Variant, reference: Reference) -> tuple[Numerics, ...]:
     variant.select()
     draws = variant.name is VariantName.REGIONAL and any(switch.draws for switch in program.switches)
     try:
         with program.drawing_as_eager() if draws else nullcontext():
             note = "checked on a twin compiled with fallback_random" if draws else ""
-            rows = compare(variant.name, run_once(call, variant.function), eager, exact, note)
+            rows = compare(variant.name, run_once(call, variant.function), reference, note)
     except RegionCompileError as error:
-        rows = compare(variant.name, run_once(call, variant.function), eager, exact)
+        rows = compare(variant.name, run_once(call, variant.function), reference)
         return not_comparable(rows, f"draws random numbers, and no twin with fallback_random compiles: {error}")
     finally:
         program.select_regional(on=True)
     if variant.name is VariantName.FULL and call.draws:
         return not_comparable(rows, "Inductor draws random numbers of its own; try fallback_random")
     return rows
-
-
-def _exact(call: Call, program: Program) -> Values | None:
-    """Return outputs and gradients in float64, or None where some operator has no such kernel."""
-    program.select_regional(on=False)
-    try:
-        outputs, gradients = Float64(program.capture).run()
-    except Exception:  # noqa: BLE001 - any operator may refuse float64; the check then falls back on tolerances
-        return None
-    finally:
-        program.select_regional(on=True)
-    return Values(
-        tuple(zip(call.output_names, outputs, strict=False)), tuple(zip(call.gradient_names, gradients, strict=False))
-    )

@@ -14,7 +14,6 @@ from regional_explorer.compiler.input_recording import Recorded, record_inputs
 from regional_explorer.compiler.program import Program, partition_names
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.accuracy.numerics import FAILED
 from regional_explorer.measure.accuracy.partition_check import VARIANT, Check, check_partition
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock
@@ -27,7 +26,7 @@ from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import Numerics, PartitionTiming, Phase, Timing
+from regional_explorer.record.timing import FAILED, Numerics, PartitionTiming, Phase, Timing
 from regional_explorer.torch_api import outside_autocast
 
 EAGER = "eager"

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.region import Partition
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import PartitionTiming, Phase, Verdict
-
-FAILED = "failed"
-"""What a numerics check says that failed."""
+from regional_explorer.record.timing import FAILED, PartitionTiming, Phase, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+OK, FAILED, NOT_COMPARABLE, NOT_COMPARED = "ok", "failed", "not comparable", "not compared"
+"""What the numerics check says of a tensor, or of all tensors of a variant."""
+
 
 class Phase(StrEnum):
     """Which part of a call a figure is about. A step is forward + backward, without an optimizer."""
@@ -73,8 +76,10 @@ class Numerics:
     """One output or gradient of one variant against eager and against a float64 run.
 
     Differences are root-mean-square over the tensor, in its own unit; ``max_error`` is the largest single
-    |variant - eager|. The float64 columns are None where no float64 run was possible. ``partition`` is set where a
-    compiled partition alone was checked on the inputs recorded for it, against its eager piece.
+    |variant - eager|. The float64 columns are None where no float64 run was possible; ``judged_by_eager`` tells that
+    there was one and eager is farther from it than rounding explains. ``element_share`` is how much of what one element
+    may be off the worst element uses up. ``partition`` is set where a compiled partition alone was checked on the
+    inputs recorded for it, against its eager piece.
     """
 
     variant: str
@@ -89,13 +94,15 @@ class Numerics:
     verdict: str
     note: str = ""
     partition: str = ""
+    element_share: float = 0.0
+    judged_by_eager: bool = False
 
     @property
     def share(self) -> float:
         """How much of what is allowed the tensor uses up; infinite where its error is no number."""
-        error = self.error if self.variant_error is None else self.variant_error
-        share = error / self.tolerance if self.tolerance else error
-        return math.inf if math.isnan(share) else share
+        error = self.error if self.variant_error is None or self.judged_by_eager else self.variant_error
+        share = error / self.tolerance if self.tolerance else math.inf if error else 0.0
+        return math.inf if math.isnan(share) else max(share, self.element_share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What must hold of every exploration of the campaign."""
 
-from regional_explorer.measure.accuracy.float64 import Float64
-from regional_explorer.measure.accuracy.numerics import Values, compare, run_once, same, verdict
+from regional_explorer.measure.accuracy.numerics import compare, run_once, same, verdict
+from regional_explorer.measure.accuracy.reference import find_reference
 
 
 def assert_eager_pieces_are_bitwise(ex):
@@ -20,17 +20,13 @@ def assert_compiled_is_right(ex):
         The rows of the comparison.
     """
     call, program = ex._call, ex._program
-    eager = run_once(call)
-    program.select_regional(on=False)
-    outputs, gradients = Float64(program.capture).run()
-    program.select_regional(on=True)
-    exact = Values(
-        tuple(zip(call.output_names, outputs, strict=True)), tuple(zip(call.gradient_names, gradients, strict=True))
-    )
+    found = find_reference(call, program)
+    assert not found.diagnostics
+    assert found.reference.exact is not None
     ex.compile()
     with program.drawing_as_eager():
         for _ in range(2):  # the first call of an artifact checks what it returns, later ones trust it
-            rows = compare("regional", run_once(call, program.capture.run), eager, exact)
+            rows = compare("regional", run_once(call, program.capture.run), found.reference)
             assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]
     assert (ex.partitions.state == "fresh").all(), ex.partitions[["partition", "state", "error"]].to_string()
     return rows

@@ -33,10 +33,11 @@ ALSO: dict[str, set[str]] = {
     "region-grown": {"region-shrunk", "region-split"},
     "backward-only": {"region-lost"},
     "config-nested": {"config-neighbour"},
+    "call-nondeterministic": {"graph-break"},
 }
 """What a program shows besides its own code."""
 
-WITHOUT_LINE = {"config-inert", "state-kept"}
+WITHOUT_LINE = {"config-inert", "state-kept", "call-nondeterministic"}
 PROGRAMS = diagnostics_programs.page_programs()
 
 

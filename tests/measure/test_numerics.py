@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regional_explorer.measure.accuracy.numerics import OK, Values, compare
+from regional_explorer.measure.accuracy.numerics import Reference, Values, compare
+from regional_explorer.record.timing import OK
 
 PAIRS = {
     "equal": (torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0]), True),
@@ -22,5 +23,5 @@ PAIRS = {
 @pytest.mark.parametrize(("mine", "theirs", "bitwise"), PAIRS.values(), ids=PAIRS)
 def test_bitwise_means_to_the_last_bit(mine: torch.Tensor, theirs: torch.Tensor, *, bitwise: bool) -> None:
     ours, eager = (Values((("output", value),), ()) for value in (mine, theirs))
-    (row,) = compare("regional", ours, eager, None)
+    (row,) = compare("regional", ours, Reference(eager))
     assert (row.bitwise, row.verdict) == (bitwise, OK)

@@ -26,7 +26,7 @@ from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.scene import Badge, Scene
 from regional_explorer.render.picture.strokes import stroke_arrays
 from regional_explorer.render.picture.tooltip import tooltip_arrays
-from regional_explorer.render.style.figures import config_text, count, duration
+from regional_explorer.render.style.figures import config_text, count, duration, ratio
 from regional_explorer.render.style.palette import Paint, paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 
@@ -220,7 +220,7 @@ def _measured(session: Session, cut: Partition | None) -> tuple[str, str]:
     """Return speedup and times of a partition as they are written; nothing where it was not measured as it stands."""
     for timing in session.partition_timings if cut else ():
         if cut and timing.partition == cut.id and timing.artifact == cut.artifact:
-            speedup = "" if timing.speedup is None else f"{timing.speedup:.2f}×"
+            speedup = "" if timing.speedup is None else ratio(timing.speedup, timing.numerics)
             bounds = f" ({timing.speedup_low:.2f}–{timing.speedup_high:.2f})" if timing.speedup_low else ""
             compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
             return speedup, f"{duration(timing.eager_s)} eager{compiled}{', ' if speedup else ''}{speedup}{bounds}"

@@ -9,7 +9,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, Phase, Reconciled
 from regional_explorer.render.report.result_tables import warning_lines
 from regional_explorer.render.report.table import TONES, Cell, Table
-from regional_explorer.render.style.figures import NONE, count, duration, failed, signed, size
+from regional_explorer.render.style.figures import NONE, count, duration, failed, ratio, signed, size
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 
@@ -81,7 +81,7 @@ def _region_row(row: RegionTiming, number: int) -> tuple[Cell, ...]:
         Cell(duration(row.eager_s)),
         Cell(duration(row.compiled_s)),
         Cell(signed(row.gain_s) if known else NONE),
-        Cell(f"{row.speedup:.2f}×" if known else NONE),
+        Cell(ratio(row.speedup, row.numerics)),
         Cell(f"{row.speedup_low:.2f}–{row.speedup_high:.2f}×" if interval else NONE, "quiet"),
         Cell(verdict, "bad" if bad else TONES.get(row.verdict, "quiet")),
         Cell(clean(row.numerics, 2 * SHORT), "bad" if bad else "quiet"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from regional_explorer.record.timing import Timing, Verdict
+from regional_explorer.record.timing import NOT_COMPARABLE, Timing, Verdict
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 NONE = "–"
@@ -60,7 +60,14 @@ def significant(value: float, digits: int = 3) -> str:
 
 def speedup(timing: Timing) -> str:
     """Return ``1.24×``, or a dash where a speedup must not be shown."""
-    return NONE if timing.speedup is None or wrong(timing) else f"{timing.speedup:.2f}×"
+    return ratio(timing.speedup, timing.numerics)
+
+
+def ratio(value: float | None, numerics: str) -> str:
+    """Return a speedup beside what the numerics check said: a dash where that failed, its word where it is one."""
+    if value is None or failed(numerics):
+        return NONE
+    return f"{value:.2f}× {NOT_COMPARABLE}" if NOT_COMPARABLE in numerics else f"{value:.2f}×"
 
 
 def interval(timing: Timing) -> str:

@@ -13,7 +13,7 @@ from regional_explorer.record.region_timing import RegionTiming, whole_region_ti
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.plan_tables import regions_table
 from regional_explorer.render.report.table import TONES, Cell
-from regional_explorer.render.style.figures import NONE, count, duration, failed
+from regional_explorer.render.style.figures import NONE, count, duration, failed, ratio
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.state import PanelState, Sort
@@ -216,7 +216,7 @@ def _speedup(one: RegionFacts) -> Tree:
     tone = TONES.get(timing.verdict, "quiet")
     sign = {"good": "▲ ", "bad": "▼ "}.get(tone, "")
     bounds = f"{timing.speedup_low:.2f}–{timing.speedup_high:.2f}" if timing.speedup_low and timing.speedup_high else ""
-    figure = node("span", f"{sign}{timing.speedup:.2f}×", class_=f"rx-{tone}")
+    figure = node("span", sign + ratio(timing.speedup, timing.numerics), class_=f"rx-{tone}")
     return node("td", figure, node("small", bounds), title=f"eager ÷ compiled, with its CI: {timing.verdict}")
 
 

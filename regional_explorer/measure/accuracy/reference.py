@@ -1,0 +1,81 @@
+"""What variants are compared with: eager, checked against itself and against its own trace, and float64 if it may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from regional_explorer.capture.call import Call
+from regional_explorer.compiler.program import Program
+from regional_explorer.measure.accuracy.float64 import Float64
+from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, in_words, repeats, run_once
+from regional_explorer.measure.accuracy.rounding import largest_reduction
+from regional_explorer.measure.accuracy.trace_difference import trace_differs
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.timing import FAILED, Numerics
+
+TRACE_DIFFERS = "the trace differs from eager (trace-differs): compared with eager directly"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The reference of a call, and what was seen on the way to it."""
+
+    reference: Reference
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def find_reference(call: Call, program: Program) -> Found:
+    """Run the call in eager mode, twice, then its trace, and return what its variants are to be compared with.
+
+    Float64 follows the trace. So it says something about eager only where the trace gives what eager gives.
+    """
+    eager = run_once(call)
+    reduction = largest_reduction(live.gm for live in program.capture.live)
+    again = run_once(call)
+    if not repeats(eager, again, reduction):
+        rows = compare("eager", again, Reference(eager, reduction=reduction, strict=True))
+        return Found(Reference(eager, reduction=reduction, nondeterministic=True), (_nondeterministic(rows),))
+    strict = Reference(eager, None, reduction, TRACE_DIFFERS, strict=True)
+    traced = _traced(call, program)
+    wrong = [row for row in compare("captured", traced, strict) if row.verdict == FAILED] if traced is not None else []
+    if wrong:
+        return Found(strict, (trace_differs(program.capture, strict, wrong),))
+    return Found(Reference(eager, _exact(call, program), reduction))
+
+
+def _traced(call: Call, program: Program) -> Values | None:
+    """Return what the graphs give as captured, or None where they cannot be run so: some kernels want other strides."""
+    program.select_regional(on=False)
+    try:
+        return run_once(call, program.capture.run)
+    except Exception:  # noqa: BLE001 - an op may raise whatever it likes; the variants are still compared
+        return None
+    finally:
+        program.select_regional(on=True)
+
+
+def _exact(call: Call, program: Program) -> Values | None:
+    """Return outputs and gradients in float64, or None where some operator has no such kernel."""
+    program.select_regional(on=False)
+    try:
+        outputs, gradients = Float64(program.capture).run()
+    except Exception:  # noqa: BLE001 - any operator may refuse float64; eager is then compared with directly
+        return None
+    finally:
+        program.select_regional(on=True)
+    return Values(
+        tuple(zip(call.output_names, outputs, strict=False)), tuple(zip(call.gradient_names, gradients, strict=False))
+    )
+
+
+def _nondeterministic(rows: Sequence[Numerics]) -> Diagnostic:
+    worst = next(row for row in rows if row.verdict == FAILED)
+    return Diagnostic(
+        "call-nondeterministic",
+        f"Two calls in eager mode differ by more than rounding ({in_words(worst)}), "
+        "with the same arguments and random states: no variant can be checked, and every row is called not comparable.",
+        upstream="the same, without a word.",
+        remedy="Let the call take its random numbers from torch, NumPy or Python's random, or as an argument; "
+        "leave clocks out of it.",
+    )

@@ -1,0 +1,183 @@
+"""What rounding explains: the one place that decides how far two right results may lie apart.
+
+``docs/numerics.md`` states the rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.torch_api import bodies, size_hint
+
+SLACK = 4.0
+"""How many times farther from float64 than eager a variant may be."""
+
+FEW = 32
+"""Of fewer elements, eager's own distance from float64 may be small by luck."""
+
+_STEPS, _PER_SUM = 10.0, 64.0
+"""Rounding units that eager may be off: of each dtype, and of a sum's own dtype times the root of its terms."""
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far an element may be off: ``relative`` × (its size + the tensor's RMS) + ``absolute``."""
+
+    relative: float
+    absolute: float
+
+    def rms(self, own: float) -> float:
+        """Return how far a tensor may be off as a whole; ``own`` is its RMS."""
+        return self.relative * own + self.absolute
+
+    def times(self, factor: float) -> Limit:
+        """Return a limit ``factor`` times as wide."""
+        return Limit(self.relative * factor, self.absolute * factor)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far one tensor is from another.
+
+    ``rms`` and ``largest`` are in the tensor's own unit; ``share`` is the largest part of its limit that an element
+    uses up.
+    """
+
+    rms: float
+    largest: float
+    share: float
+
+
+def unit(dtype: torch.dtype, scale: float) -> Limit:
+    """Return the error of rounding a result once; ``scale`` is the RMS of the largest output, or gradient."""
+    return Limit(_eps(dtype), _eps_of_sums(dtype) * scale)
+
+
+def far(dtype: torch.dtype, reduction: int, scale: float, *, strict: bool = False) -> Limit:
+    """Return how far eager may be off by rounding alone; what is farther off has another reason.
+
+    Args:
+        dtype: of the result.
+        reduction: how many terms the largest reduction sums.
+        scale: the RMS of the largest output, or gradient: a gradient that is truly zero is noise at that scale.
+        strict: whether both sides run the same ops, so that there is noise of the sums alone.
+    """
+    relative = _STEPS * _eps(dtype) + _PER_SUM * _eps_of_sums(dtype) * math.sqrt(reduction)
+    return Limit(relative, _STEPS * (_eps_of_sums(dtype) if strict else _eps(dtype)) * scale)
+
+
+def gap(left: torch.Tensor, right: torch.Tensor, limit: Limit | None = None) -> Gap:
+    """Return how far ``left`` is from ``right``; equal infinities and NaNs differ by nothing, others by infinity."""
+    total, largest, share, own = 0.0, 0.0, 0.0, rms(right)
+    for one, other in _chunks(left, right):
+        equal = (one == other) | ((one != one) & (other != other))  # noqa: PLR0124 - NaN is not itself
+        off = torch.where(equal, 0.0, (one - other).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
+        total += float(off.square().sum())
+        largest = max(largest, float(off.max()))
+        if limit is not None:
+            allowed = limit.relative * (other.abs() + own) + limit.absolute
+            share = max(share, float(torch.where(off == 0.0, 0.0, (off / allowed).nan_to_num(nan=math.inf)).max()))
+    return Gap(math.sqrt(total / max(left.numel(), 1)), largest, share)
+
+
+def rms(tensor: torch.Tensor | None) -> float:
+    """Return the root mean square of what is finite in a floating tensor; 0 for others."""
+    if tensor is None or not is_floating(tensor):
+        return 0.0
+    total, count = 0.0, 0
+    for (chunk,) in _chunks(tensor):
+        finite = chunk.abs()[torch.isfinite(chunk)]
+        total, count = total + float(finite.square().sum()), count + finite.numel()
+    return math.sqrt(total / count) if count else 0.0
+
+
+def is_floating(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor holds floating or complex numbers."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _chunks(*tensors: torch.Tensor) -> Iterable[tuple[torch.Tensor, ...]]:
+    """Yield tensors piece by piece in the widest dtype of their kind: whole, they would need several times the room."""
+    flat = [tensor.detach().reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), _CHUNK):
+        yield tuple(
+            piece[start : start + _CHUNK].to(torch.complex128 if piece.is_complex() else torch.float64)
+            for piece in flat
+        )
+
+
+def _eps(dtype: torch.dtype) -> float:
+    return float(torch.finfo(dtype).eps)
+
+
+def _eps_of_sums(dtype: torch.dtype) -> float:
+    """Return the precision in which kernels sum: float32 for all that is narrower."""
+    return min(_eps(dtype), _eps(torch.float32))
+
+
+# ------------------------------------------------------------------------------------------------ size of the reduction
+
+
+def largest_reduction(graphs: Iterable[fx.GraphModule]) -> int:
+    """Return how many terms the largest reduction of the graphs sums, at the sizes of the trace; at least 1."""
+    return max((_terms(node) for gm in graphs for node in _ops(gm)), default=1)
+
+
+def _ops(gm: fx.GraphModule) -> Iterable[fx.Node]:
+    yield from (node for node in gm.graph.nodes if node.op == "call_function")
+    for _, body in bodies(gm):
+        yield from _ops(body)
+
+
+_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_int_mm"))
+_PICKS = (
+    *("index", "select", "gather", "embedding", "slice", "split", "take", "sort", "topk"),
+    *("arg", "amax", "amin", "max", "min", "any", "all"),
+)
+"""How the names of operators begin that take elements and sum none."""
+
+_ALONG = frozenset(("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "cumsum"))
+
+
+def _terms(node: fx.Node) -> int:
+    target = node.target
+    if getattr(target, "is_view", True):  # a higher-order op is none, and has no such attribute
+        return 1
+    name = target.overloadpacket.__name__  # type: ignore[union-attr]  # what tells that is an operator
+    inputs = [shape for source in node.all_input_nodes for shape in _shapes(source)]
+    outputs = [shape for shape in _shapes(node) if math.prod(shape)]
+    if not inputs or not outputs:
+        return 1
+    if name in _PRODUCTS:
+        return max(1, inputs[-2 if len(inputs) > 1 else -1][-1])
+    if name == "convolution":
+        return max(1, math.prod(inputs[1][1:]))
+    if name == "convolution_backward":  # each gradient sums over what the other two share
+        gradient, _, weight = inputs[:3]
+        return max(1, math.prod(gradient) // max(gradient[1], 1), math.prod(weight) // max(weight[1], 1))
+    if name in _ALONG:
+        return max(1, *inputs[0])
+    if name.startswith(_PICKS):
+        return 1
+    return max(1, max(map(math.prod, inputs)) // min(map(math.prod, outputs)))
+
+
+def _shapes(node: fx.Node) -> list[tuple[int, ...]]:
+    value: Any = node.meta.get("val")
+    tensors = value if isinstance(value, (list, tuple)) else (value,)
+    return [shape for item in tensors if isinstance(item, torch.Tensor) and (shape := _known(item)) is not None]
+
+
+def _known(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    try:
+        return tuple(size_hint(size) for size in tensor.shape)
+    except ValueError:  # a size that only a run can tell
+        return None

@@ -1,0 +1,276 @@
+"""Where a trace parts from eager: the first node of the captured graphs that has a value eager has not."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regional_explorer.capture.trace import Capture, LiveGraph
+from regional_explorer.measure.accuracy.numerics import Reference, compare, in_words, run_once
+from regional_explorer.measure.accuracy.rounding import far
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import GraphKind, Node
+from regional_explorer.record.timing import FAILED, Numerics
+from regional_explorer.torch_api import as_first_call, compile_isolated, draws_random
+
+_PROJECTIONS = 3
+_GENERATORS = ("torch's generator", "NumPy's generator", "Python's generator")
+
+
+def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
+    """Return the diagnostic of a trace whose values, in ``wrong``, are not those of eager."""
+    place = _first_difference(capture, reference, gradients_alone=all(row.tensor.startswith("grad ") for row in wrong))
+    shared = _same_under_dynamo(capture, reference)
+    where = "" if place is None else f" They part at {place.graph}:{place.node}{place.why}."
+    blame = (
+        " The same under torch.compile(backend='eager')."
+        if shared
+        else " torch.compile(backend='eager') gives what eager gives: AOTAutograd makes the difference."
+        if shared is False
+        else ""
+    )
+    source = place.record.source if place is not None and place.record is not None else None
+    return Diagnostic(
+        "trace-differs",
+        f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "
+        f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors).{where}{blame}",
+        Severity.ERROR,
+        graph=None if place is None else place.graph,
+        nodes=() if place is None else (place.node,),
+        where=() if source is None else (source,),
+        upstream="the same, without a word: whatever compiles this trace gives these values.",
+        remedy="Every variant is compared with eager alone. Look for what does something else while it is traced: a "
+        "branch on torch.compiler.is_compiling(), a decomposition, random numbers that eager draws elsewhere.",
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where captured and eager part. ``why`` says more where that is known."""
+
+    graph: str
+    node: str
+    record: Node | None
+    why: str = ""
+
+
+def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
+    """Tell whether Dynamo's graphs alone, run eagerly, are off too; None where that cannot be run."""
+    call = capture.call
+    try:
+        with as_first_call(call.fn):
+            values = run_once(call, compile_isolated(call.fn, "eager"))
+    except Exception:  # noqa: BLE001 - whatever torch raises: the diagnostic says less then
+        return None
+    return any(row.verdict == FAILED for row in compare("eager backend", values, reference))
+
+
+# --------------------------------------------------------------------------------------------------- what was computed
+
+
+@dataclass(frozen=True)
+class _Digest:
+    """A tensor in a few figures: what it is like, its norm, and its products with fixed random signs."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    norm: float
+    products: tuple[float, ...]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Digest:
+        wide = tensor.detach()
+        wide = torch.view_as_real(wide.resolve_conj()) if wide.is_complex() else wide
+        flat = wide.to(torch.float64).reshape(-1).cpu().nan_to_num(nan=1.0, posinf=2.0, neginf=3.0)
+        signs = torch.Generator().manual_seed(flat.numel())
+        products = (
+            float(flat @ (torch.randint(0, 2, flat.shape, generator=signs, dtype=torch.float64) * 2 - 1))
+            for _ in range(_PROJECTIONS)
+        )
+        return cls(tuple(tensor.shape), tensor.dtype, float(flat.norm()), tuple(products))
+
+    def like(self, other: _Digest, reduction: int) -> bool:
+        """Tell whether two tensors are the same, but for rounding."""
+        if (self.shape, self.dtype) != (other.shape, other.dtype):
+            return False
+        floating = self.dtype.is_floating_point or self.dtype.is_complex
+        allowed = far(self.dtype, reduction, 0.0).relative * max(self.norm, other.norm) if floating else 0.0
+        pairs = zip((self.norm, *self.products), (other.norm, *other.products), strict=True)
+        return all(abs(one - two) <= allowed for one, two in pairs)
+
+
+def _digests(value: Any) -> list[_Digest]:
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    plain = (item for item in values if isinstance(item, torch.Tensor) and item.layout is torch.strided)
+    return [_Digest.of(item) for item in plain]
+
+
+def _random_states() -> tuple[str, ...]:
+    """Return what the random generators of ``_GENERATORS`` stand at."""
+    states = (torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()), repr(random.getstate()))  # noqa: NPY002
+    return tuple(hashlib.sha1(s if isinstance(s, bytes) else s.encode()).hexdigest() for s in states)  # noqa: S324
+
+
+def _names_of_other(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """Return the generators whose states differ."""
+    return [name for name, mine, theirs in zip(_GENERATORS, one, other, strict=True) if mine != theirs]
+
+
+class _Eager(TorchDispatchMode):
+    """Notes every value that eager computes, and how the random generators stand whenever it draws."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let functions the user compiled run as they are inside the call."""
+        return True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.values: dict[tuple[int, ...], list[_Digest]] = {}
+        self.draws: list[tuple[str, ...]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run ``func`` and note what it gives."""
+        if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
+            self.draws.append(_random_states())
+        result = func(*args, **(kwargs or {}))
+        for digest in _digests(result):
+            self.values.setdefault(digest.shape, []).append(digest)
+        return result
+
+    def has(self, digest: _Digest, reduction: int) -> bool:
+        """Tell whether eager computed such a value anywhere."""
+        return any(digest.like(other, reduction) for other in self.values.get(digest.shape, ()))
+
+
+@dataclass
+class _Run:
+    """What one run of a captured graph computed, node by node, and how the generators stood at each draw."""
+
+    live: LiveGraph
+    values: dict[fx.Node, list[_Digest]] = field(default_factory=dict)
+    draws: list[tuple[fx.Node, tuple[str, ...]]] = field(default_factory=list)
+
+
+class _Recorder(fx.Interpreter):
+    def __init__(self, run: _Run) -> None:
+        super().__init__(run.live.gm)
+        self._run = run
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node and note what it gives."""
+        if n.op == "call_function" and draws_random(n):
+            self._run.draws.append((n, _random_states()))
+        result = super().run_node(n)
+        if n.op == "call_function":
+            self._run.values[n] = _digests(result)
+        return result
+
+
+@contextmanager
+def _recording(capture: Capture) -> Iterator[list[_Run]]:
+    """A block in which the captured graphs note what they compute."""
+    runs: list[_Run] = []
+
+    def recorded(live: LiveGraph) -> Callable[[list[Any]], Any]:
+        def call(args: list[Any]) -> Any:
+            runs.append(_Run(live))
+            given = list(args)
+            args.clear()
+            return _Recorder(runs[-1]).run(*given, enable_io_processing=False)
+
+        return call
+
+    before = [(live, live.implementation) for live in capture.live]
+    try:
+        for live, _ in before:
+            live.implementation = recorded(live)
+        yield runs
+    finally:
+        for live, implementation in before:
+            live.implementation = implementation
+
+
+# -------------------------------------------------------------------------------------------------- where the two part
+
+
+def _first_difference(capture: Capture, reference: Reference, *, gradients_alone: bool) -> Place | None:
+    call = capture.call
+    try:
+        eager = _Eager()
+        with call.kept():
+            before = _random_states()
+            with eager:
+                outputs = call.forward()
+                if call.grad:
+                    call.backward(outputs)
+            moved = _names_of_other(before, _random_states())
+        with _recording(capture) as runs, call.kept():
+            outputs = call.forward(capture.run)
+            if call.grad:
+                call.backward(outputs)
+    except Exception:  # noqa: BLE001 - a higher-order op may refuse to be watched; the diagnostic says less then
+        return None
+    records = {graph.id: graph.by_name() for graph in capture.graphs}
+
+    def place(run: _Run, node: fx.Node, why: str = "") -> Place:
+        return Place(run.live.id, node.name, records.get(run.live.id, {}).get(node.name), why)
+
+    if (parted := _first_other_draw(eager, runs, moved)) is not None:
+        return place(*parted)
+    backward = [run for run in runs if run.live.kind is GraphKind.BACKWARD]
+    for run in [*backward, *runs] if gradients_alone else runs:
+        if (node := _first_other_value(run, eager, reference.reduction)) is not None:
+            return place(run, node)
+    return None
+
+
+def _first_other_draw(eager: _Eager, runs: Sequence[_Run], moved: Sequence[str]) -> tuple[_Run, fx.Node, str] | None:
+    """Return the first node that draws while the generators stand as they never do when eager draws.
+
+    ``moved`` are the generators that eager draws from.
+    """
+    known = dict.fromkeys(eager.draws)
+    for run in runs:
+        for node, states in run.draws:
+            if states in known:
+                continue
+            near = max(known, key=lambda other: sum(map(str.__eq__, states, other)), default=None)
+            if near is not None:
+                said = f"the state of {' and '.join(_names_of_other(near, states))} is not one that eager draws under"
+            else:
+                said = f"eager draws from {' and '.join(moved)} alone" if moved else "eager draws no random numbers"
+            return run, node, f", where the random states part: {said}"
+    return None
+
+
+def _first_other_value(run: _Run, eager: _Eager, reduction: int) -> fx.Node | None:
+    """Return the first node on the way to an output whose value eager never has, though it has those it is made of."""
+
+    def other(node: fx.Node) -> bool:
+        return not all(eager.has(digest, reduction) for digest in run.values.get(node, ()))
+
+    order = {node: index for index, node in enumerate(run.live.gm.graph.nodes)}
+    pending = [node for node in run.live.gm.graph.output_node().all_input_nodes if other(node)]
+    seen, first = set(pending), None
+    while pending:
+        node = pending.pop()
+        above = [source for source in node.all_input_nodes if other(source)]
+        if not above and (first is None or order[node] < order[first]):
+            first = node
+        pending += [source for source in above if source not in seen]
+        seen.update(above)
+    return first

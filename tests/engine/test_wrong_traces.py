@@ -1,0 +1,158 @@
+"""Traces that are not what the call does, calls that do not repeat themselves: both are told, and no speedup stands."""
+
+import os
+
+import pytest
+import torch
+
+import regional_explorer as rx
+from regional_explorer.measure.accuracy.reference import find_reference
+from regional_explorer.render.report.result_tables import timings_table
+from tests.engine import programs
+
+NOT_COMPARABLE = "not comparable"
+
+
+def differing(x):
+    with rx.region("r"):
+        y = x.sin()
+    return y * (2 if torch.compiler.is_compiling() else 3)
+
+
+def difference(function, *args):
+    ex = rx.explore(function, args)
+    found = find_reference(ex._call, ex._program)
+    (told,) = found.diagnostics
+    assert told.code == "trace-differs"
+    assert found.reference.exact is None, "float64 follows the trace"
+    return told
+
+
+@pytest.mark.compiles
+def test_no_variant_of_a_wrong_trace_is_ok():
+    ex = rx.explore(differing, (torch.randn(64, 64),))
+    timings = ex.benchmark(budget_s=0.3)
+    others = timings[timings.variant != "eager"]
+    assert len(others) == 3
+    assert set(others.numerics) == {"failed"}
+    assert others.speedup.isna().all()
+    (found,) = [item for item in ex.diagnostics if item.code == "trace-differs"]
+    assert (found.graph, found.nodes) == ("0/inference", ("mul",))
+    assert [line.text for line in found.where] == ["return y * (2 if torch.compiler.is_compiling() else 3)"]
+    assert "The same under torch.compile(backend='eager')" in found.message
+
+
+def test_a_difference_is_found_in_the_middle_of_a_graph():
+    def deep(x):
+        for i in range(20):
+            x = torch.tanh(x) + (0.1 if i == 11 and torch.compiler.is_compiling() else 0.0)
+        return x
+
+    found = difference(deep, torch.randn(32))
+    assert found.nodes[0] == "add_11"
+
+
+def test_a_trace_that_lacks_an_op_parts_where_its_input_is_used():
+    def f(x):
+        y = x.sin()
+        if not torch.compiler.is_compiling():
+            y = y.exp()
+        return y.cos() + 1
+
+    found = difference(f, torch.randn(32))
+    assert found.nodes == ("cos",)
+
+
+def test_other_values_computed_another_way_are_no_difference():
+    def f(x):
+        mask = torch.ones(8, 8).tril().bool() if torch.compiler.is_compiling() else torch.tril(torch.ones(8, 8)) > 0
+        return torch.where(mask, x, 0.0).sum(-1)
+
+    ex = rx.explore(f, (torch.randn(8, 8),))
+    assert find_reference(ex._call, ex._program).diagnostics == ()
+
+
+def test_a_gradient_that_is_wrong_in_the_trace_alone_is_found():
+    def f(x, y):
+        y = y.detach() if torch.compiler.is_compiling() else y
+        return (x * y).sin()
+
+    found = difference(f, *programs.pair())
+    assert "grad args[1]" in found.message
+
+
+def test_a_decomposition_that_differs_is_told_as_aot_autograd_s():
+    op = torch.library.custom_op("regional_explorer_tests::thrice", mutates_args=())(_thrice)
+    op.register_fake(torch.empty_like)
+    torch._decomp.decomposition_table[torch.ops.regional_explorer_tests.thrice.default] = lambda x: x * 2
+    from torch._dynamo.backends.common import aot_autograd
+
+    try:
+        from unittest import mock
+
+        from regional_explorer.torch_api import trace
+
+        table = {torch.ops.regional_explorer_tests.thrice.default: lambda x: x * 2}
+        with mock.patch.object(trace, "aot_autograd", lambda **options: aot_autograd(**options, decompositions=table)):
+            found = difference(lambda x: op(x).sin(), torch.randn(8))
+    finally:
+        del torch._decomp.decomposition_table[torch.ops.regional_explorer_tests.thrice.default]
+    assert "AOTAutograd makes the difference" in found.message
+    assert found.nodes == ("mul",)
+
+
+def _thrice(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+def test_draws_from_elsewhere_are_named_as_such():
+    import numpy as np
+
+    def f(x):
+        return x * torch.from_numpy(np.random.uniform(size=8)).float()  # noqa: NPY002
+
+    found = difference(f, torch.randn(8))
+    assert "where the random states part" in found.message
+    assert "NumPy" in found.message
+
+
+@torch.compiler.disable
+def noise():
+    return torch.tensor(int.from_bytes(os.urandom(2), "big") / 65536)
+
+
+def noisy(x):
+    with rx.region("r"):
+        y = x.sin() + 1
+    return y + noise()
+
+
+@pytest.mark.compiles
+def test_a_call_that_does_not_repeat_itself_is_not_comparable():
+    ex = rx.explore(noisy, (torch.randn(64),))
+    ex.compile()
+    for switch in ex._program.switches:
+        right = switch.artifact
+        zeros = type(right)(**{**vars(right), "call": lambda args, run=right.call: tuple(v * 0 for v in run(args))})
+        ex._program.store.artifacts[right.key] = zeros
+    ex._program.settle()
+    timings = ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.3)
+    assert set(timings.numerics) == {NOT_COMPARABLE}
+    assert set(ex.numerics.verdict) == {NOT_COMPARABLE}
+    assert "call-nondeterministic" in {item.code for item in ex.diagnostics}
+    assert set(ex.region_timings.numerics) == {"failed"}, "a region alone, on recorded inputs, does repeat itself"
+    table = timings_table(ex.session)
+    for row in table.rows:
+        shown = row[table.columns.index("speedup")].text
+        assert shown == "–" or shown.endswith(NOT_COMPARABLE)
+
+
+def test_rounding_in_another_order_is_no_nondeterminism():
+    turns = iter(range(100))
+
+    def f(x):
+        order = torch.arange(512) if next(turns) % 2 else torch.arange(511, -1, -1)
+        return x[:, order] @ x[:, order].t()
+
+    ex = rx.explore(f, (torch.randn(16, 512),))
+    assert not find_reference(ex._call, ex._program).reference.nondeterministic

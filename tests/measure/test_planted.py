@@ -1,0 +1,106 @@
+"""Every planted error is found, and nothing that is right is called wrong.
+
+What is an error is decided here, by a bound that knows nothing of the rule under test: element by element, ten times
+the tolerance of ``torch.testing``, times the root of the number of terms for reductions.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import regional_explorer as rx
+from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, run_once, verdict
+from regional_explorer.measure.accuracy.reference import find_reference
+from tests.measure.planted import PROGRAMS, RIGHT, WRONG, Changed
+
+TOLERANCES = {
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+}
+"""The relative and absolute tolerances of ``torch.testing.assert_close``."""
+
+
+@functools.cache
+def explored(name: str) -> tuple[rx.Exploration, Reference]:
+    torch.manual_seed(0)
+    program = PROGRAMS[name]
+    ex = rx.explore(program.function, program.arguments())
+    assert ex._call is not None
+    found = find_reference(ex._call, ex._program)
+    assert not found.diagnostics
+    assert found.reference.exact is not None
+    return ex, found.reference
+
+
+def given(name: str, variant: Callable[..., Any] | Changed) -> tuple[Values, Reference]:
+    """Return what a variant of a program gives, and what it is compared with."""
+    ex, reference = explored(name)
+    torch.manual_seed(1)
+    if isinstance(variant, Changed):
+        return variant.change(reference.eager), reference
+    assert ex._call is not None
+    return run_once(ex._call, variant), reference
+
+
+def beyond(values: Values, eager: Values, terms: int) -> bool:
+    """Tell whether any element is beyond the bound."""
+    pairs = zip((*values.outputs, *values.gradients), (*eager.outputs, *eager.gradients), strict=True)
+    return any(_beyond(mine, theirs, terms) for (_, mine), (_, theirs) in pairs)
+
+
+def right(values: Values, reference: Reference, terms: int) -> bool:
+    """Tell whether all elements are within the bound, of eager or of float64: narrow dtypes round what cancels."""
+    exact = reference.exact
+    assert exact is not None
+
+    def rounded(tensors: Any, like: Any) -> Any:
+        return tuple((name, tensor.to(other.dtype)) for (name, tensor), (_, other) in zip(tensors, like, strict=True))
+
+    eager = reference.eager
+    truth = Values(rounded(exact.outputs, eager.outputs), rounded(exact.gradients, eager.gradients))
+    return not (beyond(values, eager, terms) and beyond(values, truth, terms))
+
+
+def _beyond(mine: torch.Tensor | None, theirs: torch.Tensor | None, terms: int) -> bool:
+    if mine is None or theirs is None or mine.dtype is not theirs.dtype or mine.shape != theirs.shape:
+        return mine is not theirs
+    if theirs.dtype not in TOLERANCES:
+        return not torch.equal(mine, theirs)
+    relative, absolute = TOLERANCES[theirs.dtype]
+    allowed = 10 * math.sqrt(terms) * (absolute + relative * theirs.double().abs())
+    return not bool(((mine.double() - theirs.double()).abs() <= allowed).all())
+
+
+def test_there_are_thirty_of_each() -> None:
+    assert (len(WRONG), len(RIGHT)) == (30, 30)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_found(name: str) -> None:
+    program, variant = WRONG[name]
+    values, reference = given(program, variant)
+    assert beyond(values, reference.eager, PROGRAMS[program].terms), "not planted well"
+    assert verdict(compare("planted", values, reference)) == "failed"
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_not_called_wrong(name: str) -> None:
+    program, variant = RIGHT[name]
+    values, reference = given(program, variant)
+    assert right(values, reference, PROGRAMS[program].terms), "not right"
+    rows = compare("planted", values, reference)
+    assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_largest_reduction_is_found(name: str) -> None:
+    _, reference = explored(name)
+    assert PROGRAMS[name].terms / 4 <= reference.reduction <= 4 * PROGRAMS[name].terms
