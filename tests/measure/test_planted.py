@@ -103,4 +103,23 @@ def test_what_is_right_is_not_called_wrong(name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_largest_reduction_is_found(name: str) -> None:
     _, reference = explored(name)
-    assert PROGRAMS[name].terms / 4 <= reference.reduction <= 4 * PROGRAMS[name].terms
+    assert PROGRAMS[name].terms / 4 <= reference.arithmetic.reduction <= 4 * PROGRAMS[name].terms
+
+
+def test_a_result_rounded_to_fewer_bits_on_the_way_is_judged_by_them() -> None:
+    """As under autocast: float32 results of sums in bfloat16."""
+    torch.manual_seed(0)
+
+    def halved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a.bfloat16().sin() @ b.bfloat16()).cos().float()
+
+    def once(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a.bfloat16().sin() @ b.bfloat16()).float().cos().bfloat16().float()
+
+    for columns in (16, 1):
+        ex = rx.explore(halved, (torch.randn(16, 16), torch.randn(16, columns)))
+        assert ex._call is not None
+        reference = find_reference(ex._call, ex._program).reference
+        right = compare("once", run_once(ex._call, once), reference)
+        wrong = compare("wrong", run_once(ex._call, lambda a, b: halved(a, b) + 0.25), reference)
+        assert (verdict(right), verdict(wrong)) == ("ok", "failed"), (right, wrong)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.tensors import tensors_in
-from regional_explorer.measure.accuracy.rounding import FEW, SLACK, Limit, far, gap, is_floating, rms, unit
+from regional_explorer.measure.accuracy.rounding import SLACK, Arithmetic, Limit, far, gap, is_floating, luck, rms, unit
 from regional_explorer.record.timing import FAILED, NOT_COMPARABLE, NOT_COMPARED, OK, Numerics
 
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
@@ -34,14 +34,14 @@ class Values:
 class Reference:
     """What a variant is compared with.
 
-    ``exact`` is what float64 gave, or None where it is no reference, for the reason ``note``. ``reduction`` is how many
-    terms the largest reduction of the call sums. ``strict`` asks for what runs of the same ops have in common.
+    ``exact`` is what float64 gave, or None where it is no reference, for the reason ``note``. ``arithmetic`` is how
+    the call's graphs compute. ``strict`` asks for what runs of the same ops have in common.
     ``nondeterministic`` tells that eager does not repeat itself.
     """
 
     eager: Values
     exact: Values | None = None
-    reduction: int = 1
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
     note: str = NO_FLOAT64
     strict: bool = False
     nondeterministic: bool = False
@@ -98,9 +98,9 @@ def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
     return tuple(replace(row, verdict=NOT_COMPARABLE, note=why) if row.verdict == FAILED else row for row in rows)
 
 
-def repeats(first: Values, second: Values, reduction: int) -> bool:
+def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:
     """Tell whether two eager runs agree, but for rounding: kernels of a GPU may sum in any order."""
-    return verdict(compare("eager", second, Reference(first, reduction=reduction, strict=True))) != FAILED
+    return verdict(compare("eager", second, Reference(first, arithmetic=arithmetic, strict=True))) != FAILED
 
 
 def same(left: Values, right: Values) -> bool:
@@ -120,7 +120,7 @@ class _Judge:
 
     def row(self, name: str, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None) -> Numerics:
         """Return the row of one tensor: judged by float64 where that is a reference, else by eager itself."""
-        allowed = far(expected.dtype, self.reference.reduction, self.scale, strict=self.reference.strict)
+        allowed = far(expected.dtype, self.reference.arithmetic, self.scale, strict=self.reference.strict)
         direct = gap(got, expected, allowed)
         found = Numerics(
             variant=self.variant,
@@ -151,11 +151,10 @@ class _Judge:
         self, found: Numerics, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, allowed: Limit
     ) -> Numerics:
         once, own = unit(expected.dtype, self.scale), rms(truth)
-        # Over few elements eager may be near to the truth by luck.
-        luck = math.sqrt(self.reference.reduction) if expected.numel() < FEW else 1.0
+        at_least = luck(expected, self.reference.arithmetic)
         eager, mine = gap(expected, truth, once), gap(got, truth, once)
-        near = SLACK * max(eager.rms, luck * once.rms(own))
-        near_each = SLACK * max(eager.share, luck)
+        near = SLACK * max(eager.rms, at_least * once.rms(own))
+        near_each = SLACK * max(eager.share, at_least)
         return replace(
             found,
             tolerance=min(near, allowed.rms(own)),

@@ -16,7 +16,7 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.float64 import LOW, to_float64
 from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, not_comparable, repeats, verdict
-from regional_explorer.measure.accuracy.rounding import largest_reduction
+from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.record.timing import FAILED, Numerics
 
 VARIANT = "compiled"
@@ -61,10 +61,10 @@ def check_partition(program: Program, switch: Switch, args: Sequence[Any], parti
         return _named(switch, function(list(args)))
 
     try:
-        eager, reduction = run(switch.eager), largest_reduction([switch.piece.gm])
-        steady = repeats(eager, run(switch.eager), reduction)
+        eager, arithmetic = run(switch.eager), arithmetic_of([switch.piece.gm])
+        steady = repeats(eager, run(switch.eager), arithmetic)
         exact = _exact(switch, args, random) if steady else None
-        reference = Reference(eager, exact, reduction, nondeterministic=not steady)
+        reference = Reference(eager, exact, arithmetic, nondeterministic=not steady)
 
         def rows(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
             with _twin(program, switch, config):

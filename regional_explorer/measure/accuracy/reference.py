@@ -9,7 +9,7 @@ from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.measure.accuracy.float64 import Float64
 from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, in_words, repeats, run_once
-from regional_explorer.measure.accuracy.rounding import largest_reduction
+from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.accuracy.trace_difference import trace_differs
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.timing import FAILED, Numerics
@@ -31,17 +31,17 @@ def find_reference(call: Call, program: Program) -> Found:
     Float64 follows the trace. So it says something about eager only where the trace gives what eager gives.
     """
     eager = run_once(call)
-    reduction = largest_reduction(live.gm for live in program.capture.live)
+    arithmetic = arithmetic_of(live.gm for live in program.capture.live)
     again = run_once(call)
-    if not repeats(eager, again, reduction):
-        rows = compare("eager", again, Reference(eager, reduction=reduction, strict=True))
-        return Found(Reference(eager, reduction=reduction, nondeterministic=True), (_nondeterministic(rows),))
-    strict = Reference(eager, None, reduction, TRACE_DIFFERS, strict=True)
+    if not repeats(eager, again, arithmetic):
+        rows = compare("eager", again, Reference(eager, arithmetic=arithmetic, strict=True))
+        return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterministic(rows),))
+    strict = Reference(eager, None, arithmetic, TRACE_DIFFERS, strict=True)
     traced = _traced(call, program)
     wrong = [row for row in compare("captured", traced, strict) if row.verdict == FAILED] if traced is not None else []
     if wrong:
         return Found(strict, (trace_differs(program.capture, strict, wrong),))
-    return Found(Reference(eager, _exact(call, program), reduction))
+    return Found(Reference(eager, _exact(call, program), arithmetic))
 
 
 def _traced(call: Call, program: Program) -> Values | None:

@@ -28,6 +28,18 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
+class Arithmetic:
+    """How the graphs of a call compute.
+
+    ``reduction`` is how many terms the largest reduction sums, at the sizes of the trace; ``eps`` the precision of the
+    narrowest dtype they compute in: under autocast a float32 result was rounded to bfloat16 on the way.
+    """
+
+    reduction: int = 1
+    eps: float = 0.0
+
+
+@dataclass(frozen=True)
 class Limit:
     """How far an element may be off: ``relative`` × (its size + the tensor's RMS) + ``absolute``."""
 
@@ -61,17 +73,24 @@ def unit(dtype: torch.dtype, scale: float) -> Limit:
     return Limit(_eps(dtype), _eps_of_sums(dtype) * scale)
 
 
-def far(dtype: torch.dtype, reduction: int, scale: float, *, strict: bool = False) -> Limit:
+def luck(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
+    """Return by how many units eager may be off where it seems not to be: over few elements, by luck."""
+    narrowed = max(1.0, arithmetic.eps / _eps(tensor.dtype))
+    return narrowed * math.sqrt(arithmetic.reduction) if tensor.numel() < FEW else 1.0
+
+
+def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, *, strict: bool = False) -> Limit:
     """Return how far eager may be off by rounding alone; what is farther off has another reason.
 
     Args:
         dtype: of the result.
-        reduction: how many terms the largest reduction sums.
+        arithmetic: how the graphs compute.
         scale: the RMS of the largest output, or gradient: a gradient that is truly zero is noise at that scale.
         strict: whether both sides run the same ops, so that there is noise of the sums alone.
     """
-    relative = _STEPS * _eps(dtype) + _PER_SUM * _eps_of_sums(dtype) * math.sqrt(reduction)
-    return Limit(relative, _STEPS * (_eps_of_sums(dtype) if strict else _eps(dtype)) * scale)
+    eps = max(_eps(dtype), arithmetic.eps)
+    relative = _STEPS * eps + _PER_SUM * _eps_of_sums(dtype) * math.sqrt(arithmetic.reduction)
+    return Limit(relative, _STEPS * (_eps_of_sums(dtype) if strict else eps) * scale)
 
 
 def gap(left: torch.Tensor, right: torch.Tensor, limit: Limit | None = None) -> Gap:
@@ -123,12 +142,18 @@ def _eps_of_sums(dtype: torch.dtype) -> float:
     return min(_eps(dtype), _eps(torch.float32))
 
 
-# ------------------------------------------------------------------------------------------------ size of the reduction
+# --------------------------------------------------------------------------------------------------- how graphs compute
 
 
-def largest_reduction(graphs: Iterable[fx.GraphModule]) -> int:
-    """Return how many terms the largest reduction of the graphs sums, at the sizes of the trace; at least 1."""
-    return max((_terms(node) for gm in graphs for node in _ops(gm)), default=1)
+def arithmetic_of(graphs: Iterable[fx.GraphModule]) -> Arithmetic:
+    """Return how graphs compute."""
+    nodes = [node for gm in graphs for node in _ops(gm)]
+    dtypes = {tensor.dtype for node in nodes for tensor in _tensors(node) if is_floating(tensor)}
+    return Arithmetic(
+        max(map(_terms, nodes), default=1),
+        # Eight bits are for storage: what is in them was rounded to them on purpose, and is in float64 too.
+        max((_eps(dtype) for dtype in dtypes if dtype.itemsize > 1), default=0.0),
+    )
 
 
 def _ops(gm: fx.GraphModule) -> Iterable[fx.Node]:
@@ -171,9 +196,14 @@ def _terms(node: fx.Node) -> int:
 
 
 def _shapes(node: fx.Node) -> list[tuple[int, ...]]:
+    return [shape for tensor in _tensors(node) if (shape := _known(tensor)) is not None]
+
+
+def _tensors(node: fx.Node) -> list[torch.Tensor]:
     value: Any = node.meta.get("val")
-    tensors = value if isinstance(value, (list, tuple)) else (value,)
-    return [shape for item in tensors if isinstance(item, torch.Tensor) and (shape := _known(item)) is not None]
+    return [
+        item for item in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(item, torch.Tensor)
+    ]
 
 
 def _known(tensor: torch.Tensor) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regional_explorer.capture.trace import Capture, LiveGraph
 from regional_explorer.measure.accuracy.numerics import Reference, compare, in_words, run_once
-from regional_explorer.measure.accuracy.rounding import far
+from regional_explorer.measure.accuracy.rounding import Arithmetic, far
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphKind, Node
 from regional_explorer.record.timing import FAILED, Numerics
@@ -98,12 +98,12 @@ class _Digest:
         )
         return cls(tuple(tensor.shape), tensor.dtype, float(flat.norm()), tuple(products))
 
-    def like(self, other: _Digest, reduction: int) -> bool:
+    def like(self, other: _Digest, arithmetic: Arithmetic) -> bool:
         """Tell whether two tensors are the same, but for rounding."""
         if (self.shape, self.dtype) != (other.shape, other.dtype):
             return False
         floating = self.dtype.is_floating_point or self.dtype.is_complex
-        allowed = far(self.dtype, reduction, 0.0).relative * max(self.norm, other.norm) if floating else 0.0
+        allowed = far(self.dtype, arithmetic, 0.0).relative * max(self.norm, other.norm) if floating else 0.0
         pairs = zip((self.norm, *self.products), (other.norm, *other.products), strict=True)
         return all(abs(one - two) <= allowed for one, two in pairs)
 
@@ -151,9 +151,9 @@ class _Eager(TorchDispatchMode):
             self.values.setdefault(digest.shape, []).append(digest)
         return result
 
-    def has(self, digest: _Digest, reduction: int) -> bool:
+    def has(self, digest: _Digest, arithmetic: Arithmetic) -> bool:
         """Tell whether eager computed such a value anywhere."""
-        return any(digest.like(other, reduction) for other in self.values.get(digest.shape, ()))
+        return any(digest.like(other, arithmetic) for other in self.values.get(digest.shape, ()))
 
 
 @dataclass
@@ -233,7 +233,7 @@ def _first_difference(capture: Capture, reference: Reference, *, gradients_alone
         return place(*parted)
     backward = [run for run in runs if run.live.kind is GraphKind.BACKWARD]
     for run in [*backward, *runs] if gradients_alone else runs:
-        if (node := _first_other_value(run, eager, reference.reduction)) is not None:
+        if (node := _first_other_value(run, eager, reference.arithmetic)) is not None:
             return place(run, node)
     return None
 
@@ -257,11 +257,11 @@ def _first_other_draw(eager: _Eager, runs: Sequence[_Run], moved: Sequence[str])
     return None
 
 
-def _first_other_value(run: _Run, eager: _Eager, reduction: int) -> fx.Node | None:
+def _first_other_value(run: _Run, eager: _Eager, arithmetic: Arithmetic) -> fx.Node | None:
     """Return the first node on the way to an output whose value eager never has, though it has those it is made of."""
 
     def other(node: fx.Node) -> bool:
-        return not all(eager.has(digest, reduction) for digest in run.values.get(node, ()))
+        return not all(eager.has(digest, arithmetic) for digest in run.values.get(node, ()))
 
     order = {node: index for index, node in enumerate(run.live.gm.graph.nodes)}
     pending = [node for node in run.live.gm.graph.output_node().all_input_nodes if other(node)]
