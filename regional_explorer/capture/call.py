@@ -18,11 +18,12 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from regional_explorer.capture.keep import RandomState, UndoLog
 from regional_explorer.capture.modules import parameter_names, reachable_modules
 from regional_explorer.capture.restore.assigned_state import AssignedState
 from regional_explorer.capture.restore.muted_output import silent
+from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.capture.restore.reach import Reach, reach
+from regional_explorer.capture.restore.undo_log import UndoLog
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, ClosedError
 from regional_explorer.record.graph import SourceLine

@@ -1,4 +1,4 @@
-"""Compiling what is stale: one artifact after the other, each alone in this process, with help from others."""
+"""Compiles what is stale, one artifact after the other, with help from the compile pool."""
 
 from __future__ import annotations
 

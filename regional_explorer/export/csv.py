@@ -1,4 +1,4 @@
-"""A table as CSV that a spreadsheet opens as what it is: text stays text, numbers stay numbers."""
+"""Writes tables as CSV that spreadsheets open safely: text stays text, numbers stay numbers."""
 
 from __future__ import annotations
 

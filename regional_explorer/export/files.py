@@ -1,4 +1,4 @@
-"""Writing a file so that it is either all there or as it was before."""
+"""Writes files atomically: a failed write leaves the file as it was."""
 
 from __future__ import annotations
 

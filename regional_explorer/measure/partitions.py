@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from regional_explorer.capture.keep import RandomState, UndoLog
+from regional_explorer.capture.restore.random_state import RandomState
+from regional_explorer.capture.restore.undo_log import UndoLog
 from regional_explorer.compiler.input_recording import Recorded, record_inputs
 from regional_explorer.compiler.program import Program, partition_names
 from regional_explorer.compiler.switch import Switch

@@ -1,4 +1,4 @@
-"""What a call can reach in Python: every container, object, variable, tensor and random generator, with its name."""
+"""Finds what a call can reach in Python: containers, objects, variables, tensors and random generators, by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regional_explorer.capture.keep import Generator
+from regional_explorer.capture.restore.random_state import Generator
 from regional_explorer.capture.restore.variables import Attributes, Cell, ClassAttributes, Items, Keys, Variables
 
 MAX_DEPTH = 12

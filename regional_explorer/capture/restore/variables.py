@@ -1,4 +1,4 @@
-"""What Python code can assign to: attributes, keys, items, closure variables; read, compared and put back."""
+"""Reads, compares and restores what Python code can assign to: attributes, keys, items, closure variables."""
 
 from __future__ import annotations
 

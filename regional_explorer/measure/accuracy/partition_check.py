@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from regional_explorer.capture.keep import RandomState
+from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.switch import Switch

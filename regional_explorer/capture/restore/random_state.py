@@ -1,0 +1,76 @@
+"""Restores the states of random generators: torch's, NumPy's, Python's and the user's own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
+"""A random generator that a program may own."""
+
+
+class RandomState:
+    """The states of torch's generators (CPU and every CUDA device in use), NumPy's, Python's, and of the user's own."""
+
+    def __init__(self, own: Sequence[Generator] = ()) -> None:
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._numpy = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
+        self._python = random.getstate()
+        self._own = [(generator, _state_of(generator)) for generator in own]
+
+    def holds(self) -> bool:
+        """Tell whether all generators still stand as they were kept."""
+        return (
+            torch.equal(self._torch, torch.get_rng_state())
+            and all(map(torch.equal, self._cuda, torch.cuda.get_rng_state_all() if self._cuda else ()))
+            and self._python == random.getstate()
+            and repr(self._numpy) == repr(np.random.get_state())  # noqa: NPY002
+            and all(_equal(state, _state_of(generator)) for generator, state in self._own)
+        )
+
+    def restore(self) -> None:
+        """Set all generators to the states kept."""
+        torch.set_rng_state(self._torch)
+        if self._cuda:
+            torch.cuda.set_rng_state_all(self._cuda)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        random.setstate(self._python)
+        for generator, state in self._own:
+            _set_state(generator, state)
+
+    def __enter__(self) -> Self:
+        """Enter a block after which the generators stand as they did at construction."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Restore."""
+        self.restore()
+
+
+def _state_of(generator: Generator) -> Any:
+    match generator:
+        case random.Random():
+            return generator.getstate()
+        case np.random.Generator():
+            return generator.bit_generator.state
+        case _:
+            return generator.get_state()
+
+
+def _set_state(generator: Generator, state: Any) -> None:
+    match generator:
+        case random.Random():
+            generator.setstate(state)
+        case np.random.Generator():
+            generator.bit_generator.state = state
+        case _:
+            generator.set_state(state)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else repr(one) == repr(other)
