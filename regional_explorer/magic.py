@@ -14,7 +14,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_loca
 
 from regional_explorer.command.command import Command
 from regional_explorer.command.expression import CallText, read_call, split_cell
-from regional_explorer.command.options import OPTIONS, CommandError, help_text, read_options, split_line
+from regional_explorer.command.options import KINDS, OPTIONS, CommandError, help_text, read_options, split_line
 from regional_explorer.command.preload import Preload
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.errors import RegionalExplorerError
@@ -165,7 +165,7 @@ def completions(shell: InteractiveShell, event: Any) -> list[str]:
     if previous == "--variants":
         return ["eager", "aot_eager", "regional", "full"]
     if previous in {"-r", "--region"}:
-        return [f"{kind}:" for kind in ("modules", "lines", "ops", "nodes")] if "=" in word else []
+        return [f"{kind}:" for kind in KINDS] if "=" in word else []
     if word.startswith("-") or not word:
         return [name for option in OPTIONS for name in option.names]
     return []

@@ -26,6 +26,7 @@ from regional_explorer.record.graph import (
     Node,
     Role,
     SourceLine,
+    SubgraphOptions,
     TensorSpec,
 )
 from regional_explorer.torch_api import (
@@ -35,10 +36,12 @@ from regional_explorer.torch_api import (
     Break,
     OpenMark,
     bodies,
+    calls_subgraph,
     draws_random,
     input_expression,
     is_operator,
     resolve,
+    subgraph_options,
 )
 
 ModuleNames = Mapping[int, tuple[str, ...]]
@@ -73,16 +76,44 @@ def record_graphs(
     modules = {node.name: node.modules for node in nodes}
     for node, body in bodies(gm):
         held = [other for other in gm.graph.find_nodes(op="get_attr") if resolve(gm, other) is body]
-        found += record_graphs(
+        users = [user for holder in held for user in holder.users]
+        inner, *further = record_graphs(
             body,
             f"{graph_id}/{node.target}",
             kind,
             frame,
             names=names,
             origins=origins,
-            within=Within((graph_id, node.name), [modules[user.name] for holder in held for user in holder.users]),
+            within=Within((graph_id, node.name), [modules[user.name] for user in users]),
         )
+        if kind is GraphKind.DYNAMO and users and calls_subgraph(users[0]):
+            call = next(read for read in nodes if read.name == users[0].name)
+            inner = replace(
+                inner, name=_function_name(inner, call) or str(node.target), options=_recorded_options(users)
+            )
+        found += [inner, *further]
     return found
+
+
+def _function_name(body: Graph, call: Node) -> str:
+    """Return the function that a body was traced from: its lines stand below that of the call."""
+    below = (line for op in body.ops for line in op.stack[len(call.stack) : len(call.stack) + 1])
+    return next((line.scope or line.function for line in below), "")
+
+
+def _recorded_options(calls: Sequence[fx.Node]) -> SubgraphOptions | None:
+    """Return the options of the first call, as upstream does for all that share a body (torch 2.13 and 2.15)."""
+    options, *others = map(subgraph_options, calls)
+    if options is None:
+        return None
+    if any(other != options for other in others):
+        options = replace(options, ignored=(*options.ignored, "the other options of calls that share this body"))
+    backward = options.backward_config
+    return replace(
+        options,
+        config=json_safe(options.config),
+        backward_config=None if backward is None else json_safe(backward),
+    )
 
 
 class _Reader:

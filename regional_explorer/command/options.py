@@ -77,7 +77,7 @@ def _name(text: str) -> str:
     return text
 
 
-KINDS = ("modules", "lines", "ops", "nodes")
+KINDS = ("modules", "lines", "ops", "nodes", "subgraphs")
 """By what ``-r`` may pick nodes."""
 
 _SWITCH = argparse.BooleanOptionalAction
@@ -86,7 +86,7 @@ OPTIONS = (
     Option(
         ("-r", "--region"),
         "NAME=KIND:PATTERN",
-        "mark a region by modules, lines, ops or nodes; repeatable",
+        "mark a region by modules, lines, ops, nodes or subgraphs; repeatable",
         "-r attn=modules:layers.*.attn -r loss=lines:step:4-9 -r act=ops:aten.gelu*",
         {"action": "append", "type": _mark, "dest": "marks", "default": []},
     ),

@@ -27,7 +27,7 @@ class Draft:
     plan: Plan
     graphs: Sequence[Graph]
 
-    def mark(
+    def mark(  # noqa: PLR0913 - one keyword for each kind of selector
         self,
         name: str,
         *,
@@ -35,6 +35,7 @@ class Draft:
         lines: Patterns = None,
         ops: Patterns = None,
         nodes: Patterns = None,
+        subgraphs: Patterns = None,
         innermost: bool = False,
         only: Patterns = None,
         each: bool = False,
@@ -47,6 +48,8 @@ class Draft:
             lines: ``function:3-7``, counted from its ``def``, or ``file.py:10-20``.
             ops: globs over operators, such as ``aten.gelu*``.
             nodes: names of nodes, of any graph, or ``0/forward:mul_1``.
+            subgraphs: globs over the functions that ``nested_compile_region`` marks, such as ``Block.forward`` or
+                ``Block``; ``*`` for all. What is marked is the body, for all calls that share it.
             innermost: of ``lines``, leave out ops of functions that are called there.
             only: of what the others pick, take the nodes of these names alone; instances stay what they are.
             each: one region per module call that matches, named ``name[path]``, instead of one with many instances.
@@ -54,7 +57,7 @@ class Draft:
         Raises:
             SelectorError: no selector is given, one is malformed, or one matches nothing.
         """
-        given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
+        given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes, "subgraphs": subgraphs}
         chosen = selectors(given, innermost=innermost, only=only)
         self.plan = marked(self.plan, self.graphs, name, chosen, each=each)
         return self

@@ -23,6 +23,8 @@ def _region_source(region: Region) -> str:
     blocks = [selector for selector in region.selectors if _is_block(selector)]
     marks = [selector for selector in region.selectors if not _is_block(selector)]
     lines = [f"# Region {name!r}{'' if region.enabled else ', disabled'}"]
+    if any(selector.kind is SelectorKind.SUBGRAPH for selector in region.selectors):
+        lines.append("# In the source it is a nested_compile_region(options=…); other options than configs stay there.")
     if blocks:
         arguments = ", ".join([repr(name), *_keywords(region)])
         lines += [f"with rx.region({arguments}):", "    ...  # the marked lines"]
@@ -91,6 +93,10 @@ def _mark(name: str, selector: Selector) -> str:
 def _keyword(selector: Selector) -> str:
     if selector.kind is SelectorKind.ANNOTATION:
         return f"nodes={list(selector.only)!r}"
-    patterns = selector.patterns[0] if len(selector.patterns) == 1 else list(selector.patterns)
+    given, kind = selector.patterns, selector.kind
+    if kind is SelectorKind.SUBGRAPH:
+        # By the name of the function, which the plan of another capture finds as well.
+        given, kind = tuple(dict.fromkeys(pattern.partition(":")[0] for pattern in given)), SelectorKind.SUBGRAPHS
+    patterns = given[0] if len(given) == 1 else list(given)
     only = f", only={list(selector.only)!r}" if selector.only else ""
-    return f"{selector.kind}={patterns!r}" + (", innermost=True" if selector.innermost else "") + only
+    return f"{kind}={patterns!r}" + (", innermost=True" if selector.innermost else "") + only

@@ -141,14 +141,34 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class SubgraphOptions:
+    """What ``nested_compile_region(options=…)`` asks for the body it marks.
+
+    ``backward_config`` is None where one config is for both directions. ``kept`` are options in words that no plan can
+    hold and that shaped the graphs traced here, ``ignored`` those that have no effect here.
+    """
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    backward_config: Mapping[str, Any] | None = None
+    kept: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
-    """One graph of one Dynamo frame. ``parent`` is ``(graph id, node name)`` for the body of a higher-order op."""
+    """One graph of one Dynamo frame.
+
+    ``parent`` is ``(graph id, node name)`` for the body of a higher-order op. Dynamo's body of a
+    ``nested_compile_region`` has the ``name`` of the function, such as ``Block.forward``, and its ``options``, if any.
+    """
 
     id: str
     kind: GraphKind
     frame: int
     nodes: tuple[Node, ...]
     parent: tuple[str, str] | None = None
+    name: str = ""
+    options: SubgraphOptions | None = None
 
     def __iter__(self) -> Iterator[Node]:
         """Iterate over the nodes, in the order they run."""

@@ -45,13 +45,19 @@ LONGEST_PATTERN = 1_000
 
 
 class SelectorKind(StrEnum):
-    """By what a selector picks nodes. ``ANNOTATION`` stands for marks made in the source."""
+    """By what a selector picks nodes.
+
+    ``ANNOTATION`` and ``SUBGRAPH`` stand for marks made in the source: blocks, and ``nested_compile_region`` with
+    options.
+    """
 
     ANNOTATION = "annotation"
+    SUBGRAPH = "subgraph"
     MODULES = "modules"
     LINES = "lines"
     OPS = "ops"
     NODES = "nodes"
+    SUBGRAPHS = "subgraphs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +98,9 @@ class Selector:
             raise SelectorError(f"A selector by {self.kind} needs a pattern at least.")
 
     def __str__(self) -> str:
-        """Return for example ``modules:layers.*.attn``, or ``source`` for marks made there."""
-        text = "source" if self.kind is SelectorKind.ANNOTATION else f"{self.kind}:{','.join(self.patterns)}"
+        """Return for example ``modules:layers.*.attn``, or ``source`` and ``subgraph`` for marks made there."""
+        in_source = {SelectorKind.ANNOTATION: "source", SelectorKind.SUBGRAPH: "subgraph"}
+        text = in_source.get(self.kind) or f"{self.kind}:{','.join(self.patterns)}"
         return f"{text} (a part)" if self.only else text
 
 

@@ -28,7 +28,7 @@ def selectors(given: Mapping[str, Patterns], *, innermost: bool = False, only: P
         if patterns is not None
     ]
     if not found:
-        raise SelectorError("Say what to mark: modules=, lines=, ops= or nodes=.")
+        raise SelectorError("Say what to mark: modules=, lines=, ops=, nodes= or subgraphs=.")
     return tuple(found)
 
 
@@ -62,7 +62,8 @@ def marked(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
 
 
 def _paths(chosen: Sequence[Selector], graphs: Sequence[Graph]) -> list[str]:
-    instances = [instance for selector in chosen for instance in picks(selector, graphs).values()]
+    by_module = (selector for selector in chosen if selector.kind is SelectorKind.MODULES)
+    instances = [instance for selector in by_module for instance in picks(selector, graphs).values()]
     paths = list(dict.fromkeys(instance[0] for instance in instances if instance is not None))
     if not paths:
         raise SelectorError("each=True makes one region per module: give modules=.")

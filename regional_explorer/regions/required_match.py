@@ -10,6 +10,7 @@ from regional_explorer.errors import SelectorError, did_you_mean
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Selector, SelectorKind
 from regional_explorer.regions.select import picks
+from regional_explorer.regions.subgraphs import subgraph_names, subgraphs
 
 SHOWN = 8
 Among = Callable[[int | None], bool]
@@ -48,6 +49,8 @@ def _exists(name: str, graphs: Sequence[Graph]) -> bool:
 def _near(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> str:
     """Return what is spelt like the pattern, else what has its last part, else a few examples."""
     known = _known(kind, pattern, graphs, among)
+    if kind is SelectorKind.SUBGRAPHS and not known:
+        return " Torch inlines a body without options that is called once (inline_single_use_invoke_subgraph)."
     plain = pattern.replace("*", "").strip(".")
     if near := did_you_mean(plain, known):
         return near
@@ -78,6 +81,8 @@ def _known(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Amo
             )
         case SelectorKind.OPS:
             found = {node.target for _, node in ops}
+        case SelectorKind.SUBGRAPHS:
+            found = {name for graph in subgraphs(graphs) for name in subgraph_names(graph)}
         case _:
             found = {f"{graph.id}:{node.name}" if ":" in pattern else node.name for graph, node in ops}
     return sorted(found)

@@ -13,16 +13,24 @@ from regional_explorer.record.graph import Chain, Graph, GraphKind, ModuleCall, 
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance, Picked, tell_instances_apart
 from regional_explorer.regions.line_ranges import LineRange
+from regional_explorer.regions.subgraphs import KINDS as SUBGRAPH_KINDS
+from regional_explorer.regions.subgraphs import call_origins, pick_subgraphs, subgraph_regions, whole_bodies
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Who has which origin, which regions claimed what a later one took, and which origins the plan carves out."""
+    """Who has which origin, which regions claimed what a later one took, and which origins the plan carves out.
+
+    ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. ``bodies`` has
+    by graph who has a body as a whole, with what no origin stands behind.
+    """
 
     owners: Mapping[int, Claim]
     by_annotation: Mapping[str, str] = field(default_factory=dict)
     overruled: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
     carved: frozenset[int] = frozenset()
+    calls: frozenset[int] = frozenset()
+    bodies: Mapping[str, Claim] = field(default_factory=dict)
 
     def is_carved(self, node: Node) -> bool:
         """Tell whether ``node`` was carved out of its region, in the source or by the plan."""
@@ -36,12 +44,14 @@ class Assignment:
             else:
                 yield graph
 
-    def claim(self, node: Node, *, with_carved: bool = False) -> Claim | None:
-        """Return who has ``node`` of any graph, or None. Ops carved out belong to nobody unless ``with_carved``."""
+    def claim(self, graph_id: str, node: Node, *, with_carved: bool = False) -> Claim | None:
+        """Return who has ``node`` of a graph, or None. Ops carved out belong to nobody unless ``with_carved``."""
         if node.role is not Role.OP or (self.is_carved(node) and not with_carved):
             return None
         if node.origin is not None:
-            return self.owners.get(node.origin)
+            return self.owners.get(node.origin) if node.origin not in self.calls else None
+        if graph_id in self.bodies:
+            return self.bodies[graph_id]
         # A graph break in a callee leaves the forward unmarked while its backward carries the mark, without an origin.
         name = self.by_annotation.get(annotation_key(node.annotation)) if node.annotated else None
         return Claim(name) if name is not None else None
@@ -65,7 +75,10 @@ def annotated_config(annotation: Any) -> dict[str, Any]:
 
 
 def source_regions(graphs: Sequence[Graph]) -> list[Region]:
-    """Return the regions marked in the source, in the order in which their first op runs."""
+    """Return the regions marked in the source, in the order in which their first op runs.
+
+    Bodies of ``nested_compile_region`` with options come last: a marked block around one gives its ops away to it.
+    """
     found: dict[str, Region] = {}
     defaults = 0
     for node in marked_nodes(graphs):
@@ -82,6 +95,11 @@ def source_regions(graphs: Sequence[Graph]) -> list[Region]:
             name += "'"
         selector = Selector(SelectorKind.ANNOTATION, (key,))
         found[key] = Region(name, (selector,), annotated_config(node.annotation))
+    for region in subgraph_regions(graphs):
+        name = region.name
+        while any(other.name == name for other in found.values()):
+            name += "'"
+        found[region.selectors[0].patterns[0]] = replace(region, name=name)
     return list(found.values())
 
 
@@ -102,6 +120,8 @@ def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
     overruled: dict[tuple[str, str], list[int]] = {}
     by_annotation: dict[str, str] = {}
     picked: dict[str, list[Picked]] = {}
+    calls: set[int] = set()
+    all_calls = call_origins(graphs)
     for region in plan.regions:
         for selector in region.selectors:
             if selector.kind is SelectorKind.ANNOTATION:
@@ -109,6 +129,7 @@ def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
             found = picks(selector, graphs)
             whole = picks(replace(selector, only=()), graphs) if selector.only else found
             picked.setdefault(region.name, []).append(Picked(found, whole))
+            calls = calls | (all_calls & found.keys()) if selector.kind in SUBGRAPH_KINDS else calls - found.keys()
             for origin, instance in found.items():
                 before = owners.get(origin)
                 if before is not None and before.region != region.name:
@@ -123,7 +144,15 @@ def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
     )
     joined = [region.name for region in plan.regions if region.joined]
     tell_instances_apart(graphs, owners, picked, joined)
-    return Assignment(owners, by_annotation, {key: tuple(value) for key, value in overruled.items()}, carved)
+    by_body = {region.name for region in plan.regions if any(one.kind in SUBGRAPH_KINDS for one in region.selectors)}
+    return Assignment(
+        owners,
+        by_annotation,
+        {key: tuple(value) for key, value in overruled.items()},
+        carved,
+        frozenset(calls),
+        whole_bodies(graphs, owners, by_body, calls),
+    )
 
 
 def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
@@ -154,6 +183,8 @@ def _picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
             return _pick(graphs, lambda _, node: any(fnmatch.fnmatchcase(node.target, p) for p in selector.patterns))
         case SelectorKind.NODES:
             return _pick_nodes(selector.patterns, graphs)
+        case SelectorKind.SUBGRAPH | SelectorKind.SUBGRAPHS:
+            return pick_subgraphs(selector, graphs)
 
 
 def node_names(graphs: Sequence[Graph], origins: Collection[int]) -> tuple[str, ...]:
@@ -261,6 +292,6 @@ def members(graphs: Sequence[Graph], assignment: Assignment) -> dict[str, dict[s
     found: dict[str, dict[str, list[str]]] = {}
     for graph in graphs:
         for node in graph.ops:
-            if (claim := assignment.claim(node)) is not None:
+            if (claim := assignment.claim(graph.id, node)) is not None:
                 found.setdefault(claim.region, {}).setdefault(graph.id, []).append(node.name)
     return {region: {graph: tuple(names) for graph, names in held.items()} for region, held in found.items()}

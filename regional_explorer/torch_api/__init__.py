@@ -60,6 +60,7 @@ from regional_explorer.torch_api.shapes import (
     substitute,
     symbols_of,
 )
+from regional_explorer.torch_api.subgraphs import calls_subgraph, subgraph_options
 from regional_explorer.torch_api.trace import (
     Break,
     aot_backend,
@@ -94,6 +95,7 @@ __all__ = [
     "bodies",
     "boxed",
     "caches_are_on",
+    "calls_subgraph",
     "compile_isolated",
     "compile_lock",
     "compile_piece",
@@ -124,6 +126,7 @@ __all__ = [
     "resolve",
     "set_versions",
     "size_hint",
+    "subgraph_options",
     "substitute",
     "symbols_of",
     "target_key",

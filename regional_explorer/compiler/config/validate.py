@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from regional_explorer.compiler.config.catalogue import check_value
@@ -22,16 +21,19 @@ def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
         UnknownConfigKeyError, InvalidConfigValueError: a mark holds a config that torch does not have.
     """
     regions, diagnostics = [], []
-    for region in source_regions(graphs):
-        config = {}
-        for key, value in region.config.items():
-            try:
-                config[key] = check_value(key, value)
-            except InvalidConfigKeyError as error:
-                diagnostics.append(global_config(region, key, str(error), graphs))
-            except RegionalExplorerError as error:
-                raise type(error)(f"Region {region.name!r}, marked in the source: {error}") from error
-        regions.append(replace(region, config=config))
+    for found in source_regions(graphs):
+        region = found
+        for direction, given in found.configs:
+            config = {}
+            for key, value in given.items():
+                try:
+                    config[key] = check_value(key, value)
+                except InvalidConfigKeyError as error:
+                    diagnostics.append(global_config(found, key, str(error), graphs))
+                except RegionalExplorerError as error:
+                    raise type(error)(f"Region {found.name!r}, marked in the source: {error}") from error
+            region = with_config(region, config, direction)
+        regions.append(region)
     return Plan(tuple(regions)), diagnostics
 
 

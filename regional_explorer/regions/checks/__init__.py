@@ -24,6 +24,7 @@ from regional_explorer.regions.checks.presence import check_breaks, check_empty,
 from regional_explorer.regions.checks.running import check_running
 from regional_explorer.regions.checks.shared import check_shared
 from regional_explorer.regions.checks.state import check_state
+from regional_explorer.regions.checks.subgraphs import check_eager_subgraphs, check_subgraph_options
 
 __all__ = ["Evidence", "check", "global_config"]
 
@@ -46,6 +47,8 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     check_directions,
     check_neighbours,
     check_state,
+    check_eager_subgraphs,
+    check_subgraph_options,
 )
 
 

@@ -41,7 +41,7 @@ class Stray:
 
 def _strays(evidence: Evidence, graph: Graph) -> Iterator[Stray]:
     claims, users = evidence.claims[graph.id], evidence.users(graph.id)
-    loose = [node for node in graph.ops if node.origin is None and not node.annotated]
+    loose = [node for node in graph.ops if node.origin is None and not node.annotated and node.name not in claims]
     ops = {node.name for node in graph.ops}
     # A sum of three gradients is two sums: what lies on the other side of its like is what counts.
     above: dict[str, set[Claim | None]] = {}

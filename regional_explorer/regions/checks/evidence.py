@@ -52,7 +52,9 @@ class Evidence:
     def claims(self) -> dict[str, dict[str, Claim]]:
         """Who has which node, for every graph that AOTAutograd runs."""
         return {
-            graph.id: {node.name: claim for node in graph.nodes if (claim := self.assignment.claim(node)) is not None}
+            graph.id: {
+                node.name: claim for node in graph.nodes if (claim := self.assignment.claim(graph.id, node)) is not None
+            }
             for graph in self.graphs
             if graph.kind is not GraphKind.DYNAMO
         }

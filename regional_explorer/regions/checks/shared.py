@@ -8,13 +8,17 @@ from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Node
 from regional_explorer.record.region import Partition
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
+from regional_explorer.regions.subgraphs import KINDS
 
 
 def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-merged`` per region with partitions in a body that several calls share."""
     inside = {(part.graph, name) for part in evidence.partitions for name in part.nodes}
     found: dict[str, list[tuple[Partition, list[Node]]]] = {}
+    by_body = {one.name for one in evidence.plan.regions if any(sel.kind in KINDS for sel in one.selectors)}
     for part in evidence.partitions:
+        if part.region in by_body:  # that is what was marked
+            continue
         calls = [call for graph, call in _calls(evidence, part) if (graph, call.name) not in inside]
         if len(calls) > 1:
             found.setdefault(part.region, []).append((part, calls))

@@ -102,7 +102,7 @@ def propose_cut(
     with_carved = upstream and inductor_knows_fallback()
 
     def claim_of(node: fx.Node) -> Claim | None:
-        return assignment.claim(nodes[node.name], with_carved=with_carved)
+        return assignment.claim(graph_id, nodes[node.name], with_carved=with_carved)
 
     proposal = propose_upstream(gm, claim_of, order) if upstream else propose(gm.graph, claim_of, order)
     inside = {node for part in proposal.parts for node in part.nodes}

@@ -10,6 +10,7 @@ import ipywidgets as widgets
 from regional_explorer.errors import RegionalExplorerError, SelectorError
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.session import Session
+from regional_explorer.regions.subgraphs import subgraph_names, subgraphs
 from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.untrusted import markup
 from regional_explorer.ui.control import Control
@@ -24,6 +25,7 @@ HINTS = {
     "modules": "a glob over module paths, such as layers.*.mlp",
     "lines": "function:3-7, counted from its def, or file.py:10-20",
     "ops": "a glob over operators, such as aten.gelu*",
+    "subgraphs": "a glob over functions marked by nested_compile_region, such as Block.forward",
 }
 MOST_SUGGESTED = 300
 
@@ -150,8 +152,9 @@ class Marking:
 
 
 def suggestions(session: Session) -> dict[str, list[str]]:
-    """Return the patterns worth offering by kind: the module paths, functions and operators of the graphs."""
+    """Return the patterns worth offering by kind: the module paths, functions, operators and bodies of the graphs."""
     found: dict[str, dict[str, None]] = {kind: {} for kind in HINTS}
+    found["subgraphs"].update((name, None) for graph in subgraphs(session.graphs) for name in subgraph_names(graph))
     for graph in session.graphs:
         for node in graph.ops:
             found["modules"].update((call.path, None) for call in node.modules if call.path)

@@ -1,0 +1,62 @@
+"""Bodies of ``nested_compile_region``: which run eagerly, and which of their options do not reach a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.region import SelectorKind
+from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
+from regional_explorer.regions.subgraphs import calls_of, subgraph_key, subgraphs
+
+
+def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield at most one ``subgraph-eager``: bodies without options, no op or call of which is in a region."""
+    bodies = [body for body in subgraphs(evidence.graphs) if body.options is None and _is_eager(evidence, body)]
+    if not bodies:
+        return
+    names = listed(dict.fromkeys(body.name for body in bodies))
+    yield Diagnostic(
+        "subgraph-eager",
+        f"{counted(len(bodies), 'subgraph')} of nested_compile_region ({names}) "
+        f"{'is' if len(bodies) == 1 else 'are'} in no region and {'runs' if len(bodies) == 1 else 'run'} eagerly.",
+        Severity.INFO,
+        graph=bodies[0].id,
+        where=lines(body.ops[0] for body in bodies if body.ops),
+        upstream="regional_inductor_invoke_subgraph leaves what has no options to eager as well.",
+        remedy='ex.mark("blocks", subgraphs="*") makes a region of them; "*" may be a function\'s name.',
+    )
+
+
+def _is_eager(evidence: Evidence, body: Graph) -> bool:
+    owners = evidence.assignment.owners
+    calls = calls_of(body, evidence.graphs)
+    around = evidence.by_id[body.parent[0]] if body.parent else None
+    compiled = bool(calls) and all(call.origin in owners for call in calls)
+    inside = around is not None and around.name and not _is_eager(evidence, around)
+    return bool(body.ops) and not compiled and not inside and not any(op.origin in owners for op in body.ops)
+
+
+def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``subgraph-options`` per region with options that a plan cannot hold."""
+    for region in evidence.plan.regions:
+        keys = {key for one in region.selectors if one.kind is SelectorKind.SUBGRAPH for key in one.patterns}
+        bodies = [body for body in subgraphs(evidence.graphs) if body.options and subgraph_key(body) in keys]
+        kept = dict.fromkeys(word for body in bodies if body.options for word in body.options.kept)
+        ignored = dict.fromkeys(word for body in bodies if body.options for word in body.options.ignored)
+        if not kept and not ignored:
+            continue
+        said = [f"Kept, since torch follows it while tracing: {', '.join(kept)}."] if kept else []
+        said += [f"Not kept: {', '.join(ignored)}."] if ignored else []
+        yield Diagnostic(
+            "subgraph-options",
+            f"The nested_compile_region of {region.name!r} has options that no plan can hold. {' '.join(said)}",
+            Severity.WARNING if ignored else Severity.INFO,
+            region=region.name,
+            graph=bodies[0].id,
+            where=lines(op for body in bodies for op in body.ops[:1]),
+            upstream="each direction goes to the compiler of the options, and to eager where there is none; of calls that "
+            "share a body the options of the first count.",
+            remedy="Leave them in the source: neither a plan file nor ex.to_source() brings them.",
+        )

@@ -1,0 +1,102 @@
+"""Bodies of ``nested_compile_region`` as regions: which there are, what they are called, and what is in them."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from regional_explorer.record.graph import Graph, GraphKind, Node
+from regional_explorer.record.region import Region, Selector, SelectorKind
+from regional_explorer.regions.instances import Claim, Instance
+
+KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
+"""The selectors that pick whole bodies."""
+
+
+def subgraphs(graphs: Sequence[Graph]) -> Iterator[Graph]:
+    """Yield Dynamo's bodies of ``nested_compile_region``; those of other higher-order ops have no name."""
+    return (graph for graph in graphs if graph.kind is GraphKind.DYNAMO and graph.name)
+
+
+def subgraph_names(graph: Graph) -> tuple[str, ...]:
+    """Return what a body may be called by: ``Block.forward``, ``Block``, ``forward`` and Dynamo's ``subgraph_0``."""
+    scope = graph.name
+    return tuple(dict.fromkeys((scope, short_name(scope), scope.rpartition(".")[2], graph.id.rpartition("/")[2])))
+
+
+def short_name(scope: str) -> str:
+    """Return ``Block`` for ``Block.forward``, and ``mlp`` for ``step.mlp``."""
+    outer, _, last = scope.rpartition(".")
+    return outer.rpartition(".")[2] if last == "forward" and outer else last
+
+
+def subgraph_key(graph: Graph) -> str:
+    """Return what tells bodies with options apart: the function's name and its configs, which may differ by closure."""
+    options = graph.options
+    configs = (options.config, options.backward_config) if options is not None else ()
+    return f"{graph.name}:{json.dumps(configs, sort_keys=True, default=repr)}"
+
+
+def subgraph_regions(graphs: Sequence[Graph]) -> Iterator[Region]:
+    """Yield a region for each function that has options; its bodies for other shapes are instances of it."""
+    bodies = {subgraph_key(graph): graph for graph in subgraphs(graphs) if graph.options is not None}
+    for key, graph in bodies.items():
+        options = graph.options
+        assert options is not None  # noqa: S101 - picked by that
+        yield Region(
+            short_name(graph.name),
+            (Selector(SelectorKind.SUBGRAPH, (key,)),),
+            options.config,
+            backward_config=options.backward_config,
+        )
+
+
+def pick_subgraphs(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
+    """Return the origins of the ops in the bodies that ``selector`` picks, and of the calls of them."""
+    found: dict[int, Instance] = {}
+    for graph in subgraphs(graphs):
+        if _is_picked(selector, graph):
+            for node in (*graph.ops, *calls_of(graph, graphs)):
+                if node.origin is not None:
+                    found[node.origin] = graph.id, 0
+    return found
+
+
+def _is_picked(selector: Selector, graph: Graph) -> bool:
+    if selector.kind is SelectorKind.SUBGRAPH:
+        return graph.options is not None and subgraph_key(graph) in selector.patterns
+    return any(fnmatch.fnmatchcase(name, pattern) for name in subgraph_names(graph) for pattern in selector.patterns)
+
+
+def calls_of(body: Graph, graphs: Sequence[Graph]) -> list[Node]:
+    """Return the ops that run ``body``: several may."""
+    if body.parent is None:
+        return []
+    outer = next(graph for graph in graphs if graph.id == body.parent[0])
+    held = outer.holding(body.parent[1])
+    return [op for op in outer.ops if held.intersection(op.inputs)]
+
+
+def call_origins(graphs: Sequence[Graph]) -> set[int]:
+    """Return the origins of all calls of bodies."""
+    calls = (call for graph in subgraphs(graphs) for call in calls_of(graph, graphs))
+    return {call.origin for call in calls if call.origin is not None}
+
+
+def whole_bodies(
+    graphs: Sequence[Graph], owners: Mapping[int, Claim], regions: Collection[str], calls: Collection[int]
+) -> dict[str, Claim]:
+    """Return by graph who has all of a body that AOTAutograd traced, what no op of the program stands behind included.
+
+    Upstream compiles such a body as a whole: sums of gradients, and what the body's own partitioner or decompositions
+    made of its ops. Only the ``regions`` marked by body are looked at; ``calls`` run bodies inside, which stand apart.
+    """
+    found: dict[str, Claim] = {}
+    for graph in graphs:
+        if graph.kind is not GraphKind.DYNAMO and graph.parent is not None:
+            claims = {owners.get(op.origin) for op in graph.ops if op.origin is not None and op.origin not in calls}
+            claim = claims.pop() if len(claims) == 1 else None
+            if claim is not None and claim.region in regions:
+                found[graph.id] = claim
+    return found

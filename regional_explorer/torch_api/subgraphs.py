@@ -1,0 +1,77 @@
+"""Bodies of ``nested_compile_region``, and the options it was given."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.record.graph import SubgraphOptions
+
+if TYPE_CHECKING:
+    from torch import fx
+
+_DEFAULT_PATCHES = {"triton.autotune_at_compile_time": True}
+"""What torch 2.13 patches in where no config is given."""
+_DEFAULT_PARTITIONER = "min_cut_rematerialization_partition"
+
+
+def calls_subgraph(node: fx.Node) -> bool:
+    """Tell whether a node runs the body of a ``nested_compile_region``."""
+    return node.op == "call_function" and str(node.target) == "invoke_subgraph"
+
+
+def subgraph_options(node: fx.Node) -> SubgraphOptions | None:
+    """Return the options of the body that ``node`` runs, or None where it has none.
+
+    Dynamo keeps them with the call (torch 2.13 and newer). A config is an argument of the compiler in 2.13, and an
+    option beside it since 2.15, for forward and backward apart.
+    """
+    options = (node.meta.get("custom") or {}).get("nested_region_config")
+    if options is None:
+        return None
+    config = _patches(options, "fw_compiler", "inductor_config_patches") or {}
+    backward = _patches(options, "bw_compiler", "bw_inductor_config_patches")
+    return SubgraphOptions(
+        config=config,
+        backward_config=None if backward is None or backward == config else backward,
+        kept=tuple(_shapes_the_trace(options)),
+        ignored=tuple(_other_compilers(options)),
+    )
+
+
+def _patches(options: Any, compiler: str, option: str) -> dict[str, Any] | None:
+    found = getattr(options, compiler, None)
+    given = found.keywords.get("inductor_config_patches") if _is_inductor(found) else getattr(options, option, None)
+    if not isinstance(given, Mapping):
+        return None
+    return {} if dict(given) == _DEFAULT_PATCHES else dict(given)
+
+
+def _is_inductor(compiler: Any) -> bool:
+    """Tell whether a compiler is the one that torch's own options give, which is Inductor under some configs."""
+    # The package has an operator of the module's name.
+    module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
+    own = getattr(module, "invoke_subgraph_inductor_compile", None)
+    return isinstance(compiler, functools.partial) and compiler.func is own
+
+
+def _other_compilers(options: Any) -> Iterator[str]:
+    compilers = {name: getattr(options, name, None) for name in ("fw_compiler", "bw_compiler")}
+    if any(compiler is not None for compiler in compilers.values()):
+        for name, compiler in compilers.items():
+            if not _is_inductor(compiler):  # None leaves this direction to eager
+                yield f"{name}={_name(compiler)} (it is compiled by Inductor here)"
+
+
+def _shapes_the_trace(options: Any) -> Iterator[str]:
+    """Yield the options that AOTAutograd follows while it traces, whoever compiles afterwards."""
+    if (partitioner := getattr(options, "partitioner", None)) not in (None, _DEFAULT_PARTITIONER):
+        yield f"partitioner={_name(partitioner)}"
+    if (decompositions := getattr(options, "decompositions", None)) is not None:
+        yield f"decompositions of {', '.join(sorted(map(str, decompositions))) or 'nothing'}"
+
+
+def _name(value: Any) -> str:
+    return str(getattr(value, "__qualname__", None) or repr(value))

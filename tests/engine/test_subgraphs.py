@@ -1,0 +1,339 @@
+"""Bodies of ``nested_compile_region`` as regions."""
+
+import functools
+import importlib
+
+import pytest
+import torch
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.errors import SelectorError
+from regional_explorer.record.codec import dump_session, load_session
+from regional_explorer.record.diagnostic import Severity
+
+MODULE = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
+HAS_OPTIONS = hasattr(MODULE, "get_invoke_subgraph_compile_options")
+HAS_DIRECTIONS = "inductor_config_patches" in getattr(MODULE.NestedCompileRegionOptions, "__dataclass_fields__", ())
+needs_options = pytest.mark.skipif(not HAS_OPTIONS, reason="torch has no options for nested_compile_region")
+needs_directions = pytest.mark.skipif(not HAS_DIRECTIONS, reason="torch has one config for both directions")
+ASKED = {"max_autotune": False}
+"""A config that every version takes in options."""
+
+
+@pytest.fixture(autouse=True)
+def options_are_on():
+    from torch._dynamo import config
+
+    if hasattr(config, "enable_invoke_subgraph_regional_compile"):
+        with config.patch(enable_invoke_subgraph_regional_compile=True):
+            yield
+    else:
+        yield
+
+
+def options(config=None, **others):
+    return MODULE.get_invoke_subgraph_compile_options(config, **others)
+
+
+def nested(**given):
+    """Return a model of equal blocks, each a nested_compile_region with the options given, if any."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = nn.Linear(8, 8)
+
+        @torch.compiler.nested_compile_region(**given)
+        def forward(self, x):
+            h = torch.tanh(self.up(x))
+            return x + h * h.sigmoid()
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(Block() for _ in range(3))
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = block(x)
+            return x.sum()
+
+    torch.manual_seed(0)
+    return Net()
+
+
+def explored(*, grad=True, **given):
+    return rx.explore(nested(**given), (torch.randn(4, 8),), grad=None if grad else False)
+
+
+def codes(ex):
+    return [one.code for one in ex.diagnostics]
+
+
+def only(ex, code):
+    (found,) = [one for one in ex.diagnostics if one.code == code]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- options
+
+
+@needs_options
+def test_a_body_with_options_is_a_region():
+    ex = explored(options=options(ASKED))
+    (row,) = ex.regions.to_dict("records")
+    assert (row["region"], row["selector"], row["config"]) == ("Block", "subgraph", ASKED)
+    assert row["backward_config"] is None
+    assert set(codes(ex)) <= {"recompute-partial"}  # torch's options bring the min-cut partitioner
+
+
+@needs_options
+def test_options_without_a_config_ask_for_none():
+    assert explored(options=options()).plan["Block"].configs == ((None, {}),)
+
+
+@needs_options
+@pytest.mark.compiles
+def test_every_body_is_one_partition_with_all_that_torch_adds():
+    """The backward holds a sum of gradients, for h is used twice."""
+    ex = explored(options=options(ASKED))
+    graphs = {graph.id: graph for graph in ex.session.graphs}
+    bodies = [graph for graph in graphs.values() if graph.parent and graph.kind != "dynamo"]
+    assert any(op.origin is None for body in bodies for op in body.ops)
+    assert {part.graph: set(part.nodes) for part in ex.session.partitions} == {
+        body.id: {op.name for op in body.ops} for body in bodies
+    }
+    ex.compile()
+    assert set(ex.partitions.state) == {"fresh"}
+    assert ex.partitions.config_applied.tolist() == [ASKED] * len(bodies)
+    assert ex.partitions.shared_with.notna().any()
+
+
+@needs_options
+@pytest.mark.compiles
+def test_the_results_are_those_of_eager():
+    model, x = nested(options=options(ASKED)), torch.randn(4, 8)
+    compiled = rx.explore(model, (x,)).compiled
+    for run in (model, compiled):
+        model.zero_grad()
+        run(x).backward()
+        grads = [parameter.grad.clone() for parameter in model.parameters()]
+        if run is model:
+            expected = grads
+    torch.testing.assert_close(grads, expected)
+
+
+@needs_directions
+@pytest.mark.compiles
+def test_the_directions_of_the_options_are_those_of_the_region():
+    backward = {"fallback_by_default": True}
+    ex = explored(options=options(ASKED, bw_inductor_config_patches=backward))
+    assert [dict(config) for _, config in ex.plan["Block"].configs] == [ASKED, backward]
+    ex.compile()
+    table = ex.partitions
+    assert table[table.graph.str.contains("forward")].config_applied.tolist() == [ASKED] * 3
+    assert table[table.graph.str.contains("backward")].config_applied.tolist() == [backward] * 3
+
+
+@needs_options
+def test_functions_of_other_options_are_regions_of_their_own():
+    def made(config, power):
+        @torch.compiler.nested_compile_region(options=options(config))
+        def g(x):
+            return x.sin() ** power
+
+        return g
+
+    one, other = made(ASKED, 2), made({}, 3)
+
+    def f(x):
+        return other(one(x))
+
+    ex = rx.explore(f, (torch.ones(3),))
+    assert [(region.name, dict(region.config)) for region in ex.plan.regions] == [("g", ASKED), ("g'", {})]
+    assert len(ex.session.partitions) == 2
+
+
+@needs_options
+def test_calls_of_other_options_share_a_body_upstream():
+    """Torch takes functions of one code for one body, whatever options they have; the first call's count."""
+
+    def made(config):
+        @torch.compiler.nested_compile_region(options=options(config))
+        def g(x):
+            return x.sin() * 2
+
+        return g
+
+    one, other = made(ASKED), made({})
+
+    def f(x):
+        return other(one(x))
+
+    ex = rx.explore(f, (torch.ones(3),))
+    assert [dict(region.config) for region in ex.plan.regions] == [ASKED]
+    assert "Not kept: the other options of calls that share this body" in only(ex, "subgraph-options").message
+
+
+@needs_options
+def test_a_marked_block_around_gives_the_body_away():
+    @torch.compiler.nested_compile_region(options=options(ASKED))
+    def g(x):
+        return x.sin() * 2
+
+    def f(x):
+        with rx.region("outer"):
+            return g(x.cos()).exp()
+
+    ex = rx.explore(f, (torch.ones(3),))
+    graphs = {part.region: part.graph for part in ex.session.partitions}
+    assert graphs["outer"] == "0/inference"
+    assert graphs["g"].startswith("0/inference/")
+    assert "region-shrunk" in codes(ex)
+
+
+@needs_options
+def test_a_record_keeps_the_options(tmp_path):
+    ex = explored(options=options(ASKED))
+    (tmp_path / "session.json").write_text(dump_session(ex.session))
+    read = load_session(tmp_path / "session.json")
+    assert read.plan == ex.plan
+    assert [graph.options for graph in read.graphs] == [graph.options for graph in ex.session.graphs]
+
+
+@needs_options
+def test_the_source_marks_the_same_bodies():
+    ex = explored(options=options(ASKED)).configure("Block", {"max_fusion_size": 2}, direction="backward")
+    parts, configs, source = ex.session.partitions, ex.plan["Block"].configs, ex.to_source()
+    assert "# In the source it is a nested_compile_region" in source
+    assert "rx.region" not in source
+    ex.plan = rx.Plan()
+    exec(source, {"ex": ex, "rx": rx})  # noqa: S102 - that is what it is for
+    assert ex.session.partitions == parts
+    assert ex.plan["Block"].configs == configs
+
+
+@needs_options
+def test_a_key_that_is_not_one_regions_is_left_out():
+    patches = {"max_autotune": False} if HAS_DIRECTIONS else {"max_autotune": False, "fx_graph_cache": False}
+    ex = explored(options=options(patches))
+    assert ex.plan["Block"].config == ASKED
+    assert ("config-global" in codes(ex)) is not HAS_DIRECTIONS
+
+
+# ------------------------------------------------------------------------------------------- options no plan can hold
+
+
+@needs_options
+def test_a_partitioner_and_decompositions_are_kept():
+    """Decompositions shape the trace, and only that of the body."""
+
+    def tanh(x):
+        return 2 * torch.sigmoid(2 * x) - 1
+
+    given = {torch.ops.aten.tanh.default: tanh}
+    ex = explored(options=options(ASKED, partitioner="default_partition", decompositions=given), grad=False)
+    found = only(ex, "subgraph-options")
+    assert found.severity is Severity.INFO
+    assert "partitioner=default_partition" in found.message.replace("'", "")
+    assert "decompositions of aten.tanh.default" in found.message
+    assert "Not kept" not in found.message
+    traced = [op.op for graph in ex.session.graphs if graph.kind == "inference" and graph.parent for op in graph.ops]
+    assert "tanh" not in traced
+
+
+@needs_options
+def test_a_compiler_is_not_kept():
+    def mine(gm, inputs, **_):
+        raise NotImplementedError
+
+    own = MODULE.NestedCompileRegionOptions(fw_compiler=mine)
+    found = only(explored(options=own), "subgraph-options")
+    assert found.severity is Severity.WARNING
+    assert "Not kept" in found.message
+    assert "fw_compiler=" in found.message
+    assert "mine" in found.message
+    assert "bw_compiler=None" in found.message
+
+
+@needs_options
+def test_another_compiler_of_torchs_own_kind_is_none():
+    wrapped = functools.partial(lambda gm, inputs, **_: None, inductor_config_patches={"max_fusion_size": 1})
+    ex = explored(options=MODULE.NestedCompileRegionOptions(fw_compiler=wrapped, bw_compiler=wrapped))
+    assert ex.plan["Block"].configs == ((None, {}),)
+
+
+# ----------------------------------------------------------------------------------------------------- without options
+
+
+def test_bodies_without_options_are_told_to_run_eagerly():
+    ex = explored()
+    found = only(ex, "subgraph-eager")
+    assert "nested.Block.forward" in found.message
+    assert "1 subgraph " in found.message  # torch inlines the first block's, which needs no gradient of its input
+    assert 'ex.mark("blocks", subgraphs="*")' in found.remedy
+    assert ex.plan.regions == ()
+
+
+@pytest.mark.parametrize("pattern", ["*", "nested.Block.forward", "Block", "forward", "subgraph_*"])
+def test_a_body_is_marked_by_its_name(pattern):
+    ex = explored().mark("blocks", subgraphs=pattern)
+    assert len(ex.partitions) == 4
+    assert codes(ex) == []
+    assert ex.regions.selector.tolist() == [f"subgraphs:{pattern}"]
+
+
+def test_one_of_several_functions_is_marked():
+    @torch.compiler.nested_compile_region
+    def one(x):
+        return x.sin() * 2
+
+    @torch.compiler.nested_compile_region
+    def other(x):
+        return x.cos() * 3
+
+    def f(x):
+        return other(one(other(one(x))))
+
+    ex = rx.explore(f, (torch.ones(3),)).mark("it", subgraphs="one")
+    assert len(ex.partitions) == 1
+    assert ".other)" in only(ex, "subgraph-eager").message
+    assert codes(ex.mark("it", subgraphs="other")) == []
+
+
+def test_a_body_that_torch_inlined_is_told():
+    @torch.compiler.nested_compile_region
+    def g(x):
+        return x.sin() * 2
+
+    with pytest.raises(SelectorError, match="inlines a body without options that is called once"):
+        rx.explore(lambda x: g(x).exp(), (torch.ones(3),)).mark("g", subgraphs="g")
+
+
+def test_a_name_that_is_none_is_refused():
+    with pytest.raises(SelectorError, match="Did you mean 'Block'"):
+        explored().mark("blocks", subgraphs="Blok")
+
+
+def test_bodies_of_other_ops_are_no_subgraphs():
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+    ex = rx.explore(f, (torch.ones(3),))
+    assert codes(ex) == []
+    with pytest.raises(SelectorError):
+        ex.mark("branches", subgraphs="*")
+
+
+def test_a_marked_call_is_not_told_to_run_eagerly():
+    assert "subgraph-eager" not in codes(explored(grad=False).mark("all", modules="blocks.*"))
+
+
+def test_ops_inside_are_carved_and_bodies_cut_apart():
+    ex = explored(grad=False).mark("blocks", subgraphs="*")
+    whole = len(ex.partitions)
+    ex.carve("blocks", ops="*sigmoid*")
+    assert len(ex.partitions) > whole
+    ex.uncarve("blocks").split("blocks")
+    assert [region.name for region in ex.plan.regions] == ["blocks.1", "blocks.2"][: len(ex.plan.regions)]
