@@ -89,7 +89,7 @@ def record_graphs(
         if kind is GraphKind.DYNAMO and users and calls_subgraph(users[0]):
             call = next(read for read in nodes if read.name == users[0].name)
             inner = replace(
-                inner, name=_function_name(inner, call) or str(node.target), options=_recorded_options(users)
+                inner, name=_function_name(inner, call) or str(node.target), options=_recorded_options(users[0])
             )
         found += [inner, *further]
     return found
@@ -101,13 +101,10 @@ def _function_name(body: Graph, call: Node) -> str:
     return next((line.scope or line.function for line in below), "")
 
 
-def _recorded_options(calls: Sequence[fx.Node]) -> SubgraphOptions | None:
-    """Return the options of the first call, as upstream does for all that share a body (torch 2.13 and 2.15)."""
-    options, *others = map(subgraph_options, calls)
+def _recorded_options(call: fx.Node) -> SubgraphOptions | None:
+    options = subgraph_options(call)
     if options is None:
         return None
-    if any(other != options for other in others):
-        options = replace(options, ignored=(*options.ignored, "the other options of calls that share this body"))
     backward = options.backward_config
     return replace(
         options,

@@ -43,7 +43,8 @@ def subgraph_options(node: fx.Node) -> SubgraphOptions | None:
 
 def _patches(options: Any, compiler: str, option: str) -> dict[str, Any] | None:
     found = getattr(options, compiler, None)
-    given = found.keywords.get("inductor_config_patches") if _is_inductor(found) else getattr(options, option, None)
+    own = found if isinstance(found, functools.partial) and _is_inductor(found) else None
+    given = getattr(options, option, None) if own is None else own.keywords.get("inductor_config_patches")
     if not isinstance(given, Mapping):
         return None
     return {} if dict(given) == _DEFAULT_PATCHES else dict(given)

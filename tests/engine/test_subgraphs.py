@@ -138,14 +138,21 @@ def test_the_directions_of_the_options_are_those_of_the_region():
 
 @needs_options
 def test_functions_of_other_options_are_regions_of_their_own():
-    def made(config, power):
-        @torch.compiler.nested_compile_region(options=options(config))
+    def first():
+        @torch.compiler.nested_compile_region(options=options(ASKED))
         def g(x):
-            return x.sin() ** power
+            return x.sin() * 2
 
         return g
 
-    one, other = made(ASKED, 2), made({}, 3)
+    def second():
+        @torch.compiler.nested_compile_region(options=options({}))
+        def g(x):
+            return x.cos() * 3
+
+        return g
+
+    one, other = first(), second()
 
     def f(x):
         return other(one(x))
@@ -153,27 +160,6 @@ def test_functions_of_other_options_are_regions_of_their_own():
     ex = rx.explore(f, (torch.ones(3),))
     assert [(region.name, dict(region.config)) for region in ex.plan.regions] == [("g", ASKED), ("g'", {})]
     assert len(ex.session.partitions) == 2
-
-
-@needs_options
-def test_calls_of_other_options_share_a_body_upstream():
-    """Torch takes functions of one code for one body, whatever options they have; the first call's count."""
-
-    def made(config):
-        @torch.compiler.nested_compile_region(options=options(config))
-        def g(x):
-            return x.sin() * 2
-
-        return g
-
-    one, other = made(ASKED), made({})
-
-    def f(x):
-        return other(one(x))
-
-    ex = rx.explore(f, (torch.ones(3),))
-    assert [dict(region.config) for region in ex.plan.regions] == [ASKED]
-    assert "Not kept: the other options of calls that share this body" in only(ex, "subgraph-options").message
 
 
 @needs_options

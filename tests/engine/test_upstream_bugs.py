@@ -48,3 +48,9 @@ def test_group_norm_in_channels_last_order(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(program("Group norm in channels-last order"), encoding="utf-8")
     assert subprocess.run([sys.executable, str(path)], check=False).returncode == -signal.SIGSEGV
+
+
+@pytest.mark.skipif(BEFORE_2_13, reason="bodies were not found by their code yet")
+def test_closures_share_a_nested_compile_region(tmp_path):
+    with pytest.raises(AssertionError, match="not close"):
+        run("Closures of one code share the body", tmp_path)

@@ -56,7 +56,6 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
             region=region.name,
             graph=bodies[0].id,
             where=lines(op for body in bodies for op in body.ops[:1]),
-            upstream="each direction goes to the compiler of the options, and to eager where there is none; of calls that "
-            "share a body the options of the first count.",
+            upstream="each direction goes to the compiler of the options, and to eager where there is none.",
             remedy="Leave them in the source: neither a plan file nor ex.to_source() brings them.",
         )
