@@ -193,9 +193,14 @@ def _texts(name: str, texts: object) -> tuple[str, ...]:
 
 
 class Cut(StrEnum):
-    """How regions become partitions: one per instance, or merged as upstream does."""
+    """How regions become partitions.
+
+    ``INSTANCES``: one per instance, with the sums of gradients that belong to it. ``MARKED``: one per instance, of
+    marked ops alone; sums of gradients run eagerly, as upstream has it. ``UPSTREAM``: merged as upstream does.
+    """
 
     INSTANCES = "instances"
+    MARKED = "marked"
     UPSTREAM = "upstream"
 
 

@@ -21,7 +21,7 @@ def require_match(
 ) -> None:
     """Raise SelectorError when a pattern of a selector for region ``name`` picks nothing; the text lists near matches.
 
-    ``among`` tells which origins count. Of several nodes some may be such as no region can have, an input or a sum of
+    ``among`` tells which origins count. Of several nodes some may be such as no selector picks, an input or a sum of
     gradients: a selection in the graph holds those too.
     """
     where = "of this call" if among(None) else "of the region"
@@ -35,7 +35,7 @@ def require_match(
             if real and whole:
                 continue
             why = (
-                " It is an input, or an op of the backward without a forward op behind it: no region can have those."
+                " It is an input, or an op of the backward without a forward op behind it: no selector picks those."
                 if real and among(None)
                 else _near(selector.kind, pattern, graphs, among)
             )

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regional_explorer.record.graph import Chain, Graph, GraphKind, ModuleCall, Node, Role, traced_from
-from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance, Picked, tell_instances_apart
 from regional_explorer.regions.line_ranges import LineRange
 from regional_explorer.regions.subgraphs import KINDS as SUBGRAPH_KINDS
 from regional_explorer.regions.subgraphs import call_origins, pick_subgraphs, subgraph_regions, whole_bodies
+from regional_explorer.regions.sums import claims_of_sums
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Assignment:
 
     ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. ``bodies`` has
     by graph who has a body as a whole, with what no origin stands behind.
+    ``sums`` has, by graph and node, who has the ops that no origin stands behind.
     """
 
     owners: Mapping[int, Claim]
@@ -31,6 +33,7 @@ class Assignment:
     carved: frozenset[int] = frozenset()
     calls: frozenset[int] = frozenset()
     bodies: Mapping[str, Claim] = field(default_factory=dict)
+    sums: Mapping[str, Mapping[str, Claim]] = field(default_factory=dict)
 
     def is_carved(self, node: Node) -> bool:
         """Tell whether ``node`` was carved out of its region, in the source or by the plan."""
@@ -52,6 +55,8 @@ class Assignment:
             return self.owners.get(node.origin) if node.origin not in self.calls else None
         if graph_id in self.bodies:
             return self.bodies[graph_id]
+        if (claim := self.sums.get(graph_id, {}).get(node.name)) is not None:
+            return claim
         # A graph break in a callee leaves the forward unmarked while its backward carries the mark, without an origin.
         name = self.by_annotation.get(annotation_key(node.annotation)) if node.annotated else None
         return Claim(name) if name is not None else None
@@ -145,7 +150,7 @@ def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
     joined = [region.name for region in plan.regions if region.joined]
     tell_instances_apart(graphs, owners, picked, joined)
     by_body = {region.name for region in plan.regions if any(one.kind in SUBGRAPH_KINDS for one in region.selectors)}
-    return Assignment(
+    assigned = Assignment(
         owners,
         by_annotation,
         {key: tuple(value) for key, value in overruled.items()},
@@ -153,6 +158,7 @@ def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
         frozenset(calls),
         whole_bodies(graphs, owners, by_body, calls),
     )
+    return replace(assigned, sums=claims_of_sums(graphs, assigned.claim)) if plan.cut is Cut.INSTANCES else assigned
 
 
 def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:

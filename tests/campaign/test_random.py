@@ -15,7 +15,7 @@ from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.cutting.cut import cut_graph, propose_cut
-from regional_explorer.regions.cutting.order import written_arguments
+from regional_explorer.regions.cutting.dependencies import written_arguments
 from regional_explorer.regions.edit import carved, merged, uncarved
 from regional_explorer.regions.select import assign, members
 from regional_explorer.regions.split import split
@@ -92,7 +92,7 @@ def check_cut(gm, graph, plan, how):
     wanted = {}
     for node in gm.graph.nodes:
         producer = node.args[0] if node.target is operator.getitem else None
-        claim = assignment.claim(graph.by_name()[node.name])
+        claim = assignment.claim(GRAPH, graph.by_name()[node.name])
         if producer is not None:
             wanted[node.name] = wanted.get(producer.name)
         elif claim is not None and not written_arguments(node):

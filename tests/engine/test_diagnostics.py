@@ -128,7 +128,7 @@ def test_the_number_of_diagnostics_does_not_grow_with_the_model() -> None:
 
 
 def deep(depth: int) -> Exploration:
-    """Blocks whose residual lies inside the region, so that each backward is cut apart."""
+    """Blocks whose residual lies inside the region: without its sum of gradients each backward is cut apart."""
 
     def layers(x: torch.Tensor) -> torch.Tensor:
         for _ in range(depth):
@@ -137,7 +137,9 @@ def deep(depth: int) -> Exploration:
             x = x.exp()
         return x
 
-    return rx.explore(layers, (torch.randn(3, requires_grad=True),))
+    ex = rx.explore(layers, (torch.randn(3, requires_grad=True),))
+    ex.plan = replace(ex.plan, cut=Cut.MARKED)
+    return ex
 
 
 # ------------------------------------------------------------------------------------------------- what the texts say
@@ -335,9 +337,11 @@ def test_folded_ops_say_where_they_went(tmp_path: Path) -> None:
 
 
 def test_a_sum_of_gradients_amid_a_region(tmp_path: Path) -> None:
-    found = only(diagnostics_programs.explored(PROGRAMS["backward-unmarked"], tmp_path), "backward-unmarked")
-    assert found.nodes == ("add",)
-    assert "whose backward becomes 2 partitions" in found.message
+    ex = diagnostics_programs.explored(PROGRAMS["backward-unmarked"], tmp_path)
+    found = only(ex, "backward-unmarked")
+    assert found.nodes == ("add", "add_1")
+    assert "whose backward becomes up to 2 partitions" in found.message
+    assert "they take from outside the instance as well" in found.message
 
 
 def test_a_sum_of_three_gradients_amid_a_region() -> None:
@@ -347,6 +351,8 @@ def test_a_sum_of_three_gradients_amid_a_region() -> None:
             return a.cos() * a.exp() * a.tan()
 
     ex = rx.explore(thrice, (torch.ones(3, requires_grad=True),))
+    assert not ex.diagnostics
+    ex.plan = replace(ex.plan, cut=Cut.MARKED)
     (found,) = ex.diagnostics
     assert (found.code, len(found.nodes)) == ("backward-unmarked", 2)
 

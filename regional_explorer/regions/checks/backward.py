@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Graph, GraphKind, Node
+from regional_explorer.record.region import Cut
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
 from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.sums import surrounded
 
 FORWARDS = (GraphKind.FORWARD, GraphKind.INFERENCE)
 
@@ -31,16 +33,22 @@ def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
 
 @dataclass(frozen=True)
 class Stray:
-    """An op without a forward op behind it that takes its inputs from an instance; ``amid`` if it feeds it too."""
+    """An op without a forward op behind it that takes its inputs from an instance and belongs to none.
+
+    ``amid`` tells whether it feeds the instance too, ``reason`` why it does not belong to it.
+    """
 
     graph: Graph
     node: Node
     claim: Claim
     amid: bool
+    reason: str
 
 
 def _strays(evidence: Evidence, graph: Graph) -> Iterator[Stray]:
     claims, users = evidence.claims[graph.id], evidence.users(graph.id)
+    plan = evidence.plan
+    circular = surrounded(graph, claims) if plan.cut is Cut.INSTANCES else {}
     loose = [node for node in graph.ops if node.origin is None and not node.annotated and node.name not in claims]
     ops = {node.name for node in graph.ops}
     # A sum of three gradients is two sums: what lies on the other side of its like is what counts.
@@ -57,7 +65,15 @@ def _strays(evidence: Evidence, graph: Graph) -> Iterator[Stray]:
         inside = next((claim for claim in sources & below[node.name] if claim is not None), None)
         around = inside or (next(iter(sources)) if len(sources) == 1 else None)
         if around is not None:
-            yield Stray(graph, node, around, amid=inside is not None)
+            if plan.cut is not Cut.INSTANCES:
+                reason = f"cut='{plan.cut}' takes marked ops alone"
+            elif node.name in circular:
+                reason = "with them, instances would feed each other in a circle"
+            elif len(sources) > 1:
+                reason = "they take from outside the instance as well"
+            else:
+                reason = "what draws random numbers, writes, or runs a body keeps its place"
+            yield Stray(graph, node, around, inside is not None, reason)
 
 
 def _marked_as(node: Node) -> str:
@@ -79,14 +95,16 @@ def _unmarked(evidence: Evidence, region: str, strays: list[Stray]) -> Diagnosti
         "backward-unmarked",
         f"{counted(len(strays), 'op')} amid the backward of region {region!r} without a forward op behind (sums of "
         f"gradients and the like) run eagerly, in no region: {listed(stray.node.name for stray in strays)}"
-        f"{effect if amid and most else ''}.",
+        f"{effect if amid and most else ''}. The reason: {'; '.join(dict.fromkeys(each.reason for each in strays))}.",
         Severity.INFO,
         region=region,
         graph=first.id,
         nodes=tuple(stray.node.name for stray in strays if stray.graph is first),
         where=lines(feeding),
-        upstream="the same, without a word.",
-        remedy="Nothing has to be done; a value used once in the region needs no such sum.",
+        upstream="all such ops run eagerly, without a word.",
+        remedy="Nothing has to be done; a value used once needs no such sum."
+        if evidence.plan.cut is Cut.INSTANCES
+        else "Use cut='instances': sums of what one instance gives belong to it.",
     )
 
 

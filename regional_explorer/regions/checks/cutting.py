@@ -62,7 +62,7 @@ def _units(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object,
         blocks: tuple[MarkedBlock, ...] = evidence.blocks.get(node.origin, ()) if node.origin is not None else ()
         if marked and blocks:
             found.setdefault(blocks[-1].number, blocks[-1].source or node.source)
-        elif name in claims and claims[name].instance is not None:
+        elif node.origin is not None and name in claims and claims[name].instance is not None:
             found.setdefault(claims[name].instance, node.source)
     return found
 

@@ -10,9 +10,10 @@ from torch import fx
 
 from regional_explorer.record.graph import Node
 from regional_explorer.record.region import Cut
-from regional_explorer.regions.cutting.order import Unit, dependencies, schedule
+from regional_explorer.regions.cutting.dependencies import dependencies
 from regional_explorer.regions.cutting.partition import NodeGroup, Proposal, propose, propose_upstream
 from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.order import schedule
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api import FALLBACK, BoxedCall, bodies, inductor_knows_fallback, resolve
 
@@ -59,7 +60,7 @@ class Proposed:
     ordered: bool
     bodies: list[tuple[list[fx.Node], Proposed]] = field(default_factory=list)
 
-    def units(self) -> list[Unit]:
+    def units(self) -> list[list[fx.Node]]:
         """Return partitions and single ops in an order in which they can run."""
         nodes = list(self.gm.graph.nodes)
         before = dependencies(self.gm.graph) if self.ordered else {node: node.all_input_nodes for node in nodes}

@@ -8,15 +8,16 @@ partitioner searches.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import fx
 
 from regional_explorer.regions.components import connected
-from regional_explorer.regions.cutting.order import Edges, cycles, dependencies, in_order, written_arguments
+from regional_explorer.regions.cutting.dependencies import dependencies, written_arguments
 from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.order import Edges, cycles, home_of, in_order, levels
 from regional_explorer.torch_api import propose_partitions
 
 
@@ -52,14 +53,13 @@ def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
     for group in groups:
         # No path between two of its nodes leaves the stretch of the graph that they span.
         span = nodes[position[group.nodes[0]] : position[group.nodes[-1]] + 1]
-        parts += _convex(group, span, before, {})
+        parts += _convex(group, span, before, [])
     circles = cycles(nodes, before, [part.nodes for part in parts])
     if not circles:
         return Proposal(parts)
     settled: list[NodeGroup] = []
     for group in groups:
-        home = {node: part for part in settled for node in part.nodes}
-        settled += _convex(group, in_order(nodes, before, [part.nodes for part in settled]), before, home)
+        settled += _convex(group, in_order(nodes, before, [part.nodes for part in settled]), before, settled)
     return Proposal(settled, [frozenset(parts[index].claim.region for index in circle) for circle in circles])
 
 
@@ -68,7 +68,7 @@ def propose_upstream(gm: fx.GraphModule, claim_of: Callable[[fx.Node], Claim | N
     parts = []
     for group in _groups(gm.graph, lambda node: _whole(claim_of(node)), order):
         parts += [NodeGroup(group.claim, nodes) for nodes in propose_partitions(gm, group.nodes)]
-    before: Edges = {node: list(node.all_input_nodes) for node in gm.graph.nodes}
+    before = {node: list(node.all_input_nodes) for node in gm.graph.nodes}
     if cycles(list(gm.graph.nodes), before, [part.nodes for part in parts]):
         return propose(gm.graph, claim_of, order)
     return Proposal(parts)
@@ -119,28 +119,11 @@ def _instances(group: NodeGroup) -> list[NodeGroup]:
 
 
 def _convex(
-    group: NodeGroup, order: Sequence[fx.Node], before: Edges, home: Mapping[fx.Node, NodeGroup]
+    group: NodeGroup, order: Sequence[fx.Node], before: Edges[fx.Node], settled: Sequence[NodeGroup]
 ) -> list[NodeGroup]:
-    """Split a group by level. ``home`` holds settled partitions, which count as one op each."""
-    inside = set(group.nodes)
-    level: dict[fx.Node, int] = {}
-    whole: dict[int, int] = {}
-    for node in order:
-        settled = home.get(node)
-        if settled is not None and id(settled) in whole:
-            continue
-        unit = settled.nodes if settled is not None else [node]
-        reached = 0
-        for member in unit:
-            for source in before[member]:
-                if source in level:
-                    leaves = source in inside and node not in inside
-                    reached = max(reached, level[source] + leaves)
-        for member in unit:
-            level[member] = reached
-        if settled is not None:
-            whole[id(settled)] = reached
-    levels: dict[int, list[fx.Node]] = {}
+    """Split a group by level; ``settled`` partitions count as one op each."""
+    level = levels(order, before, set(group.nodes), home_of(part.nodes for part in settled))
+    found: dict[int, list[fx.Node]] = {}
     for node in group.nodes:
-        levels.setdefault(level[node], []).append(node)
-    return [NodeGroup(group.claim, levels[key]) for key in sorted(levels)]
+        found.setdefault(level[node], []).append(node)
+    return [NodeGroup(group.claim, found[key]) for key in sorted(found)]

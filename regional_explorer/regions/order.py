@@ -3,84 +3,49 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
-import torch
-from torch import fx
+T = TypeVar("T", bound=Hashable)
+"""A node: of a live graph, or of a recorded one by its name."""
 
-from regional_explorer.torch_api import draws_random
-
-Edges = Mapping[fx.Node, Sequence[fx.Node]]
+Edges = Mapping[T, Sequence[T]]
 """What each node has to wait for."""
 
-Unit = list[fx.Node]
-"""Nodes that run as one."""
 
-
-def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
-    """Return what each node has to wait for: its inputs, and whatever an effect orders it after.
-
-    Ops that draw random numbers keep their order, or a cut graph would draw others. A write waits for every earlier
-    read of its storage, and later reads for it.
-    """
-    before = {node: list(node.all_input_nodes) for node in graph.nodes}
-    last_random: fx.Node | None = None
-    touched: dict[int, list[fx.Node]] = {}
-    written: dict[int, fx.Node] = {}
-    for node in graph.nodes:
-        if node.op in ("placeholder", "output"):
-            continue
-        if draws_random(node):
-            if last_random is not None:
-                before[node].append(last_random)
-            last_random = node
-        targets = {_storage(argument) for argument in written_arguments(node)}
-        for source in (*node.all_input_nodes, node):
-            key = _storage(source)
-            if key is None:
-                continue
-            if key in targets:
-                before[node] += [reader for reader in touched.get(key, []) if reader is not node]
-                written[key] = node
-            elif key in written and written[key] is not node:
-                before[node].append(written[key])
-            touched.setdefault(key, []).append(node)
-    return before
-
-
-def written_arguments(node: fx.Node) -> list[fx.Node]:
-    """Return the inputs that ``node`` writes to in place."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return []
-    return [
-        value
-        for index, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-        for value in [node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)]
-        if isinstance(value, fx.Node)
-    ]
-
-
-def _storage(node: fx.Node) -> int | None:
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-        return int(value.untyped_storage()._cdata)
-    return None
-
-
-def home_of(parts: Iterable[Unit]) -> dict[fx.Node, Unit]:
+def home_of(parts: Iterable[list[T]]) -> dict[T, list[T]]:
     """Return the unit of each node that is in one."""
     return {node: part for part in parts for node in part}
 
 
-def condense(
-    nodes: Sequence[fx.Node], before: Edges, parts: Sequence[Unit]
-) -> tuple[list[list[fx.Node]], list[set[int]]]:
+def levels(order: Sequence[T], before: Edges[T], inside: Collection[T], home: Mapping[T, list[T]]) -> dict[T, int]:
+    """Return how often a path to each node has left and re-entered the nodes ``inside``.
+
+    ``home`` holds settled partitions, which count as one op each.
+    """
+    level: dict[T, int] = {}
+    done: set[int] = set()
+    for node in order:
+        unit = home.get(node)
+        if unit is not None:
+            if id(unit) in done:
+                continue
+            done.add(id(unit))
+        reached = 0
+        for member in unit or [node]:
+            for source in before[member]:
+                if source in level:
+                    leaves = source in inside and node not in inside
+                    reached = max(reached, level[source] + leaves)
+        level.update(dict.fromkeys(unit or [node], reached))
+    return level
+
+
+def condense(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> tuple[list[list[T]], list[set[int]]]:
     """Return the units of the cut graph (single ops and partitions), and which units each has to wait for."""
     home = home_of(parts)
-    units: list[list[fx.Node]] = []
-    number: dict[fx.Node, int] = {}
+    units: list[list[T]] = []
+    number: dict[T, int] = {}
     for node in nodes:
         if node in number:
             continue
@@ -94,7 +59,7 @@ def condense(
     return units, waits
 
 
-def schedule(nodes: Sequence[fx.Node], before: Edges, parts: Sequence[Unit]) -> list[list[fx.Node]]:
+def schedule(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[list[T]]:
     """Return the units in an order that respects every dependency, else as late as the program had them.
 
     Raises:
@@ -123,12 +88,12 @@ def schedule(nodes: Sequence[fx.Node], before: Edges, parts: Sequence[Unit]) -> 
     return done
 
 
-def in_order(nodes: Sequence[fx.Node], before: Edges, parts: Sequence[Unit]) -> list[fx.Node]:
+def in_order(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[T]:
     """Return all nodes in an order in which the parts can run, each part together."""
     return [node for unit in schedule(nodes, before, parts) for node in unit]
 
 
-def cycles(nodes: Sequence[fx.Node], before: Edges, parts: Sequence[Unit]) -> list[list[int]]:
+def cycles(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[list[int]]:
     """Return the circles among partitions as lists of their indices (Tarjan, without recursion)."""
     units, waits = condense(nodes, before, parts)
     part_of = {id(part): index for index, part in enumerate(parts)}

@@ -1,0 +1,168 @@
+"""Ops of the backward without a forward op behind them, sums of gradients mostly: which instance they belong to.
+
+Autograd adds up the gradients of a value that is used more than once. No op of the program stands behind such a sum, so
+no mark reaches it, and where it stands between ops of one instance it would cut that instance in two.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.order import cycles, levels
+
+Claims = dict[str, Claim]
+"""Who has which node of one graph, by its name."""
+
+
+def claims_of_sums(graphs: Iterable[Graph], claim_of: Callable[[str, Node], Claim | None]) -> dict[str, Claims]:
+    """Return, by graph, which instances the ops without a forward op belong to; those of no instance are left out.
+
+    Args:
+        graphs: the record.
+        claim_of: who has a node of a graph.
+    """
+    found = {}
+    for graph in graphs:
+        if graph.kind is GraphKind.BACKWARD:
+            claims = {node.name: claim for node in graph.ops if (claim := claim_of(graph.id, node)) is not None}
+            found[graph.id] = _without_circles(graph, claims, surrounded(graph, claims))
+    return found
+
+
+def surrounded(graph: Graph, claims: Claims) -> Claims:
+    """Return the instances around ops without a forward op.
+
+    It is that from which such an op takes all it takes; inputs of the graph come from nowhere. Where the op feeds the
+    instance too, it may also take what the instance waits for anyway: the gradient of a residual goes both past the
+    branch and through it. What takes nothing but inputs of the graph belongs to the instance that alone takes it. So no
+    partition would have to wait for more with the op than it does without.
+    """
+    used = {name for node in graph.nodes for name in node.inputs}
+    loose = {node.name for node in graph.ops if _has_no_forward_op(node)} & used - claims.keys()
+    if not loose:
+        return {}
+    known = {name: claim for name, claim in claims.items() if claim.instance is not None}
+    waits = _Waits(graph, loose)
+    fed = _fed(graph, claims, loose)
+    free = loose & waits.free
+    for node in graph.nodes:
+        if node.name in loose and node.name not in free:
+            around = _around(node, known, waits, fed[node.name])
+            if around is not None:
+                known[node.name] = around
+    users: dict[str, set[Claim | None]] = {}
+    for node in reversed(graph.nodes):
+        if node.name in free and len(users[node.name]) == 1:
+            (alone,) = users[node.name]
+            if alone is not None:
+                known[node.name] = alone
+        for name in node.inputs:
+            users.setdefault(name, set()).add(known.get(node.name))
+    return {name: claim for name, claim in known.items() if name in loose}
+
+
+class _Waits:
+    """What each node waits for, however far above: sets of nodes as bits.
+
+    ``free`` are the nodes that wait for no op of the program: inputs of the graph, and what is ``loose`` and takes
+    nothing else.
+    """
+
+    def __init__(self, graph: Graph, loose: AbstractSet[str]) -> None:
+        self._bit = {node.name: 1 << index for index, node in enumerate(graph.nodes)}
+        self._above: dict[str, int] = {}
+        self.free: set[str] = set()
+        for node in graph.nodes:
+            self._above[node.name] = self._union(node.inputs) | sum(self._bit[name] for name in set(node.inputs))
+            if node.role is not Role.OP or (node.name in loose and self.free.issuperset(node.inputs)):
+                self.free.add(node.name)
+
+    def _union(self, names: Iterable[str]) -> int:
+        return functools.reduce(operator.or_, (self._above[name] for name in names), 0)
+
+    def covers(self, names: Iterable[str], others: Iterable[str]) -> bool:
+        """Tell whether whoever waits for ``names`` waits for ``others`` too."""
+        above = self._union(names)
+        return all(above & self._bit[name] for name in others)
+
+
+def _around(node: Node, known: Claims, waits: _Waits, fed: AbstractSet[Claim]) -> Claim | None:
+    """Return the instance that an op without a forward op is in, by its inputs and what it feeds."""
+    for claim in dict.fromkeys(known[name] for name in node.inputs if name in known):
+        own = [name for name in node.inputs if known.get(name) == claim]
+        others = [name for name in node.inputs if name not in own and name not in waits.free]
+        if not others or (claim in fed and waits.covers(own, others)):
+            return claim
+    return None
+
+
+def _has_no_forward_op(node: Node) -> bool:
+    """Tell whether a node of the backward is a plain operator that autograd put there on its own.
+
+    What writes, draws random numbers or runs a body stays where it is.
+    """
+    if node.origin is not None or node.annotated or node.recompute or node.random or node.op.endswith("_"):
+        return False
+    return node.target == "getitem" or node.target.count(".") == 2  # noqa: PLR2004 - namespace.name.overload
+
+
+def _fed(graph: Graph, claims: Claims, loose: AbstractSet[str]) -> dict[str, set[Claim]]:
+    """Return which instances each op without a forward op feeds, directly or through its like."""
+    found: dict[str, set[Claim]] = {name: set() for name in loose}
+    for node in reversed(graph.nodes):
+        mine = found[node.name] if node.name in loose else {claims[node.name]} if node.name in claims else set()
+        for name in node.inputs:
+            if name in loose:
+                found[name] |= mine
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------- circles
+
+
+def _without_circles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
+    """Return ``sums`` without those of instances that would only with them feed each other in a circle."""
+    if not sums:
+        return sums
+    before = _dependencies(graph)
+    known = _circles(before, claims)
+    while new := [circle for circle in _circles(before, claims | sums) if circle not in known]:
+        kept = {name: claim for name, claim in sums.items() if not any(claim in circle for circle in new)}
+        if len(kept) == len(sums):
+            break
+        sums = kept
+    return sums
+
+
+def _dependencies(graph: Graph) -> dict[str, list[str]]:
+    """Return what each node has to wait for; ops that draw random numbers keep their order."""
+    before: dict[str, list[str]] = {}
+    last: str | None = None
+    for node in graph.nodes:
+        before[node.name] = [*node.inputs, *([last] if node.random and last is not None else [])]
+        last = node.name if node.random else last
+    return before
+
+
+def _circles(before: Mapping[str, list[str]], claims: Claims) -> list[frozenset[Claim]]:
+    """Return the sets of instances whose partitions would feed each other in a circle."""
+    nodes = list(before)
+    position = {name: index for index, name in enumerate(nodes)}
+    held: dict[Claim, list[str]] = {}
+    for name in nodes:
+        if name in claims:
+            held.setdefault(claims[name], []).append(name)
+    parts: list[list[str]] = []
+    owners: list[Claim] = []
+    for claim, names in held.items():
+        span = nodes[position[names[0]] : position[names[-1]] + 1]
+        level = levels(span, before, set(names), {})
+        for reached in sorted({level[name] for name in names}):
+            parts.append([name for name in names if level[name] == reached])
+            owners.append(claim)
+    return [frozenset(owners[index] for index in circle) for circle in cycles(nodes, before, parts)]
