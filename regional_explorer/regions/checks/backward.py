@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
@@ -47,8 +47,6 @@ class Stray:
 
 def _strays(evidence: Evidence, graph: Graph) -> Iterator[Stray]:
     claims, users = evidence.claims[graph.id], evidence.users(graph.id)
-    plan = evidence.plan
-    circular = surrounded(graph, claims) if plan.cut is Cut.INSTANCES else {}
     loose = [node for node in graph.ops if node.origin is None and not node.annotated and node.name not in claims]
     ops = {node.name for node in graph.ops}
     # A sum of three gradients is two sums: what lies on the other side of its like is what counts.
@@ -60,13 +58,16 @@ def _strays(evidence: Evidence, graph: Graph) -> Iterator[Stray]:
         }
     for node in reversed(loose):
         below[node.name] = {claim for name in users.get(node.name, ()) for claim in below.get(name, {claims.get(name)})}
+    circular: Mapping[str, Claim] | None = None
     for node in loose:
         sources = above[node.name]
         inside = next((claim for claim in sources & below[node.name] if claim is not None), None)
         around = inside or (next(iter(sources)) if len(sources) == 1 else None)
         if around is not None:
-            if plan.cut is not Cut.INSTANCES:
-                reason = f"cut='{plan.cut}' takes marked ops alone"
+            if circular is None:
+                circular = surrounded(graph, claims) if evidence.plan.cut is Cut.INSTANCES else {}
+            if evidence.plan.cut is not Cut.INSTANCES:
+                reason = f"cut='{evidence.plan.cut}' takes marked ops alone"
             elif node.name in circular:
                 reason = "with them, instances would feed each other in a circle"
             elif len(sources) > 1:
