@@ -46,6 +46,14 @@ class RegionCompileError(RegionalExplorerError):
     """Inductor could not compile a region; the region keeps running eagerly."""
 
 
+class CompileEnvironmentError(RegionCompileError):
+    """The machine, not the region, kept it from being compiled: disk, memory, a directory. Tried again next time."""
+
+
+class CacheDirectoryError(RegionalExplorerError):
+    """Inductor's cache directory cannot be used, without which torch does not even import its compilers."""
+
+
 class NoCompilerError(RegionCompileError):
     """No working C++ compiler, which Inductor needs for CPU code."""
 

@@ -84,6 +84,4 @@ def _artifact(
     except RegionCompileError:
         if not compile_pool.stop_workers():
             raise
-        artifact = program.store.compile(key, switch.piece, switch.inputs, config)
-        del program.store.failures[key]
-        return artifact
+        return program.store.compile(key, switch.piece, switch.inputs, config)

@@ -203,7 +203,8 @@ class Program:
         wanted: dict[str, Switch] = {}
         for switch in self.switches:
             key = keys.get(id(switch))
-            if key is not None and key not in self.store.artifacts and key not in self.store.failures:
+            failed = key in self.store.failures and key not in self.store.retried
+            if key is not None and key not in self.store.artifacts and not failed:
                 wanted.setdefault(key, switch)
         return wanted
 

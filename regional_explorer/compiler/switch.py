@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+REFUSED = "the compiled code refused its inputs"
+
 
 class Switch:
     """One partition in the live callable.
@@ -131,9 +133,9 @@ class Switch:
         artifact = self.artifact
         assert artifact is not None  # noqa: S101 - set together with this implementation
         if why := misread(args, self.inputs or ()):
-            return self._refuse(artifact, why, args)
+            return self._refuse(artifact, f"{REFUSED}: {why}", args)
         results = self._or_eager(artifact, args)
-        if self.artifact is None:
+        if self.artifact is not artifact:
             return results
         wrong = [index for index, layout in enumerate(self.outputs) if not as_recorded(results[index], layout)]
         self.implementation = self._settled(artifact, wrong)
@@ -144,7 +146,18 @@ class Switch:
 
         def settled(args: list[Any]) -> Any:
             # Code that might refuse its inputs is given a copy of the list: eager may need them afterwards.
-            return call(args) if fits and fits(args) else self._or_eager(artifact, args)
+            if not fits or not fits(args):
+                return self._or_eager(artifact, args)
+            try:
+                return call(args)
+            except Exception as error:
+                # The inputs are gone, so this call cannot be saved. The next one is checked again, and eager code then
+                # tells whether the artifact is to blame or the inputs are.
+                if self.artifact is artifact:
+                    self.implementation = self._checked
+                region = self.piece.claim.region
+                error.add_note(f"Raised in the compiled code of region {region!r}, graph {self.piece.graph_id}.")
+                raise
 
         if not wrong:
             return settled
@@ -159,19 +172,27 @@ class Switch:
         return tuple(mended)
 
     def _or_eager(self, artifact: Artifact, args: list[Any]) -> Any:
-        """Run the artifact; where it refuses its inputs' sizes or strides, go over to eager for good and say why."""
-        if artifact.guard is not None and not artifact.guard(args):
-            return self.eager(args)
+        """Run the artifact; where it raises and eager code does not, go over to eager for good and say why.
+
+        An AssertionError is how generated code refuses inputs of other sizes or strides.
+        """
         try:
-            return artifact.call(list(args))
+            if artifact.guard is None or artifact.guard(args):
+                return artifact.call(list(args))
+            why = ""
         except AssertionError as error:
-            return self._refuse(artifact, str(error), args)
+            why = f"{REFUSED}: {error}"
+        except Exception as error:  # noqa: BLE001 - out of memory, a kernel's own check: the others go on
+            why = f"the compiled code raised {type(error).__name__}: {error}"
+        # Not while the error is handled: it keeps alive what the compiled code had allocated.
+        return self._refuse(artifact, why, args) if why else self.eager(args)
 
     def _refuse(self, artifact: Artifact, why: str, args: list[Any]) -> Any:
+        results = self.eager(args)
         self.use_eager()
         self.refused = artifact
-        self.refusal = f"the compiled code refused its inputs: {why}".splitlines()[0]
-        return self.eager(args)
+        self.refusal = why.splitlines()[0]
+        return results
 
 
 def _effect_tokens(nodes: Sequence[fx.Node]) -> frozenset[int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from regional_explorer.compiler.compilation import CompileStep, compile_stale
 from regional_explorer.compiler.processes.warmup import warm_toolchain
 from regional_explorer.compiler.program import Program
+from regional_explorer.errors import CompileEnvironmentError
 from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.record.timing import CompileCost
 from regional_explorer.torch_api import acquired, compile_lock
@@ -52,7 +54,9 @@ class Compiling:
         """
         if self.toolchain is None:
             progress("warming up the toolchain", 0.0)
-            self.toolchain = warm_toolchain(self._device_type)
+            # What it needs and cannot have is told of each region, which needs the same.
+            with contextlib.suppress(CompileEnvironmentError):
+                self.toolchain = warm_toolchain(self._device_type)
 
 
 def _is_free_to_compile(cancelled: Callable[[], bool], on_wait: Callable[[], None]) -> bool:

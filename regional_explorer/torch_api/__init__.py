@@ -11,11 +11,14 @@ from regional_explorer.torch_api.versions import (
     ORIGIN,
     BoxedCall,
     inductor_knows_fallback,
+    require_cache_directory,
     require_supported_torch,
 )
 
-# An older torch lacks names that the next lines import: that is to be told as what it is.
+# An older torch lacks names that the next lines import, and without a cache directory the imports fail: that is to be
+# told as what it is.
 require_supported_torch()
+require_cache_directory()
 
 from regional_explorer.torch_api.compile import (
     NO_COMPILER,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ from torch._dynamo.utils import counters
 from torch._guards import TracingContext, tracing
 from torch._inductor.graph import GraphLowering
 
-from regional_explorer.errors import NoCompilerError, RegionCompileError
+from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.torch_api.config import read_config
 from regional_explorer.torch_api.graphs import bodies, is_carved
 from regional_explorer.torch_api.lock import compile_lock
@@ -143,9 +146,25 @@ def _compile_error(error: Exception) -> RegionCompileError:
     text = f"{type(error).__name__}: {error}"
     if "InvalidCxxCompiler" in text or ("FileNotFoundError" in text and "'g++'" in text):
         return NoCompilerError(NO_COMPILER)
+    if (trouble := _trouble_of_machine(error)) is not None:
+        return CompileEnvironmentError(
+            f"Inductor could not work on this machine: {type(trouble).__name__}: {trouble}. Its cache directory is "
+            f"{os.environ.get('TORCHINDUCTOR_CACHE_DIR') or 'below ' + tempfile.gettempdir()}: make room, or set "
+            "TORCHINDUCTOR_CACHE_DIR to a directory that can be written; ex.compile() then tries again."
+        )
     lines = [line for line in str(error).splitlines() if line.strip()]
     shown = "\n".join(lines[:12]) + ("\n…" if len(lines) > 12 else "")  # noqa: PLR2004 - lines shown
     return RegionCompileError(f"Inductor raised {type(error).__name__}: {shown}")
+
+
+def _trouble_of_machine(error: BaseException | None) -> BaseException | None:
+    """Return what the operating system had to say, among an error and its causes; None if it was not asked."""
+    while error is not None:
+        full = "No space left on device" in str(error)  # of the C++ compiler, whose output is all there is
+        if full or isinstance(error, MemoryError | OSError):
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if full else error
+        error = error.__cause__ or getattr(error, "inner_exception", None)  # an InductorError has no cause
+    return None
 
 
 NO_COMPILER = (

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from regional_explorer.errors import UnsupportedTorchError
+from regional_explorer.errors import CacheDirectoryError, UnsupportedTorchError
 
 OLDEST_TORCH = (2, 11)
 
@@ -35,6 +38,17 @@ def inductor_knows_fallback() -> bool:
 
 
 BoxedCall = Callable[[list[Any]], Any]
+
+
+def require_cache_directory() -> None:
+    """Raise CacheDirectoryError where Inductor's cache directory cannot be made: importing Dynamo makes it."""
+    try:
+        Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir()).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CacheDirectoryError(
+            f"Inductor's cache directory cannot be used, and without it torch does not import its compilers: {error}. "
+            "Set TORCHINDUCTOR_CACHE_DIR to a directory that can be written, and start Python anew."
+        ) from error
 
 
 def require_supported_torch() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
-from regional_explorer.errors import RegionCompileError
+from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import BoxedCall, compile_lock, compile_piece, fake_mode_with_symbols, guard_check
 
@@ -37,10 +37,14 @@ class Artifact:
 
 @dataclass
 class ArtifactStore:
-    """All artifacts of one exploration, by key; ``compiles`` counts the runs of Inductor."""
+    """All artifacts of one exploration, by key; ``compiles`` counts the runs of Inductor.
+
+    ``retried`` are failures that say nothing of the region: the next compile tries again.
+    """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    retried: set[str] = field(default_factory=set)
     compiles: int = 0
 
     def compile(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
@@ -53,12 +57,18 @@ class ArtifactStore:
         try:
             with compile_lock():
                 artifact = _compiled(key, piece, inputs, config)
+        except CompileEnvironmentError as error:
+            self.failures[key] = str(error)
+            self.retried.add(key)
+            raise
         except RegionCompileError as error:
             self.failures[key] = str(error)
             raise
         except Exception as error:
             self.failures[key] = f"{type(error).__name__}: {error}"
             raise RegionCompileError(self.failures[key]) from error
+        self.failures.pop(key, None)
+        self.retried.discard(key)
         self.artifacts[key] = artifact
         return artifact
 
