@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from regional_explorer.errors import (
         CaptureError,
         ClosedError,
+        InvalidArgumentError,
         InvalidConfigKeyError,
         InvalidConfigValueError,
         MeasureError,
@@ -52,6 +53,7 @@ __all__ = [
     "CaptureError",
     "ClosedError",
     "Exploration",
+    "InvalidArgumentError",
     "InvalidConfigKeyError",
     "InvalidConfigValueError",
     "MeasureError",

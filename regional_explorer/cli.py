@@ -15,6 +15,7 @@ from regional_explorer.command.command import Command
 from regional_explorer.command.expression import read_call
 from regional_explorer.command.options import NOTEBOOK_ONLY, CommandError, add_options
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
 
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -38,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _print_error("regional-explorer: interrupted.")
         return FAILED
+    except BrokenPipeError:  # whoever read the tables has seen enough
+        sys.stdout = None  # else Python writes what is left when it ends, and complains
+        return DONE
     return code
 
 
@@ -84,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
         complete = command.measure(exploration, progress=progress)
     finally:
         stream.finish()
-    print(session_text(exploration.session), end="")  # noqa: T201 - the tables are what was asked for
+    _print(session_text(exploration.session))
     if not complete:
         _print_error("regional-explorer: interrupted; what was done until then is shown.")
     if (saved := command.finish(exploration)) is not None:
@@ -96,7 +100,7 @@ def _show(options: argparse.Namespace) -> int:
     from regional_explorer.record.codec import load_session
     from regional_explorer.render.report.text import session_text
 
-    print(session_text(load_session(options.file)), end="")  # noqa: T201 - the tables are what was asked for
+    _print(session_text(load_session(options.file)))
     return DONE
 
 
@@ -107,7 +111,7 @@ def _execute(path: Path) -> dict[str, Any]:
     """
     try:
         source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # a ValueError: it is no text, or no file can have such a name
         raise CommandError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
     file = str(path.resolve())
     module = types.ModuleType(EXPLORED)
@@ -121,12 +125,19 @@ def _execute(path: Path) -> dict[str, Any]:
     except Exception as error:
         place = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
         line = place[-1].lineno if place else getattr(error, "lineno", None)
-        raise RegionalExplorerError(f"{path}, line {line}: {type(error).__name__}: {error}") from error
+        where = f", line {line}" if line else ""
+        raise RegionalExplorerError(f"{path}{where}: {type(error).__name__}: {error}") from error
     return vars(module)
 
 
+def _print(text: str) -> None:
+    """Print to stdout; what its encoding does not know is replaced."""
+    coding = sys.stdout.encoding or "utf-8"
+    print(text.encode(coding, "replace").decode(coding), end="", flush=True)  # noqa: T201 - what was asked for
+
+
 def _print_error(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 - the way of a command to tell something
+    print(sendable(text), file=sys.stderr)  # noqa: T201 - the way of a command to tell something
 
 
 if __name__ == "__main__":

@@ -10,6 +10,10 @@ class RegionalExplorerError(Exception):
     """Base of every error this package raises on purpose."""
 
 
+class InvalidArgumentError(RegionalExplorerError):
+    """An argument is of the wrong type, or a value that it cannot have; the text says what to give."""
+
+
 class UnsupportedTorchError(RegionalExplorerError):
     """The installed torch is too old, or lacks a part this package stands on."""
 
@@ -78,9 +82,15 @@ class ClosedError(RegionalExplorerError):
     """The exploration was closed: its arguments and artifacts are freed."""
 
 
+LONGEST_NAME = 500
+"""Nobody mistypes a longer one, and comparing it with each name would take minutes."""
+
+
 def did_you_mean(word: object, known: Iterable[str], *, limit: int = 3) -> str:
     """Return `` Did you mean 'a' or 'b'?`` for the names nearest to ``word``, or an empty string."""
-    near = difflib.get_close_matches(str(word), list(known), n=limit, cutoff=0.6)
+    if not isinstance(word, str) or len(word) > LONGEST_NAME:
+        return ""
+    near = difflib.get_close_matches(word, list(known), n=limit, cutoff=0.6)
     if not near:
         return ""
     return " Did you mean " + " or ".join(repr(name) for name in near) + "?"

@@ -52,6 +52,7 @@ class Command:
         """
         from regional_explorer.compiler.config.catalogue import parse_value
         from regional_explorer.compiler.variants import VariantName
+        from regional_explorer.export.files import writable
         from regional_explorer.export.save import ENDINGS
         from regional_explorer.record.codec import load_plan
 
@@ -65,10 +66,10 @@ class Command:
             parse_value(key, value)
         if self.plan is not None:
             load_plan(self.plan)
-        if self.save is not None and self.save.suffix.lower() not in ENDINGS:
-            raise CommandError(f"--save {self.save}: the ending says how to write, one of {', '.join(ENDINGS)}.")
-        if self.save is not None and not self.save.resolve().parent.is_dir():
-            raise CommandError(f"--save {self.save}: there is no directory {self.save.resolve().parent}.")
+        if self.save is not None:
+            if self.save.suffix.lower() not in ENDINGS:
+                raise CommandError(f"--save {self.save}: the ending says how to write, one of {', '.join(ENDINGS)}.")
+            writable(self.save, CommandError)
 
     def explore(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exploration:
         """Trace the call, mark and configure its regions.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from regional_explorer.arguments import shown_value
 from regional_explorer.command.options import CommandError, option_after
 from regional_explorer.errors import did_you_mean
 
@@ -69,10 +70,16 @@ def read_call(text: str) -> CallText:
         body = ast.parse(text.strip()).body
     except SyntaxError as error:
         _refuse_options_after(text)
-        raise CommandError(f"{text.strip()!r} is not Python: {error.msg}. Give one call: {EXAMPLE}") from error
+        raise CommandError(
+            f"{shown_value(text.strip())} is not Python: {error.msg}. Give one call: {EXAMPLE}"
+        ) from error
+    except (ValueError, RecursionError, MemoryError) as error:  # a null character, or brackets without end
+        raise CommandError(f"{shown_value(text.strip())} cannot be read as Python. Give one call: {EXAMPLE}") from error
     if len(body) != 1 or not isinstance(body[0], ast.Expr) or not isinstance(body[0].value, ast.Call):
         _refuse_options_after(text)
-        raise CommandError(f"{text.strip()!r} is not one call. Give a function with its arguments: {EXAMPLE}")
+        raise CommandError(
+            f"{shown_value(text.strip())} is not one call. Give a function with its arguments: {EXAMPLE}"
+        )
     call = body[0].value
     source = ast.get_source_segment(text.strip(), call) or text.strip()
     return CallText(source, call, _ends_in_semicolon(text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import keyword
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -72,7 +73,7 @@ def _budget(text: str) -> float:
 
 
 def _name(text: str) -> str:
-    if not text.isidentifier():
+    if not text.isidentifier() or keyword.iskeyword(text):
         raise ValueError(f"-o takes the name of a variable, such as -o ex; got {text!r}")
     return text
 

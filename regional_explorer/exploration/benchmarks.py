@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
+from regional_explorer.arguments import check_callable, check_flag, shown_value
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.compiler.variants import VariantName, Variants
-from regional_explorer.errors import MeasureError, NoCompilerError, did_you_mean
+from regional_explorer.errors import InvalidArgumentError, MeasureError, NoCompilerError, did_you_mean
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.measure.benchmark import Outcome, ProgressCallback, benchmark
 from regional_explorer.measure.reconcile import reconcile
@@ -65,6 +66,9 @@ class Benchmarks:
         """
         options = BenchmarkOptions(budget_s=budget_s)
         names = _variants(variants)
+        check_flag("regions", regions)
+        check_progress(cancelled, progress)
+        check_executor(executor)
         if self._variants.program.capture.failed_ops:  # told as aot-eager-failed
             names = [name for name in names if name is not VariantName.AOT_EAGER]
         outcome = Outcome()
@@ -139,11 +143,27 @@ class Benchmarks:
         return names
 
 
+def check_progress(cancelled: object, progress: object) -> None:
+    """Raise InvalidArgumentError unless both can be called."""
+    check_callable("cancelled", cancelled, "a function that returns whether to stop")
+    check_callable("progress", progress, "a function that takes what is being done and the fraction done")
+
+
+def check_executor(executor: object) -> None:
+    """Raise InvalidArgumentError unless it can run what is timed and what is not."""
+    for method in ("run_timed", "run_untimed"):
+        if not callable(getattr(executor, method, None)):
+            raise InvalidArgumentError(f"executor={shown_value(executor)}: it has no {method}(); leave it out.")
+
+
 def _variants(names: Sequence[str]) -> list[VariantName]:
     known = [str(name) for name in VariantName]
+    if isinstance(names, (str, Mapping)) or not isinstance(names, Iterable):
+        raise MeasureError(f"variants={shown_value(names)}: give a tuple of names, such as ('eager', 'regional').")
+    names = list(names)
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise MeasureError(
-                f"No variant is called {name!r}.{did_you_mean(name, known)} Variants: {', '.join(known)}."
+                f"No variant is called {shown_value(name)}.{did_you_mean(name, known)} Variants: {', '.join(known)}."
             )
     return [name for name in VariantName if name in names or name is VariantName.EAGER]

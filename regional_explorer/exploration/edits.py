@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
+from regional_explorer.arguments import check_argument, check_flag
 from regional_explorer.compiler.config.validate import checked_direction, configured
+from regional_explorer.errors import SelectorError
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Direction, Plan
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, uncarved
@@ -57,6 +59,8 @@ class Draft:
         Raises:
             SelectorError: no selector is given, one is malformed, or one matches nothing.
         """
+        check_flag("innermost", innermost)
+        check_flag("each", each)
         given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes, "subgraphs": subgraphs}
         chosen = selectors(given, innermost=innermost, only=only)
         self.plan = marked(self.plan, self.graphs, name, chosen, each=each)
@@ -106,6 +110,9 @@ class Draft:
             UnknownRegionError, SelectorError: ``at`` is no node of the region.
             PlanError: there is nothing to cut.
         """
+        check_argument(
+            "at", at, (str, type(None)), "the name of a node, such as 'mul_1' or '0/forward:mul_1'", SelectorError
+        )
         self.plan = split(self.plan, self.graphs, name, at)
         return self
 

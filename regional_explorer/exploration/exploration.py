@@ -5,18 +5,20 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import torch
 
+from regional_explorer.arguments import check_flag
+from regional_explorer.capture.arguments import check_call, check_options
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.config.validate import check_plan, source_plan
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.status import preview_of
 from regional_explorer.compiler.variants import Variants
-from regional_explorer.errors import CaptureError, ClosedError
-from regional_explorer.exploration.benchmarks import ALL_VARIANTS, Benchmarks, no_progress
+from regional_explorer.errors import ClosedError, RegionalExplorerError
+from regional_explorer.exploration.benchmarks import ALL_VARIANTS, Benchmarks, check_progress, no_progress
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.results import Results, ResultTable
@@ -66,6 +68,7 @@ def explore(
             ``"min_cut"``.
 
     Raises:
+        InvalidArgumentError: an argument is not of its type; ``fn`` was made by torch.jit.
         CaptureError: the call raises, trains by itself, or cannot be traced.
         UnknownConfigKeyError, InvalidConfigValueError: a mark in the source holds a config that torch does not have.
         SelectorError: the plan has a selector that is malformed.
@@ -73,11 +76,11 @@ def explore(
         PlanError: the plan's file cannot be read.
     """
     require_supported_torch()
-    if not callable(fn):
-        raise CaptureError(f"{fn!r} is not callable. Give the function or module, and its arguments apart.")
-    if not isinstance(args, (tuple, list)):
-        raise CaptureError(f"args is {type(args).__name__}: give a tuple, such as rx.explore(fn, (x, y)).")
+    check_options(grad, dynamic, partitioner)
+    check_call(fn, args, kwargs)
     loaded = load_plan(plan) if isinstance(plan, (str, Path)) else plan
+    if loaded is not None:
+        check_plan(loaded)
     title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
     return Exploration(Call(fn, args, kwargs, grad=grad), title, dynamic=dynamic, plan=loaded, partitioner=partitioner)
 
@@ -178,6 +181,7 @@ class Exploration:
             NoCompilerError: there is no C++ compiler.
         """
         self._require_open()
+        check_progress(cancelled, progress)
         made = self._compiling.compile_stale(cancelled, progress)
         report = self.partitions
         return report[report["compile_s"].notna() & report["artifact"].isin(made) | (report["state"] == "failed")]
@@ -294,13 +298,14 @@ class Exploration:
         """Write everything to a ``.json``, ``.html``, ``.svg`` or ``.csv`` file."""
         return self.results.save(path)
 
-    def show(self, **options: Any) -> None:
-        """Open the interactive explorer in the notebook.
+    def show(self, *, widget: bool = True) -> None:
+        """Open the interactive explorer in the notebook; with ``widget=False`` the tables and pictures alone.
 
         Raises:
             MissingPackageError: the packages of the notebook are not installed.
         """
-        open_panel(self, **options)
+        check_flag("widget", widget)
+        open_panel(self, widget=widget)
 
     def __repr__(self) -> str:
         """Return the session as plain text."""
@@ -309,6 +314,13 @@ class Exploration:
     def _repr_mimebundle_(self, **wanted: Any) -> dict[str, str]:
         """Return plain text and HTML, for whatever shows it."""
         return self.results._repr_mimebundle_(**wanted)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be copied or pickled: the traced call is part of this process."""
+        raise RegionalExplorerError(
+            "An exploration cannot be copied or pickled. To try other plans use ex.draft() and ex.preview(plan), or "
+            "make another with rx.explore(fn, args, plan=ex.plan); ex.save('x.json') keeps what was found."
+        )
 
     def close(self) -> None:
         """Free arguments, traces and artifacts. The session stays readable; nothing can be run any longer."""

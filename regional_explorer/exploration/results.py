@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from regional_explorer.arguments import check_argument
 from regional_explorer.exploration.viewer import require_notebook
 from regional_explorer.export import frames, region_frames
 from regional_explorer.export.save import save
@@ -23,6 +24,7 @@ class Results:
     """The tables, pictures and texts of one session. It shows itself, as text or HTML."""
 
     def __init__(self, session: Session) -> None:
+        check_argument("session", session, Session, "an rx.Session, or open a file with rx.load('x.json')")
         self._session = session
 
     @property

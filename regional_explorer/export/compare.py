@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from regional_explorer.arguments import shown_value
+from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.export.region_frames import MICRO
 from regional_explorer.record.region import Plan, Region
 from regional_explorer.record.session import Session
@@ -31,7 +33,13 @@ def compare(*views: HasSession | Session) -> pd.DataFrame:
     Each speedup is against the eager samples of its own run. ``rx.compare(*ex.runs)`` compares the plans that one
     exploration measured.
     """
-    return compare_frame([view if isinstance(view, Session) else view.session for view in views])
+    runs = [view if isinstance(view, Session) else getattr(view, "session", None) for view in views]
+    for view, run in zip(views, runs, strict=True):
+        if not isinstance(run, Session):
+            raise InvalidArgumentError(
+                f"{shown_value(view)} cannot be compared: give explorations, or sessions loaded with rx.load."
+            )
+    return compare_frame([run for run in runs if run is not None])
 
 
 def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:

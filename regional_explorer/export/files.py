@@ -8,6 +8,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+from regional_explorer.arguments import shown_value
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.render.style.untrusted import sendable
 
@@ -15,7 +16,7 @@ from regional_explorer.render.style.untrusted import sendable
 def file_path(path: object, error: type[RegionalExplorerError]) -> Path:
     """Return ``path`` as a Path, or raise ``error`` where it is none."""
     if not isinstance(path, (str, Path)) or not str(path):
-        raise error(f"Give the path of a file, such as 'x.json'; got {path!r}.")
+        raise error(f"Give the path of a file, such as 'x.json'; got {shown_value(path)}.")
     return Path(path)
 
 
@@ -26,19 +27,30 @@ def write_file(target: Path, text: str, error: type[RegionalExplorerError]) -> N
         RegionalExplorerError: of the class ``error``, where the file cannot be written.
     """
     content = sendable(text).encode()
+    place = writable(target, error)
     try:
-        # A link stays one, and what it points at is replaced.
+        if place.exists() and not place.is_file():
+            place.write_bytes(content)  # a device or a pipe is written to, never replaced
+        else:
+            _replace(place, content)
+    except OSError as problem:
+        raise error(f"Cannot write {target}: {problem.strerror or problem}.") from problem
+
+
+def writable(target: Path, error: type[RegionalExplorerError]) -> Path:
+    """Return where ``target`` will be written, or raise ``error`` where that is no place for a file.
+
+    A link stays one, and what it points at is replaced.
+    """
+    try:
         place = Path(os.path.realpath(target))
         if place.is_dir():
             raise error(f"Cannot write {target}: it is a directory. Give the name of a file in it.")
         if not place.parent.is_dir():
             raise error(f"Cannot write {target}: there is no directory {place.parent}. Make it first.")
-        if place.exists() and not place.is_file():
-            place.write_bytes(content)  # a device or a pipe is written to, never replaced
-        else:
-            _replace(place, content)
-    except (OSError, ValueError) as problem:  # a ValueError: no file can have such a name
-        raise error(f"Cannot write {target}: {getattr(problem, 'strerror', None) or problem}.") from problem
+    except ValueError as problem:  # no file can have such a name
+        raise error(f"Cannot write {sendable(str(target))!r}: {problem}.") from problem
+    return place
 
 
 def _replace(place: Path, content: bytes) -> None:

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from regional_explorer.arguments import shown_value
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.record.decode import MalformedError, from_json, shown
 from regional_explorer.record.references import check_references
@@ -96,7 +97,7 @@ def _load(
 def _read_file(path: str | Path, error: type[RegionalExplorerError]) -> Any:
     """Return what the file at ``path`` holds as JSON values."""
     if not isinstance(path, (str, Path)):
-        raise error(f"Give the path of a file, such as 'x.json'; got {path!r}.")
+        raise error(f"Give the path of a file, such as 'x.json'; got {shown_value(path)}.")
     try:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as problem:  # a ValueError: no file can have such a name

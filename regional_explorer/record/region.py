@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any
 
+from regional_explorer.arguments import check_argument, check_flag, shown_value
 from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError, did_you_mean
 
 
@@ -81,13 +82,15 @@ class Selector:
             SelectorError: there is no such kind, or the patterns are no texts or too long.
         """
         kinds = [str(kind) for kind in SelectorKind]
-        if self.kind not in kinds:
+        if not isinstance(self.kind, str) or self.kind not in kinds:
             raise SelectorError(
-                f"No selector is of the kind {self.kind!r}.{did_you_mean(self.kind, kinds)} Kinds: {', '.join(kinds)}."
+                f"No selector is of the kind {shown_value(self.kind)}.{did_you_mean(self.kind, kinds)} "
+                f"Kinds: {', '.join(kinds)}."
             )
         object.__setattr__(self, "kind", SelectorKind(self.kind))
         for name in ("patterns", "only"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        check_flag("innermost", self.innermost)
         longest = max(self.patterns, key=len, default="")
         if len(longest) > LONGEST_PATTERN and self.kind is not SelectorKind.ANNOTATION:
             raise SelectorError(
@@ -138,10 +141,13 @@ class Region:
         require_name(self.name)
         for name in ("selectors", "carved"):
             object.__setattr__(self, name, _items(f"{name} of region {self.name!r}", getattr(self, name), Selector))
+        check_flag("enabled", self.enabled)
+        check_flag("joined", self.joined)
         for _, config in self.configs:
             if not isinstance(config, Mapping) or not all(isinstance(key, str) for key in config):
                 raise PlanError(
-                    f"The config of region {self.name!r} is a dict, such as {{'max_fusion_size': 8}}; got {config!r}."
+                    f"The config of region {self.name!r} is a dict, such as {{'max_fusion_size': 8}}; "
+                    f"got {shown_value(config)}."
                 )
 
     @property
@@ -174,21 +180,21 @@ def with_config(region: Region, config: Mapping[str, Any], direction: Direction 
 def require_name(name: object) -> None:
     """Raise PlanError unless ``name`` can be a region's."""
     if not isinstance(name, str) or not name.strip():
-        raise PlanError(f"A region's name is a text of one character at least, such as 'mlp'; got {name!r}.")
+        raise PlanError(f"A region's name is a text of one character at least, such as 'mlp'; got {shown_value(name)}.")
 
 
 def _items(what: str, items: object, kind: type) -> tuple[Any, ...]:
     """Return ``items`` as a tuple once all are of ``kind``."""
     found = tuple(items) if isinstance(items, Iterable) and not isinstance(items, (str, Mapping)) else None
     if found is None or not all(isinstance(item, kind) for item in found):
-        raise PlanError(f"The {what} are a tuple of rx.{kind.__name__}; got {items!r}.")
+        raise PlanError(f"The {what} are a tuple of rx.{kind.__name__}; got {shown_value(items)}.")
     return found
 
 
 def _texts(name: str, texts: object) -> tuple[str, ...]:
     found = tuple(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else None
     if found is None or not all(isinstance(text, str) and text for text in found):
-        raise SelectorError(f"{name}={texts!r}: give a tuple of texts, such as ('layers.*.mlp',).")
+        raise SelectorError(f"{name}={shown_value(texts)}: give a tuple of texts, such as ('layers.*.mlp',).")
     return found
 
 
@@ -222,8 +228,8 @@ class Plan:
         if twice:
             raise PlanError(f"Two regions are called {twice[0]!r}: give each a name of its own.")
         cuts = [str(cut) for cut in Cut]
-        if self.cut not in cuts:
-            raise PlanError(f"cut={self.cut!r}: give {' or '.join(map(repr, cuts))}.")
+        if not isinstance(self.cut, str) or self.cut not in cuts:
+            raise PlanError(f"cut={shown_value(self.cut)}: give {' or '.join(map(repr, cuts))}.")
         object.__setattr__(self, "cut", Cut(self.cut))
 
     def __getitem__(self, name: str) -> Region:
@@ -237,7 +243,7 @@ class Plan:
                 return region
         known = [region.name for region in self.regions]
         listed = f" Regions: {', '.join(known)}." if known else " There is no region yet."
-        raise UnknownRegionError(f"No region is called {name!r}.{did_you_mean(name, known)}{listed}")
+        raise UnknownRegionError(f"No region is called {shown_value(name)}.{did_you_mean(name, known)}{listed}")
 
     def __contains__(self, name: object) -> bool:
         """Tell whether a region is called ``name``."""
@@ -245,6 +251,7 @@ class Plan:
 
     def added(self, region: Region) -> Plan:
         """Return the plan with ``region`` at its end, in place of one of the same name."""
+        check_argument("region", region, Region, "an rx.Region", PlanError)
         others = tuple(other for other in self.regions if other.name != region.name)
         return replace(self, regions=(*others, region))
 
@@ -259,17 +266,23 @@ class Plan:
         Raises:
             PlanError: another region has the name of one of them, or none has one of ``names``.
         """
-        kept = [region for region in self.regions if region.name not in names]
+        check_argument("names", names, (tuple, list, set, frozenset, Mapping), "the names as a list", PlanError)
+        known = {name: self[name] for name in names}
+        if not known:
+            raise PlanError("Name the regions that are replaced.")
+        kept = [region for region in self.regions if region.name not in known]
         for region in regions:
-            require_name(region.name)
+            check_argument("region", region, Region, "an rx.Region", PlanError)
             if any(region.name == other.name for other in kept):
                 raise PlanError(f"A region called {region.name!r} exists already: give another name.")
-        place = next(index for index, region in enumerate(self.regions) if region.name in names)
+        place = next(index for index, region in enumerate(self.regions) if region.name in known)
         return replace(self, regions=(*kept[:place], *regions, *kept[place:]))
 
     def changed(self, name: str, /, **fields: Any) -> Plan:
         """Return the plan with ``fields`` of the region called ``name`` replaced."""
         old = self[name]
+        if unknown := sorted(fields.keys() - old.__dataclass_fields__.keys()):
+            raise PlanError(f"A region has no {unknown[0]!r}.{did_you_mean(unknown[0], old.__dataclass_fields__)}")
         new_name = fields.get("name", name)
         if new_name != name:
             require_name(new_name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from regional_explorer.arguments import shown_value
+from regional_explorer.errors import SessionError, did_you_mean
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.region import Partition, Plan
@@ -67,9 +69,12 @@ class Session:
         """Return the graph called ``graph_id``.
 
         Raises:
-            KeyError: there is none of that id.
+            SessionError: there is none of that id; the text lists near matches.
         """
         for graph in self.graphs:
             if graph.id == graph_id:
                 return graph
-        raise KeyError(graph_id)
+        known = [graph.id for graph in self.graphs]
+        raise SessionError(
+            f"No graph is called {shown_value(graph_id)}.{did_you_mean(graph_id, known)} Graphs: {', '.join(known)}."
+        )

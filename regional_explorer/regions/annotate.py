@@ -7,7 +7,13 @@ from typing import Any
 
 from torch.fx.traceback import annotate
 
+from regional_explorer.arguments import shown_value
+from regional_explorer.errors import InvalidConfigValueError
+from regional_explorer.record.region import Default, require_name
 from regional_explorer.torch_api import ANNOTATION
+
+PLAIN = (bool, int, float, str, list, tuple, dict, type(None), Default)
+"""The types of config values."""
 
 
 def region(name: str, /, **configs: Any) -> AbstractContextManager[None]:
@@ -20,10 +26,20 @@ def region(name: str, /, **configs: Any) -> AbstractContextManager[None]:
         name: the region's name; blocks of one name belong to one region.
         **configs: Inductor configs by dotted key; those with a dot need ``**{"triton.cudagraphs": False}``.
 
+    Raises:
+        PlanError: the name is no text, or an empty one.
+        InvalidConfigValueError: a value is an object that no config can be; what torch takes is checked by ``explore``.
+
     Example::
 
         with rx.region("mlp", max_fusion_size=8):
             x = self.mlp(x)
     """
+    require_name(name)
+    for key, value in configs.items():
+        if not isinstance(value, PLAIN):  # Dynamo, which keeps the mark, knows constants alone
+            raise InvalidConfigValueError(
+                f"{key}={shown_value(value)}: a config is a number, a text, True, False, None, or a list of these."
+            )
     # A plain function that returns annotate(...): Dynamo traces that, but no context manager class of our own.
     return annotate({ANNOTATION: {"inductor_region": name, "inductor_configs": configs}})

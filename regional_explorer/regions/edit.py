@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from regional_explorer.arguments import shown_value
 from regional_explorer.errors import PlanError, SelectorError
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind, require_name
@@ -35,7 +36,7 @@ def selectors(given: Mapping[str, Patterns], *, innermost: bool = False, only: P
 def _texts(keyword: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
     texts = tuple(patterns) if isinstance(patterns, Iterable) and not isinstance(patterns, str) else (patterns,)
     if not texts or not all(isinstance(text, str) and text for text in texts):
-        raise SelectorError(f"{keyword}={patterns!r}: give a pattern, or a list of patterns.")
+        raise SelectorError(f"{keyword}={shown_value(patterns)}: give a pattern, or a list of patterns.")
     return texts
 
 
@@ -85,7 +86,9 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
     Raises:
         UnknownRegionError, PlanError: there is nothing to merge, configs differ, or the name is taken.
     """
-    wanted = {name: plan[name] for name in names}
+    if name is not None:
+        require_name(name)
+    wanted = {str(name): plan[name] for name in names}
     if len(wanted) < 2:  # noqa: PLR2004 - one region is merged with nothing
         raise PlanError(f"Name two regions or more to merge; {', '.join(map(repr, wanted)) or 'none'} is not enough.")
     regions = [region for region in plan.regions if region.name in wanted]

@@ -27,7 +27,7 @@ from regional_explorer.record.timing import MemoryPeak, PartitionTiming, Phase, 
 from tests.record.mutations import at, mutated
 from tests.render import sessions
 
-SOME = 150
+SOME = 100
 """Mutations of each kind of file in a normal run; 3,000 in a slow one."""
 ALL = 3000
 LONGEST = 400

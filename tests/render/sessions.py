@@ -8,7 +8,7 @@ from typing import Any
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
-from regional_explorer.record.region import Partition, Plan, Region, Selector, SelectorKind, State
+from regional_explorer.record.region import LONGEST_PATTERN, Partition, Plan, Region, Selector, SelectorKind, State
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import (
     CompileCost,
@@ -226,7 +226,7 @@ def hostile(text: str) -> Session:
         grad=True,
         graphs=(Graph(text, GraphKind.FORWARD, 0, nodes),),
         breaks=(GraphBreak(text, (line,)),),
-        plan=Plan((Region(text, (Selector(SelectorKind.LINES, (text,)),), {text: text}),)),
+        plan=Plan((Region(text, (Selector(SelectorKind.LINES, (text[:LONGEST_PATTERN],)),), {text: text}),)),
         members={text: {text: (f"{text}1",)}},
         partitions=(cut,),
         timings=(timing(text, 1.0, 1.5, numerics=text, warnings=(text,)),),

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from regional_explorer.arguments import shown_value
+from regional_explorer.compiler.config import limits
 from regional_explorer.errors import (
     InvalidConfigKeyError,
     InvalidConfigValueError,
@@ -129,7 +131,7 @@ def catalogue() -> Mapping[str, ConfigKey]:
             key=key,
             type_name=_type_name(entry.value_type),
             default=entry.default,
-            choices=_choices(entry.value_type),
+            choices=_choices(entry.value_type) or limits.choices(key),
             doc=comments.get(key, ""),
             refused=_refused(entry),
         )
@@ -145,10 +147,12 @@ def check_key(key: str) -> ConfigKey:
         InvalidConfigKeyError: the key exists but cannot be set for one region; the reason is given.
     """
     known = catalogue()
+    if not isinstance(key, str):
+        raise UnknownConfigKeyError(f"A config key is text, such as 'max_fusion_size'; got {shown_value(key)}.")
     if key not in known:
         inner = [name for name in known if name.startswith(f"{key}.")]
         hint = f" Write it with a dot, for example {inner[0]!r}." if inner else did_you_mean(key, known)
-        raise UnknownConfigKeyError(f"torch._inductor.config has no key {key!r}.{hint}")
+        raise UnknownConfigKeyError(f"torch._inductor.config has no key {shown_value(key)}.{hint}")
     if (reason := known[key].refused) is not None:
         raise InvalidConfigKeyError(f"{key!r} cannot be set for one region: {reason}.")
     return known[key]
@@ -162,15 +166,20 @@ def check_value(key: str, value: Any) -> Any:
         UnknownConfigKeyError, InvalidConfigKeyError: as ``check_key``.
     """
     entry = check_key(key)
-    if value is DEFAULT or _fits(value, config_entries()[key].value_type, entry.default):
+    if value is DEFAULT or value is entry.default:
+        return value
+    if _fits(value, config_entries()[key].value_type, entry.default) and _is_among(value, entry.choices):
+        if (wrong := limits.problem(key, value)) is not None:
+            raise InvalidConfigValueError(f"{key}={shown_value(value)}: {wrong} (default {entry.default!r}).")
         return value
     if entry.choices:
-        wanted = f"one of {', '.join(map(repr, entry.choices))}"
-        near = did_you_mean(str(value), map(str, entry.choices))
-    else:
-        wanted, near = entry.type_name, ""
+        raise InvalidConfigValueError(
+            f"{key}={shown_value(value)}: {key} takes one of {', '.join(map(repr, entry.choices))} (default "
+            f"{entry.default!r}).{did_you_mean(value, map(str, entry.choices))}"
+        )
     raise InvalidConfigValueError(
-        f"{key}={value!r} is {type(value).__name__}, but {key} takes {wanted} (default {entry.default!r}).{near}"
+        f"{key}={shown_value(value)} is {type(value).__name__}, but {key} takes {entry.type_name} "
+        f"(default {entry.default!r})."
     )
 
 
@@ -183,7 +192,7 @@ def parse_value(key: str, text: str) -> Any:
     word = {"true": "True", "false": "False", "none": "None"}.get(text.strip().lower(), text.strip())
     try:
         value = ast.literal_eval(word)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # as literal_eval raises for what is no literal
         value = text.strip()
     return check_value(key, value)
 
@@ -240,6 +249,10 @@ def _fits(value: Any, kind: Any, default: Any) -> bool:
         elif origin is typing.Any or (isinstance(origin, type) and isinstance(value, origin)):
             return True
     return default is not None and type(value) is type(default) and not _choices(kind)
+
+
+def _is_among(value: Any, choices: tuple[Any, ...]) -> bool:
+    return not choices or any(value == choice and type(value) is type(choice) for choice in choices)
 
 
 def _type_name(kind: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from regional_explorer.arguments import shown_value
 from regional_explorer.compiler.config.catalogue import check_value
 from regional_explorer.errors import InvalidConfigKeyError, InvalidConfigValueError, PlanError, RegionalExplorerError
 from regional_explorer.record.diagnostic import Diagnostic
@@ -48,7 +49,9 @@ def configured(plan: Plan, name: str, changes: Mapping[str, Any], direction: Dir
     wanted = checked_direction(direction)
     region = plan[name]
     if not isinstance(changes, Mapping):
-        raise InvalidConfigValueError(f"A config is a dict, such as {{'max_fusion_size': 8}}; got {changes!r}.")
+        raise InvalidConfigValueError(
+            f"A config is a dict, such as {{'max_fusion_size': 8}}; got {shown_value(changes)}."
+        )
     for key, value in changes.items():
         check_value(key, value)
     for one in Direction if wanted is None else (wanted,):
@@ -63,17 +66,20 @@ def checked_direction(direction: Direction | str | None) -> Direction | None:
     Raises:
         InvalidConfigValueError: it is none.
     """
-    if direction is None or direction in tuple(Direction):
+    if direction is None or (isinstance(direction, str) and direction in tuple(Direction)):
         return None if direction is None else Direction(direction)
     raise InvalidConfigValueError(
-        f'direction={direction!r}: a config is for the "forward" or the "backward"; leave direction out for both.'
+        f'direction={shown_value(direction)}: a config is for the "forward" or the "backward"; '
+        "leave direction out for both."
     )
 
 
 def check_plan(plan: Plan) -> None:
     """Raise what ``configured`` raises, for any config of a plan that came from elsewhere; PlanError if it is none."""
     if not isinstance(plan, Plan):
-        raise PlanError(f"A plan is an rx.Plan, such as ex.draft().plan or one loaded from a file; got {plan!r}.")
+        raise PlanError(
+            f"A plan is an rx.Plan, such as ex.draft().plan or one loaded from a file; got {shown_value(plan)}."
+        )
     for region in plan.regions:
         for _, config in region.configs:
             for key, value in config.items():

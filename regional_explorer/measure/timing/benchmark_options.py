@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from numbers import Real
 
+from regional_explorer.arguments import shown_value
 from regional_explorer.errors import MeasureError
 
 LOOKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
@@ -50,6 +51,9 @@ class BenchmarkOptions:
 
 def _check(name: str, value: object, meaning: str) -> None:
     """Raise MeasureError unless ``value`` is a positive, finite number."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type,operator]
-        raise MeasureError(f"{name}={value!r}: give a positive, finite number: {meaning}.")
+    try:
+        possible = isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
+    except OverflowError:
+        possible = False
+    if not possible:
+        raise MeasureError(f"{name}={shown_value(value)}: give a positive, finite number: {meaning}.")

@@ -1,0 +1,43 @@
+"""Checks of what callers give: what does not fit is refused before anything is done, with what to give instead."""
+
+from __future__ import annotations
+
+from regional_explorer.errors import InvalidArgumentError, RegionalExplorerError
+
+SHOWN = 80
+"""Characters shown of a value."""
+
+
+def shown_value(value: object) -> str:
+    """Return the ``repr`` of anything on one short line; one that raises is no harm."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001 - the user's own __repr__ may do whatever it likes
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def check_argument(
+    name: str,
+    value: object,
+    kind: type | tuple[type, ...],
+    wanted: str,
+    error: type[RegionalExplorerError] = InvalidArgumentError,
+) -> None:
+    """Raise ``error`` unless ``value`` is of ``kind``; ``wanted`` says in words what to give."""
+    if not isinstance(value, kind):
+        raise error(f"{name}={shown_value(value)}: give {wanted}.")
+
+
+def check_flag(name: str, value: object, *, optional: bool = False) -> None:
+    """Raise InvalidArgumentError unless ``value`` is True or False, or None where that is ``optional``."""
+    if not isinstance(value, bool) and not (optional and value is None):
+        raise InvalidArgumentError(
+            f"{name}={shown_value(value)}: give True{', False or None' if optional else ' or False'}."
+        )
+
+
+def check_callable(name: str, value: object, wanted: str) -> None:
+    """Raise InvalidArgumentError unless ``value`` can be called."""
+    if not callable(value):
+        raise InvalidArgumentError(f"{name}={shown_value(value)} is not callable: give {wanted}.")

@@ -1,0 +1,42 @@
+"""What ``rx.explore`` takes: every argument is checked before the call is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from regional_explorer.arguments import check_argument, check_callable, check_flag, shown_value
+from regional_explorer.capture.modules import reachable_modules
+from regional_explorer.errors import InvalidArgumentError, did_you_mean
+
+PARTITIONERS = ("default", "min_cut")
+
+
+def check_call(fn: Any, args: Any, kwargs: Any) -> None:
+    """Raise InvalidArgumentError unless these are a function and its arguments."""
+    check_callable("fn", fn, "the function or module, and its arguments apart: rx.explore(fn, (x, y))")
+    check_argument("args", args, (tuple, list), "a tuple, such as rx.explore(fn, (x, y))")
+    check_argument("kwargs", kwargs, (Mapping, type(None)), "a dict, such as rx.explore(fn, (x,), {'mask': mask})")
+    for name in kwargs or {}:
+        check_argument("a name in kwargs", name, str, "names as text: they are those of keyword arguments")
+    for root in reachable_modules(fn, args, kwargs or {}):
+        for name, module in root.named_modules():
+            # A scripted module inside another is a graph break; a traced one has not even the parts of a module.
+            if isinstance(module, torch.jit.ScriptModule) and (not name or "_buffers" not in vars(module)):
+                raise InvalidArgumentError(
+                    f"{f'The module {name!r}' if name else type(module).__name__} was made by torch.jit: TorchScript "
+                    "runs it, so there is no Python to trace. Explore the module that it was made from."
+                )
+
+
+def check_options(grad: Any, dynamic: Any, partitioner: Any) -> None:
+    """Raise InvalidArgumentError unless these are the options of a capture."""
+    check_flag("grad", grad, optional=True)
+    check_flag("dynamic", dynamic, optional=True)
+    if not isinstance(partitioner, str) or partitioner not in PARTITIONERS:
+        raise InvalidArgumentError(
+            f"partitioner={shown_value(partitioner)}: give {' or '.join(map(repr, PARTITIONERS))}."
+            f"{did_you_mean(partitioner, PARTITIONERS) if isinstance(partitioner, str) else ''}"
+        )

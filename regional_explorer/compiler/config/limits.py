@@ -1,0 +1,62 @@
+"""What torch says of a config's values beyond their type, in the comments of its source: there is no other doc.
+
+Everything is read from the running torch; where it says nothing, nothing is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from regional_explorer.errors import did_you_mean
+from regional_explorer.record.decode import LARGEST
+from regional_explorer.torch_api import config_comments, config_entries
+
+_QUOTED = re.compile(r'(?:[Oo]ptions|[Vv]alid values|choices are): ((?:(?:or )?"\w+"(?: \([^)]*\))?,? ?)+)')
+_NUMBERED = re.compile(r"(?<![\w.])(\d+) - [a-z]")
+_COMBINED = re.compile(r"combinations of: (\w+(?:, \w+)+)")
+_BACKENDS = re.compile(r"max_autotune_\w+_backends")
+
+
+def choices(key: str) -> tuple[Any, ...]:
+    """Return the values that the comment of ``key`` lists, none where it lists none."""
+    comment, default = config_comments().get(key, ""), config_entries()[key].default
+    if (quoted := _QUOTED.search(comment)) and (default is None or isinstance(default, str)):
+        listed = tuple(re.findall(r'"(\w+)"', quoted[1]))
+        return (*listed, *(() if default in listed else (default,)))
+    numbered = tuple(dict.fromkeys(map(int, _NUMBERED.findall(comment))))
+    return numbered if len(numbered) > 1 and type(default) is int and default in numbered else ()
+
+
+def combined(key: str) -> tuple[str, ...]:
+    """Return the words of which ``key`` takes some, with commas between; none where torch does not list them."""
+    comment = config_comments().get(key, "")
+    if _BACKENDS.fullmatch(key):  # the others say "as above"
+        comment = config_comments().get("max_autotune_gemm_backends", "")
+    found = _COMBINED.search(comment)
+    return tuple(found[1].split(", ")) if found and isinstance(config_entries()[key].default, str) else ()
+
+
+def problem(key: str, value: Any) -> str | None:
+    """Return what is wrong with a value of the right type, and what to give instead; None where nothing is."""
+    if isinstance(value, str) and (known := combined(key)):
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        unknown = [word for word in words if word.upper() not in map(str.upper, known)]
+        if unknown:
+            near = did_you_mean(unknown[0].upper(), map(str.upper, known))
+            return f"there is no {unknown[0]!r}.{near} It takes some of {', '.join(known)}, with commas between"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return "that is no number to compile with"
+    if not -LARGEST <= value < LARGEST:
+        return "that number has more than 64 bits"
+    return "it takes no number below 0" if value < 0 and not _may_be_negative(key) else None
+
+
+def _may_be_negative(key: str) -> bool:
+    """Sizes, counts and times are not; where -1 stands for something, the default is it or the comment says so."""
+    default = config_entries()[key].default
+    said = re.search(r"-1\b|negative", config_comments().get(key, ""))
+    return bool(said) or (isinstance(default, (int, float)) and default < 0)

@@ -1,0 +1,359 @@
+"""Every public function and method, given what it does not take: it works, or an error of ours says what to give."""
+
+import contextlib
+import copy
+import inspect
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regional_explorer
+from regional_explorer.cli import DONE, FAILED, MISUSED, main
+from regional_explorer.compiler.config.catalogue import catalogue, check_value
+from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.exploration.edits import Draft
+from regional_explorer.record.codec import dump_plan, load_plan
+from tests.record.test_files import PLAN, run_mutations
+
+rx: Any = regional_explorer  # whose arguments are of the wrong type here on purpose
+
+LONGEST = 500
+"""Characters of an error."""
+
+
+class Odd:
+    def __repr__(self):
+        raise ValueError("no text for this")
+
+
+class Callback:
+    """Can be called, whatever with."""
+
+    def __call__(self, *args, **kwargs):
+        return True
+
+
+ODD = [
+    None, True, 3, -1, -1.5, float("nan"), 10**400, "x", "", " ", "yes", "a\0b", "\ud800", b"x",
+    [], ["x"], [3], (), {}, {"x": 1}, {3: 4}, {"x"}, Odd(), object, torch.ones(2), torch.ones(9, 99), rx.DEFAULT,
+    Callback(),
+]  # fmt: skip
+
+
+def step(x, k=2):
+    with rx.region("act"):
+        y = torch.relu(x).sin()
+    return y * k
+
+
+X = torch.ones(4)
+
+
+@pytest.fixture(scope="module")
+def ex():
+    return rx.explore(step, (X,))
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Some of the odd values are good names of files."""
+    monkeypatch.chdir(tmp_path)
+
+
+def hashable(value):
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def draft(ex):
+    return ex.draft().mark("other", ops="*mul*").carve("act", ops="*sin*")
+
+
+def marked(name, config):
+    def fn(x):
+        with rx.region(name, **config):
+            return x.sin()
+
+    return rx.explore(fn, (X,))
+
+
+def set_plan(ex, plan):
+    before = ex.plan
+    try:
+        ex.plan = plan
+    finally:
+        ex.plan = before
+
+
+OPS = {"ops": "*sin*"}
+CANCELLED = {"cancelled": lambda: True, "progress": lambda _doing, _fraction: None}
+DOORS: dict[str, Any] = {
+    "explore": (lambda ex, fn, args, **k: rx.explore(fn, args, **k), [step, (X,)],
+                {"kwargs": {}, "grad": None, "dynamic": None, "plan": None, "partitioner": "default"}),
+    "load": (lambda ex, path: rx.load(path), ["x.json"], {}),
+    "compare": (lambda ex, *views: rx.compare(*views), lambda ex: [ex, ex.session], {}),
+    "region": (lambda ex, name, **config: marked(name, config), ["r"], {"max_fusion_size": 8}),
+    "Selector": (lambda ex, *a, **k: rx.Selector(*a, **k), ["ops", ("*",)], {"innermost": False, "only": ()}),
+    "Region": (lambda ex, *a, **k: rx.Region(*a, **k), ["a", PLAN.regions[0].selectors, {}],
+               {"enabled": True, "joined": False, "carved": (), "backward_config": None}),
+    "Plan": (lambda ex, *a: rx.Plan(*a), [(), "instances"], {}),
+    "Plan[]": (lambda ex, name: PLAN[name], ["a"], {}),
+    "Plan.added": (lambda ex, *a: PLAN.added(*a), [PLAN.regions[0]], {}),
+    "Plan.removed": (lambda ex, *a: PLAN.removed(*a), ["a"], {}),
+    "Plan.replaced": (lambda ex, *a: PLAN.replaced(*a), [["a"], PLAN.regions[0]], {}),
+    "Plan.changed": (lambda ex, *a, **k: PLAN.changed(*a, **k), ["a"], {"name": "c", "config": {}, "enabled": True}),
+    "SavedSession": (lambda ex, session: rx.SavedSession(session), lambda ex: [ex.session], {}),
+    "Session.graph": (lambda ex, graph_id: ex.session.graph(graph_id), ["0/inference"], {}),
+    "plan=": (set_plan, lambda ex: [ex.plan], {}),
+    "preview": (lambda ex, plan: ex.preview(plan), lambda ex: [ex.plan], {}),
+    "mark": (lambda ex, *a, **k: draft(ex).mark(*a, **k), ["new"],
+             {"modules": None, "lines": None, "ops": "*sin*", "nodes": None, "innermost": False, "only": None}),
+    "mark each": (lambda ex, **k: draft(ex).mark("new", **k), [], {"ops": "*sin*", "each": False}),
+    "mark modules": (lambda ex, **k: draft(ex).mark("new", **k), [], {"modules": "*"}),
+    "mark lines": (lambda ex, **k: draft(ex).mark("new", **k), [], {"lines": "step:3"}),
+    "mark subgraphs": (lambda ex, **k: draft(ex).mark("new", **k), [], {"subgraphs": "*"}),
+    "mark nodes": (lambda ex, **k: draft(ex).mark("new", **k), [], {"nodes": "sin"}),
+    "unmark": (lambda ex, *a: draft(ex).unmark(*a), ["act"], {}),
+    "rename": (lambda ex, *a: draft(ex).rename(*a), ["act", "b"], {}),
+    "merge": (lambda ex, *a, **k: draft(ex).merge(*a, **k), ["act", "other"], {"name": "b", "config": {}}),
+    "split": (lambda ex, *a, **k: draft(ex).split(*a, **k), ["act"], {"at": "sin"}),
+    "carve": (lambda ex, *a, **k: draft(ex).carve(*a, **k), ["act"], OPS),
+    "uncarve": (lambda ex, *a, **k: draft(ex).uncarve(*a, **k), ["act"], OPS),
+    "disable": (lambda ex, *a: draft(ex).disable(*a), ["act"], {}),
+    "enable": (lambda ex, *a: draft(ex).enable(*a), ["act"], {}),
+    "reset": (lambda ex, *a, **k: draft(ex).reset(*a, **k), ["act"], {"direction": None}),
+    "configure": (lambda ex, *a, **k: draft(ex).configure(*a, **k), ["act", {"max_fusion_size": 4}],
+                  {"direction": "forward"}),
+    "configure value": (lambda ex, value: draft(ex).configure("act", {"max_fusion_size": value}), [4], {}),
+    "configure text": (lambda ex, v: draft(ex).configure("act", {"max_autotune_gemm_backends": v}), ["ATEN"], {}),
+    "configure key": (lambda ex, key: draft(ex).configure("act", {key: 1} if hashable(key) else [key]),
+                      ["max_fusion_size"], {}),
+    "compile": (lambda ex, **k: ex.compile(**k), [], CANCELLED),
+    "benchmark": (lambda ex, *a, **k: ex.benchmark(*a, **k), [("eager",), 0.01], {"regions": False, **CANCELLED}),
+    "benchmark executor": (lambda ex, **k: ex.benchmark(("eager",), 0.01, **k, **CANCELLED), [], {"executor": None}),
+    "code": (lambda ex, name: ex.code(name), ["act"], {}),
+    "graph": (lambda ex, graph_id: ex.graph(graph_id), [None], {}),
+    "save": (lambda ex, path: ex.save(path), ["x.csv"], {}),
+    "save_plan": (lambda ex, path: ex.save_plan(path), ["plan.json"], {}),
+    "show": (lambda ex, **k: ex.show(**k), [], {"widget": False}),
+}  # fmt: skip
+"""A way to call each, its good positional and its good keyword arguments."""
+
+PARAMETERS = [
+    (door, place)
+    for door, (_, args, kwargs) in DOORS.items()
+    for place in (*range(len(args) if isinstance(args, list) else args.__code__.co_argcount), *kwargs)
+]
+
+
+@pytest.mark.parametrize(("door", "place"), PARAMETERS)
+def test_an_argument_is_taken_or_an_error_of_ours_says_what_to_give(ex, door, place):
+    call, args, kwargs = DOORS[door]
+    refusals = 0
+    for value in ODD:
+        given, named = list(args(ex) if callable(args) else args), dict(kwargs)
+        (given if isinstance(place, int) else named)[place] = value
+        refusal = ""
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                call(ex, *given, **named)
+        except RegionalExplorerError as error:
+            refusal = str(error)
+            refusals += 1
+        assert not refusal or 20 < len(refusal) < LONGEST
+    assert refusals >= 5
+
+
+NOTHING_FITS = ("load", "mark modules", "mark subgraphs", "benchmark executor")
+
+
+@pytest.mark.parametrize("door", [door for door in DOORS if door not in NOTHING_FITS])
+def test_the_arguments_that_are_good_are_taken(ex, door):
+    call, args, kwargs = DOORS[door]
+    with contextlib.redirect_stdout(io.StringIO()):
+        call(ex, *(args(ex) if callable(args) else args), **kwargs)
+
+
+def test_no_public_method_is_left_out():
+    public = {name for name in vars(Draft) if not name.startswith("_")}
+    public |= {name for name, value in inspect.getmembers(rx.Exploration, callable) if not name.startswith("_")}
+    public |= {name for name in rx.__all__ if callable(getattr(rx, name)) and not name.endswith("Error")}
+    without_arguments = {"draft", "to_source", "close"}
+    made_by_explore_and_ex = {"Exploration", "Session"}
+    assert public - without_arguments - made_by_explore_and_ex <= {door.split()[0] for door in DOORS}
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        (lambda ex: rx.explore(3), r"fn=3 is not callable: give the function"),
+        (lambda ex: rx.explore(step, X), "args=tensor.*give a tuple"),
+        (lambda ex: rx.explore(step, (X,), [1]), r"kwargs=\[1\]: give a dict"),
+        (lambda ex: rx.explore(step, (X,), {3: 4}), "names as text"),
+        (lambda ex: rx.explore(step, (X,), partitioner="x"), "partitioner='x': give 'default' or 'min_cut'"),
+        (lambda ex: rx.explore(step, (X,), partitioner="mincut"), "Did you mean 'min_cut'"),
+        (lambda ex: rx.explore(step, (X,), grad="yes"), "grad='yes': give True, False or None"),
+        (lambda ex: rx.explore(step, (X,), dynamic="yes"), "dynamic='yes': give True, False or None"),
+        (lambda ex: rx.explore(step, (X,), plan=[]), r"A plan is an rx.Plan, .* got \[\]"),
+        (lambda ex: ex.benchmark(variants="eager"), r"variants='eager': give a tuple of names"),
+        (lambda ex: ex.benchmark(variants=("eagr",)), "Did you mean 'eager'"),
+        (lambda ex: ex.benchmark(budget_s=10**400), "give a positive, finite number"),
+        (lambda ex: ex.compile(cancelled=3), "cancelled=3 is not callable"),
+        (lambda ex: ex.save_plan("nowhere/plan.json"), "there is no directory .*nowhere. Make it first"),
+        (lambda ex: ex.save("nowhere/x.json"), "there is no directory .*nowhere. Make it first"),
+        (lambda ex: ex.graph("0/forwrd"), "No graph is called '0/forwrd'.* Graphs: 0/dynamo, 0/inference"),
+        (copy.deepcopy, r"cannot be copied or pickled. .*rx\.explore\(fn, args, plan=ex\.plan\)"),
+        (copy.copy, "cannot be copied or pickled"),
+        (pickle.dumps, "cannot be copied or pickled"),
+        (lambda ex: rx.Plan(ex.plan.regions * 2), "Two regions are called 'act'"),
+        (lambda ex: rx.Plan().changed("act"), "There is no region yet"),
+        (lambda ex: ex.plan.changed("act", colour="red"), "A region has no 'colour'"),
+        (lambda ex: rx.compare(ex, 3), "3 cannot be compared"),
+        (lambda ex: marked("", {}), "A region's name is a text"),
+    ],
+)
+def test_the_error_says_what_to_do(ex, refused, said):
+    with pytest.raises(RegionalExplorerError, match=said):
+        refused(ex)
+
+
+def test_a_copy_of_the_record_can_be_had(ex):
+    assert copy.deepcopy(ex.session) == ex.session
+    assert pickle.loads(pickle.dumps(ex.plan)) == ex.plan  # noqa: S301 - our own
+
+
+# ------------------------------------------------------------------------------------------------------------ torch.jit
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x.sin() * 2
+
+
+@pytest.fixture
+def jit(recwarn):
+    """Scripted, traced: what torch.jit makes of a module, and of a function."""
+    return (
+        torch.jit.script(Net()),
+        torch.jit.trace(Net(), (X,)),
+        torch.jit.script(doubled_sine),
+        torch.jit.trace(doubled_sine, (X,)),
+    )
+
+
+def doubled_sine(x):
+    y = x.sin()
+    return y * 2
+
+
+def test_modules_of_torch_jit_are_refused(jit):
+    scripted, traced, *_ = jit
+    for module in (scripted, traced):
+        with pytest.raises(
+            rx.InvalidArgumentError, match=r"was made by torch\.jit.*Explore the module that it was made"
+        ):
+            rx.explore(module, (X,))
+    with pytest.raises(rx.InvalidArgumentError, match=r"The module '0' was made by torch\.jit"):
+        rx.explore(torch.nn.Sequential(traced), (X,))
+    with pytest.raises(rx.CaptureError, match=r"Dynamo does not support tracing into torch\.jit\.script"):
+        rx.explore(torch.nn.Sequential(scripted), (X,))
+
+
+def test_functions_of_torch_jit_are_explored(jit):
+    for function in jit[2:]:
+        assert [graph.id for graph in rx.explore(function, (X,)).session.graphs] == ["0/dynamo", "0/inference"]
+
+
+# -------------------------------------------------------------------------------------------------------- config values
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("max_fusion_size", -5, "it takes no number below 0"),
+        ("max_fusion_size", 10**400, "more than 64 bits"),
+        ("realize_opcount_threshold", -1, "it takes no number below 0"),
+        ("max_autotune_gemm_backends", "FOO", "there is no 'FOO'. It takes some of ATen, Triton,"),
+        ("max_autotune_gemm_backends", "ATEN,TRITN", "Did you mean 'TRITON'"),
+        ("max_autotune_conv_backends", "FOO", "It takes some of ATen, Triton,"),
+        ("cpp.enable_floating_point_contract_flag", "of", "takes one of 'off', 'on', 'fast'.*Did you mean 'off'"),
+        ("score_fusion_memory_threshold", -1, "it takes no number below 0"),
+    ],
+)
+def test_a_config_value_that_torch_does_not_know_is_refused(ex, key, value, said):
+    if key not in catalogue():
+        pytest.skip("this torch has no such key")
+    with pytest.raises(rx.InvalidConfigValueError, match=said):
+        ex.draft().configure("act", {key: value})
+
+
+def test_what_torch_takes_is_taken():
+    assert check_value("max_autotune_gemm_backends", "aten, Triton") == "aten, Triton"
+    assert check_value("cpp.threads", -1) == -1
+    for key, entry in catalogue().items():
+        if entry.refused is None:
+            assert check_value(key, entry.default) is entry.default
+
+
+# ---------------------------------------------------------------------------------------------------- plans from a file
+
+
+@pytest.mark.parametrize("count", [50, pytest.param(3000, marks=pytest.mark.slow)])
+def test_a_mutated_plan_is_taken_or_refused_by_an_exploration(ex, tmp_path, count):
+    mine = rx.Plan((rx.Region("act", ex.plan["act"].selectors, {"max_fusion_size": 8}), *PLAN.regions))
+
+    def check(path: Path) -> None:
+        with contextlib.suppress(RegionalExplorerError):
+            ex.preview(load_plan(path))
+
+    run_mutations(json.loads(dump_plan(mine)), check, tmp_path / "x.json", count)
+
+
+# ----------------------------------------------------------------------------------------------------------- the shell
+
+TEXTS = ["", " ", "x", "=", ":", "a=b", "a:b", "a=ops:*", "a:b=c", "-1", "1e400", "nan", "\0", "\ud800", "(" * 2000,
+         "x.json", "nowhere/x.json", ".", "9" * 5000, "a=lines:f:9-1", "a:max_fusion_size=" + "[" * 9999]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["-r", "-c", "--variants", "--budget", "--plan", "--save"])
+def test_every_text_for_an_option_is_taken_or_refused(tmp_path, capsys, option):
+    file = tmp_path / "model.py"
+    file.write_text("import torch\ndef f(x): return x.sin()\nx = torch.ones(3)\n", encoding="utf-8")
+    for text in TEXTS:
+        try:
+            code = main(
+                ["run", str(file), "f(x)", "--no-bench", f"{option}={text}" if option[1] == "-" else option + text]
+            )
+        except SystemExit as ended:  # as argparse ends
+            code = ended.code
+        out, err = capsys.readouterr()
+        assert code in (DONE, FAILED, MISUSED)
+        assert "Traceback" not in out + err
+        assert code == DONE or "regional-explorer" in err
+
+
+@pytest.mark.parametrize(
+    "call", ["", " ", "\0", "f(" + "(" * 2000, "f(x" + ")" * 5, "f(" + "-" * 100_000 + "x)", "f(\ud800)"]
+)
+def test_every_text_for_the_call_is_taken_or_refused(tmp_path, capsys, call):
+    (tmp_path / "model.py").write_text("", encoding="utf-8")
+    assert main(["run", str(tmp_path / "model.py"), call, "--no-bench"]) == MISUSED
+    err = capsys.readouterr().err
+    assert err.startswith("regional-explorer: ")
+    assert len(err) < 400
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"\x00", b"def", b"raise ValueError('mine')", b"import nowhere_at_all"])
+def test_every_file_that_cannot_be_run_is_refused(tmp_path, capsys, content):
+    (tmp_path / "model.py").write_bytes(content)
+    assert main(["run", str(tmp_path / "model.py"), "f(x)"]) in (FAILED, MISUSED)
+    assert "None" not in capsys.readouterr().err
+    assert main(["run", str(tmp_path), "f(x)"]) == MISUSED
