@@ -48,8 +48,9 @@ def writable(target: Path, error: type[RegionalExplorerError]) -> Path:
             raise error(f"Cannot write {target}: it is a directory. Give the name of a file in it.")
         if not place.parent.is_dir():
             raise error(f"Cannot write {target}: there is no directory {place.parent}. Make it first.")
-    except ValueError as problem:  # no file can have such a name
-        raise error(f"Cannot write {sendable(str(target))!r}: {problem}.") from problem
+    except (OSError, ValueError) as problem:  # a ValueError: no file can have such a name
+        reason = getattr(problem, "strerror", None) or problem
+        raise error(f"Cannot write {sendable(str(target))!r}: {reason}.") from problem
     return place
 
 
