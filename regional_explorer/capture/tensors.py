@@ -1,46 +1,85 @@
-"""Finds the tensors inside the values that a call takes and returns."""
+"""Finding tensors inside whatever a call takes and returns."""
 
 from __future__ import annotations
 
 import dataclasses
+import enum
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import nn
+
+MAX_DEPTH = 16
+MAX_OBJECTS = 20_000
+"""How deep, and into how many objects is looked."""
+
+_PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes, enum.Enum, type),
+    *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
+)
+"""What holds no tensor."""
 
 
 def tensors_in(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Yield every tensor inside ``value`` with its path, such as ``[0].logits``.
 
-    Looks into lists, tuples, mappings, dataclasses and model outputs; each object once.
+    Looks into lists, tuples, mappings, dataclasses, model outputs and the attributes of other objects (a KV cache, a
+    class of the user's), each once; not into modules, whose tensors are no results.
     """
-    yield from _walk(value, name, set())
+    return ((path, leaf) for path, leaf in _leaves(value, name, set()) if isinstance(leaf, torch.Tensor))
 
 
-def _walk(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+def opaque_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield path and type of every object inside ``value`` that ``tensors_in`` cannot look into."""
+    return (
+        (path, type(leaf).__name__) for path, leaf in _leaves(value, name, set()) if not isinstance(leaf, torch.Tensor)
+    )
+
+
+def _leaves(value: Any, name: str, seen: set[int], depth: int = 0) -> Iterator[tuple[str, Any]]:
     if isinstance(value, torch.Tensor):
         yield name, value
         return
-    if not isinstance(value, (list, tuple, Mapping)) and not _is_dataclass_instance(value):
-        return
-    if id(value) in seen:
+    if isinstance(value, _PLAIN) or id(value) in seen:
         return
     seen.add(id(value))
-    for key, item in _items(value):
-        yield from _walk(item, name + key, seen)
+    items = None if depth > MAX_DEPTH or len(seen) > MAX_OBJECTS else _items(value)
+    if items is None:
+        yield name, value
+        return
+    for key, item in items:
+        yield from _leaves(item, name + key, seen, depth + 1)
 
 
-def _items(value: Any) -> Iterator[tuple[str, Any]]:
+def _items(value: Any) -> list[tuple[str, Any]] | None:
+    """Return what ``value`` holds, each with how it is reached, or None where that cannot be told."""
+    if isinstance(value, nn.Module):
+        return None
     if isinstance(value, Mapping):
         # Model outputs of transformers are both mapping and dataclass; their mapping leaves out what is None.
-        yield from ((f".{key}" if str(key).isidentifier() else f"[{key!r}]", item) for key, item in value.items())
-    elif _is_dataclass_instance(value):
-        yield from ((f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value))
-    elif hasattr(value, "_fields"):
-        yield from ((f".{field}", getattr(value, field)) for field in value._fields)
-    else:
-        yield from ((f"[{index}]", item) for index, item in enumerate(value))
+        return [(f".{key}" if str(key).isidentifier() else f"[{key!r}]", item) for key, item in value.items()]
+    if dataclasses.is_dataclass(value):
+        return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    if hasattr(value, "_fields") and isinstance(value, tuple):
+        return [(f".{field}", getattr(value, field)) for field in value._fields]
+    if isinstance(value, (list, tuple)):
+        return [(f"[{index}]", item) for index, item in enumerate(value)]
+    attributes = _attributes(value)
+    # By name: a trace may set them in another order than the program does.
+    return None if attributes is None else [(f".{key}", attributes[key]) for key in sorted(attributes)]
 
 
-def _is_dataclass_instance(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """Return the attributes of an object of a class written in Python; None for others, such as iterators."""
+    slots = [vars(kind)["__slots__"] for kind in type(value).__mro__ if "__slots__" in vars(kind)]
+    if not slots and not hasattr(value, "__dict__"):
+        return None
+    names = [name for some in slots for name in ((some,) if isinstance(some, str) else some)]
+    found = {name: getattr(value, name) for name in names if hasattr(value, name) and name not in _NO_ATTRIBUTES}
+    return found | {str(key): item for key, item in getattr(value, "__dict__", {}).items()}
+
+
+_NO_ATTRIBUTES = ("__dict__", "__weakref__")

@@ -35,6 +35,7 @@ from regional_explorer.record.timing import (
     Numerics,
     Reconciled,
     Timing,
+    Verdict,
 )
 from regional_explorer.torch_api import AUTOCAST_DEVICES
 
@@ -79,6 +80,7 @@ def benchmark(
         MeasureError: no variant could be measured.
     """
     call, program = variants.call, variants.program
+    frames = len(program.capture.frames)
     chosen = executor.run_untimed(lambda: _ready(variants, names, outcome, cancelled, progress))
     if cancelled():
         return
@@ -113,7 +115,7 @@ def benchmark(
     fell = throttled(before, after)
     outcome.timings = tuple(
         replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ()), *fell))
-        for timing in summary.timings
+        for timing in _without_verdict(summary.timings, len(program.capture.frames) - frames)
     )
     outcome.conditions = replace(summary.conditions, gpu=describe(before, after))
     outcome.diagnostics += summary.diagnostics
@@ -121,6 +123,22 @@ def benchmark(
     if outcome.complete:
         ran = [variant for variant in chosen if variant.name not in result.dropped]
         executor.run_untimed(lambda: _read_memory(variants, ran, environment, outcome, cancelled, progress))
+
+
+def _without_verdict(timings: Sequence[Timing], traces: int) -> Sequence[Timing]:
+    """Take away the verdicts on variants where Dynamo traced the call anew meanwhile: new graphs run eagerly."""
+    if not traces:
+        return timings
+    warning = (
+        f"Dynamo traced the call anew ({traces} new graphs) while it was measured, and new graphs run eagerly: "
+        "no verdict; the diagnostics name the guards that failed"
+    )
+    return [
+        timing
+        if timing.variant == VariantName.EAGER
+        else replace(timing, verdict=Verdict.NONE, warnings=(*timing.warnings, warning))
+        for timing in timings
+    ]
 
 
 def timed_call(call: Call, variant: Variant) -> TimedCall:

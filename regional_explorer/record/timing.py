@@ -26,6 +26,8 @@ class Verdict(StrEnum):
     SLOWER = "slower"
     SAME = "no difference"
     UNKNOWN = "not enough data"
+    NONE = "no verdict"
+    """The variant did not run the same code throughout."""
 
 
 @dataclass(frozen=True, slots=True)

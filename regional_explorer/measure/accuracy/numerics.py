@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from regional_explorer.capture.call import Call
-from regional_explorer.capture.tensors import tensors_in
+from regional_explorer.capture.tensors import opaque_in, tensors_in
 from regional_explorer.measure.accuracy.rounding import SLACK, Arithmetic, Limit, far, gap, is_floating, luck, rms, unit
 from regional_explorer.record.timing import FAILED, NOT_COMPARABLE, NOT_COMPARED, OK, Numerics
 
@@ -24,10 +24,14 @@ NONDETERMINISTIC = "two eager calls differ by more than rounding"
 
 @dataclass(frozen=True)
 class Values:
-    """What one run gave: named output tensors, and named gradients (None where an input has none)."""
+    """What one run gave: named output tensors, and named gradients (None where an input has none).
+
+    ``opaque`` are path and type of what the outputs hold and nobody can look into.
+    """
 
     outputs: tuple[tuple[str, torch.Tensor], ...]
     gradients: tuple[tuple[str, torch.Tensor | None], ...]
+    opaque: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
         outputs = call.forward(fn)
         gradients = call.backward(outputs) if call.grad else ()
         named = tuple((name, tensor.detach().clone()) for name, tensor in tensors_in(outputs, "output"))
-    return Values(named, tuple(zip(call.gradient_names, gradients, strict=False)))
+        opaque = tuple(opaque_in(outputs, "output"))
+    return Values(named, tuple(zip(call.gradient_names, gradients, strict=False)), opaque)
 
 
 def compare(variant: str, mine: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:
@@ -73,8 +78,9 @@ def compare(variant: str, mine: Values, reference: Reference, note: str = "") ->
                 rows.append(_exactly(variant, name, got, expected, note))
             else:
                 rows.append(_Judge(variant, reference, scale, note).row(name, got, expected, truth.get(name)))
-    if len(mine.outputs) != len(eager.outputs):
-        rows.append(_mismatch(variant, "outputs", f"{len(mine.outputs)} tensors instead of {len(eager.outputs)}"))
+    if [name for name, _ in mine.outputs] != [name for name, _ in eager.outputs]:
+        rows.append(_mismatch(variant, "outputs", _other_tensors(mine.outputs, eager.outputs)))
+    rows += [_not_compared(variant, path, kind) for path, kind in eager.opaque]
     if reference.nondeterministic:
         return tuple(replace(row, verdict=NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
     return tuple(rows)
@@ -177,6 +183,19 @@ def _unlike(got: torch.Tensor | None, expected: torch.Tensor | None) -> str:
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f"{got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
     return ""
+
+
+def _other_tensors(mine: Sequence[tuple[str, Any]], theirs: Sequence[tuple[str, Any]]) -> str:
+    """Return how the tensors among the outputs are others than eager's."""
+    ours, eager = dict(mine), dict(theirs)
+    found = [f"{name} is missing" for name in eager if name not in ours]
+    found += [f"{name} is not among eager's" for name in ours if name not in eager]
+    return "; ".join(found) or "in another order than eager's"
+
+
+def _not_compared(variant: str, path: str, kind: str) -> Numerics:
+    return Numerics(variant, path, "", bitwise=False, error=0.0, max_error=0.0, eager_error=None, variant_error=None,
+                    tolerance=0.0, verdict=NOT_COMPARED, note=f"{kind}: nothing is known of what it holds")  # fmt: skip
 
 
 def _mismatch(variant: str, name: str, why: str) -> Numerics:

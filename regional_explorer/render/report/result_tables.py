@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Numerics, Phase, Timing
+from regional_explorer.record.timing import NOT_COMPARED, Numerics, Phase, Timing
 from regional_explorer.render.report.table import TONES, Cell, Table
 from regional_explorer.render.style.figures import (
     NONE,
@@ -81,6 +81,9 @@ def numerics_table(session: Session) -> Table:
     if len(shown) < len(session.numerics):
         checked = ", ".join(f"{clean(name, SHORT)} {count(len(t), 'tensor')}" for name, t in by_variant.items())
         note = f"Checked: {checked}. The nearest to failing, and all that failed, are shown; ex.numerics has every one."
+    opaque = dict.fromkeys(clean(f"{t.tensor} ({t.note})") for t in session.numerics if t.verdict == NOT_COMPARED)
+    if opaque:
+        note = f"{note} Not compared: {listing(list(opaque), MOST_NAMES)}.".strip()
     return Table(
         "Numerics",
         (

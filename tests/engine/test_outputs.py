@@ -1,0 +1,118 @@
+"""Outputs inside objects: found, compared, differentiated; what cannot be looked into is listed."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.capture.tensors import opaque_in, tensors_in
+from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
+from regional_explorer.measure.accuracy.reference import find_reference
+from regional_explorer.render.report.result_tables import numerics_table
+
+
+class Cache:
+    def __init__(self, keys, values):
+        self.values = values
+        self.keys = keys
+        self.seen = 3
+
+
+class Slotted:
+    __slots__ = ("held", "unset")
+
+    def __init__(self, held):
+        self.held = held
+
+
+def cached(x):
+    with rx.region("r"):
+        y = x.sin() * 2
+    return {"out": y + 1, "caches": [Cache(y, x.cos())]}
+
+
+def test_objects_are_looked_into_by_the_names_of_their_attributes():
+    one = Cache(torch.ones(1), (torch.zeros(2), Slotted(torch.ones(3))))
+    one.itself = one
+    assert [name for name, _ in tensors_in(one, "o")] == ["o.keys", "o.values[0]", "o.values[1].held"]
+    assert not list(opaque_in(one))
+
+
+def test_what_cannot_be_looked_into_is_named():
+    value = {"module": nn.Linear(2, 2), "some": iter([torch.ones(1)]), "text": "x", "kind": Cache}
+    assert list(opaque_in(value, "o")) == [("o.module", "Linear"), ("o.some", "list_iterator")]
+    assert not list(tensors_in(value))
+
+
+def test_a_wrong_cache_is_found():
+    ex = rx.explore(cached, (torch.randn(8, 8),))
+    reference = find_reference(ex._call, ex._program).reference
+
+    def wrong(x):
+        found = cached(x)
+        found["caches"][0].keys = found["caches"][0].keys * 1.01
+        return found
+
+    assert verdict(compare("regional", run_once(ex._call, ex._capture.run), reference)) == "ok"
+    rows = compare("regional", run_once(ex._call, wrong), reference)
+    assert [row.tensor for row in rows if row.verdict == "failed"] == ["output.caches[0].keys"]
+
+    def forgets(x):
+        found = cached(x)
+        del found["caches"][0].keys
+        return found
+
+    rows = compare("regional", run_once(ex._call, forgets), reference)
+    assert any("output.caches[0].keys is missing" in row.note for row in rows)
+
+
+def test_gradients_go_through_objects():
+    x = torch.randn(8, requires_grad=True)
+    ex = rx.explore(lambda x: Cache(x.sin(), 3), (x,))
+    assert ex._call.grad
+    assert [graph.kind for graph in ex.session.graphs] == ["dynamo", "forward", "backward"]
+
+
+def test_the_kv_cache_of_a_model_is_compared():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.LlamaConfig(vocab_size=97, num_key_value_heads=1, **sizes)
+    model = transformers.LlamaModel(config).eval()
+    ex = rx.explore(model, (), {"input_ids": torch.randint(0, 97, (2, 8)), "use_cache": True}, grad=False)
+    found = find_reference(ex._call, ex._program)
+    rows = compare("captured", run_once(ex._call, ex._capture.run), found.reference)
+    assert sum("past_key_values" in row.tensor for row in rows if row.verdict == "ok") == 4
+    assert verdict(rows) == "ok"
+
+
+def test_what_is_not_compared_is_listed_and_does_no_harm():
+    def f(x):
+        y = x.sin()
+        return y, iter([y])
+
+    ex = rx.explore(f, (torch.randn(8),))
+    ex.benchmark(("aot_eager",), budget_s=0.2)
+    assert ex.numerics.verdict.tolist() == ["ok", "not compared"]
+    assert set(ex.timings.numerics) == {"reference", "ok"}
+    assert "Not compared: output[1]" in numerics_table(ex.session).note
+
+
+def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict():
+    turns = itertools.count()
+
+    @torch.compiler.disable
+    def label():
+        return f"call {next(turns)}"
+
+    def f(x):
+        y = x.sin() + 1
+        return y.cos() * (2 if label() != "" else 3)
+
+    ex = rx.explore(f, (torch.randn(8),))
+    timings = ex.benchmark(("aot_eager",), budget_s=0.3).set_index("variant")
+    assert len(ex._capture.frames) > 2, "or nothing is shown here"
+    assert timings.verdict["aot_eager"] == "no verdict"
+    assert "traced the call anew" in timings.warnings["aot_eager"]
+    assert timings.verdict["eager"] == "baseline"
