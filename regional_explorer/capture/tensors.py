@@ -64,7 +64,7 @@ def _items(value: Any) -> list[tuple[str, Any]] | None:
     if dataclasses.is_dataclass(value):
         return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
     if hasattr(value, "_fields") and isinstance(value, tuple):
-        return [(f".{field}", getattr(value, field)) for field in value._fields]
+        return [(f".{field}", getattr(value, field)) for field in value._fields]  # type: ignore[attr-defined]
     if isinstance(value, (list, tuple)):
         return [(f"[{index}]", item) for index, item in enumerate(value)]
     attributes = _attributes(value)

@@ -24,7 +24,8 @@ from regional_explorer.errors import (
     UnknownConfigKeyError,
     UnknownRegionError,
 )
-from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
+from regional_explorer.measure.accuracy.numerics import Reference, compare, run_once, verdict
+from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.benchmark import timed_call
 from tests.engine import programs
 from tests.engine.upstream import needs_region_ids
@@ -34,9 +35,9 @@ pytestmark = pytest.mark.compiles
 
 def assert_right(ex):
     call, program = ex._call, ex._program
-    eager = run_once(call)
+    reference = Reference(run_once(call), arithmetic=arithmetic_of(live.gm for live in program.capture.live))
     with program.drawing_as_eager():
-        rows = compare("regional", run_once(call, program.capture.run), eager, None)
+        rows = compare("regional", run_once(call, program.capture.run), reference)
     assert verdict(rows) == "ok", rows
 
 
