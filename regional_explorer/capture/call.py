@@ -27,6 +27,7 @@ from regional_explorer.capture.restore.undo_log import UndoLog
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, ClosedError
 from regional_explorer.record.graph import SourceLine
+from regional_explorer.torch_api import compile_lock
 
 COTANGENT_SEED = 20_251_016
 """Seed of the generator that draws the fixed random cotangents."""
@@ -90,12 +91,20 @@ class Call:
     def _reach(self) -> Reach:
         return reach(self.fn, self.args, self.kwargs)
 
+    def _run_eagerly(self) -> Any:
+        """Run the call while no other thread traces: eager code writes its marks where all threads share them.
+
+        ``torch.fx.traceback.current_meta`` is one for the process (torch 2.13).
+        """
+        with compile_lock():
+            return self.fn(*self.args, **self.kwargs)
+
     def _first_run(self) -> Any:
         started = _sequence_number()
         try:
             with self._watched():
                 with _blaming("The call itself"):
-                    outputs = self.fn(*self.args, **self.kwargs)
+                    outputs = self._run_eagerly()
                 _refuse_unfinished(outputs)
                 if self._grad_mode:
                     self._edges = _frontier(outputs, started)
@@ -115,7 +124,7 @@ class Call:
         self._state.note_first_run(self._reach())
         self._undo.restore()
         with self._watched(), silent(), _blaming("The call, run a second time,"):
-            outputs = self.fn(*self.args, **self.kwargs)
+            outputs = self._run_eagerly()
             if self._edges:
                 self.backward(outputs)
         self._state.note_second_run()

@@ -202,6 +202,18 @@ def test_waiting_is_not_part_of_the_time_a_compile_took(monkeypatch):
 # ---------------------------------------------------------------------------------------- what else is for all threads
 
 
+def test_marked_code_runs_eagerly_while_no_other_thread_traces():
+    def f(x):
+        if not torch.compiler.is_compiling() and not convert_frame.compile_lock._is_owned():
+            raise AssertionError
+        with rx.region("r"):
+            return x.sin()
+
+    with pytest.raises(AssertionError):
+        f(torch.ones(2))
+    rx.explore(f, (torch.ones(2),))
+
+
 def test_another_thread_may_train_while_a_call_is_explored():
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=0.5)

@@ -54,3 +54,8 @@ def test_group_norm_in_channels_last_order(tmp_path):
 def test_closures_share_a_nested_compile_region(tmp_path):
     with pytest.raises(AssertionError, match="not close"):
         run("Closures of one code share the body", tmp_path)
+
+
+def test_annotate_in_two_threads_leaves_its_mark(tmp_path):
+    with pytest.raises(AssertionError, match="'mark': 1"):
+        run("`annotate` in two threads", tmp_path)
