@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from regional_explorer.record.diagnostic import DiagnosticCode
 from scripts import code_facts, draw_architecture
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,3 +54,8 @@ def test_logical_lines_are_statements(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text('"""Doc."""\n\n# comment\nx = (\n    1,\n)\n\n\ndef f():\n    """Doc."""\n    return x\n')
     assert code_facts.logical_lines(file) == 3
+
+
+def test_every_diagnostic_code_has_its_section() -> None:
+    page = (ROOT / "docs" / "diagnostics.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## ([a-z-]+)$", page, re.MULTILINE) == [str(code) for code in DiagnosticCode]

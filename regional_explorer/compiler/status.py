@@ -11,7 +11,7 @@ from regional_explorer.compiler.config.catalogue import catalogue, inert_reason
 from regional_explorer.compiler.program import Program, partition_names
 from regional_explorer.compiler.recompile_warning import frame_inputs
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region import DEFAULT, Direction, Partition, Plan, Region, State, config_of
 from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.cutting.preview import Preview, preview
@@ -90,7 +90,7 @@ def recompiles(program: Program) -> list[Diagnostic]:
     """Return one ``recompiled`` per graph that a later call brought, with the guard that failed."""
     return [
         Diagnostic(
-            "recompiled",
+            DiagnosticCode.RECOMPILED,
             f"A later call made Dynamo trace again (graph {frame.index}: {', '.join(frame_inputs(frame))})"
             f"{f', since a guard failed: {frame.reason}' if frame.reason else ''}.",
             Severity.INFO,
@@ -121,7 +121,7 @@ def inert_configs(program: Program, parts: Sequence[Partition], device_type: str
                 if reason is not None:
                     found.append(
                         Diagnostic(
-                            "config-inert",
+                            DiagnosticCode.CONFIG_INERT,
                             f"{key}={value!r} has no effect in region {region.name!r}{where}: {reason}.",
                             Severity.INFO,
                             region=region.name,

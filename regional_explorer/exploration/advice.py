@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region_timing import RegionTiming, standing, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import FAILED, NOT_COMPARABLE, Verdict
 from regional_explorer.render.style.figures import duration, listing
 
 MOST = 6
-NUMERICS = "region-numerics"
+NUMERICS = DiagnosticCode.REGION_NUMERICS
 
 
 def still_true(session: Session, found: Iterable[Diagnostic]) -> list[Diagnostic]:
@@ -29,7 +29,7 @@ def region_findings(session: Session) -> list[Diagnostic]:
 
 def _slower(row: RegionTiming) -> Diagnostic:
     return Diagnostic(
-        "region-slower",
+        DiagnosticCode.REGION_SLOWER,
         f"Region {row.region!r} takes {duration(-(row.gain_s or 0.0))} longer in each call compiled than eager "
         f"({row.speedup:.2f}×{_unchecked(row)}, measured alone).",
         Severity.INFO,
@@ -53,7 +53,7 @@ def _worth(rows: list[RegionTiming]) -> list[Diagnostic]:
         f"; no difference: {listing(same, MOST)}" if same else "",
         f"; not enough data, a larger budget_s helps: {listing(unsure, MOST)}" if unsure else "",
     ]
-    return [Diagnostic("region-worth", f"{''.join(parts)}. Each was measured alone.", Severity.INFO)]
+    return [Diagnostic(DiagnosticCode.REGION_WORTH, f"{''.join(parts)}. Each was measured alone.", Severity.INFO)]
 
 
 def _unchecked(row: RegionTiming) -> str:

@@ -17,7 +17,7 @@ from regional_explorer.measure.reconcile import reconcile
 from regional_explorer.measure.region_benchmark import benchmark_regions
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.executor import Executor
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region import Plan
 from regional_explorer.record.region_timing import region_timings
 from regional_explorer.record.session import Environment, Session
@@ -138,7 +138,7 @@ class Benchmarks:
                 self._compiling.start_toolchain(progress)
             self._compiling.compile_stale(cancelled, progress)
         except NoCompilerError as error:
-            outcome.diagnostics.append(Diagnostic("no-compiler", str(error), Severity.ERROR))
+            outcome.diagnostics.append(Diagnostic(DiagnosticCode.NO_COMPILER, str(error), Severity.ERROR))
             return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
         return names
 

@@ -24,7 +24,7 @@ from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.rounds_result import Progress, RoundsResult, Stop
 from regional_explorer.measure.timing.summary import summarize
 from regional_explorer.measure.timing.timed_call import TimedCall
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import (
     FAILED,
@@ -222,7 +222,7 @@ def _ready(
                 first = (str(error).splitlines() or [""])[0]
                 outcome.diagnostics.append(
                     Diagnostic(
-                        "full-failed",
+                        DiagnosticCode.FULL_FAILED,
                         f"Plain torch.compile failed on this call: {type(error).__name__}: {first}",
                         Severity.ERROR,
                         remedy="The other variants are not touched by it.",

@@ -24,7 +24,7 @@ from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.rounds_result import Progress, Stop
 from regional_explorer.measure.timing.summary import summarize
 from regional_explorer.measure.timing.timed_call import TimedCall
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import FAILED, Numerics, PartitionTiming, Phase, Timing
@@ -153,7 +153,7 @@ class _PartitionKind:
             )
         except MeasureError as error:
             text = f"Partition {name} alone: {error}"
-            self._add_diagnostic(Diagnostic("variant-failed", text, Severity.ERROR), switch)
+            self._add_diagnostic(Diagnostic(DiagnosticCode.VARIANT_FAILED, text, Severity.ERROR), switch)
             return 0.0, Stop.FAILED
         entries = [entry for entry in entries if entry.name not in result.dropped]
         fell = throttled(before, device_state(self.environment.device))
@@ -234,7 +234,7 @@ class _PartitionKind:
             else f"{worst.error:.2g} from eager"
         )
         found = Diagnostic(
-            "region-numerics",
+            DiagnosticCode.REGION_NUMERICS,
             f"Region {region!r}: {worst.tensor}, an output of {worst.partition}, is {against} "
             f"({worst.tolerance:.2g} is allowed), so no speedup is shown.",
             upstream="runs it all the same.",

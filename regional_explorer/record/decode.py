@@ -21,6 +21,9 @@ LARGEST = 2**63
 SHOWN = 60
 """Characters shown of a value that does not fit."""
 
+MOST_CHOICES = 8
+"""So many of the allowed values are listed."""
+
 
 class MalformedError(ValueError):
     """A value does not fit its record; the text begins with the place, as in ``graphs[0].nodes``."""
@@ -77,8 +80,9 @@ def _read_choice(kind: type[Enum], value: Any, place: str) -> Enum:
     for choice in kind:
         if value == choice.value:
             return choice
-    choices = ", ".join(repr(choice.value) for choice in kind)
-    raise MalformedError(place, f"expected one of {choices}, found {shown(value)}")
+    choices = [repr(choice.value) for choice in kind]
+    more = f" and {len(choices) - MOST_CHOICES} more" if len(choices) > MOST_CHOICES else ""
+    raise MalformedError(place, f"expected one of {', '.join(choices[:MOST_CHOICES])}{more}, found {shown(value)}")
 
 
 def _read_tuple(kinds: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...]:

@@ -16,6 +16,43 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
+class DiagnosticCode(StrEnum):
+    """What a diagnostic is about; ``docs/diagnostics.md`` has a section for each."""
+
+    REGION_MERGED = "region-merged"
+    REGION_SPLIT = "region-split"
+    REGION_CYCLE = "region-cycle"
+    REGION_LOST = "region-lost"
+    REGION_EMPTY = "region-empty"
+    REGION_SHRUNK = "region-shrunk"
+    REGION_GROWN = "region-grown"
+    BACKWARD_UNMARKED = "backward-unmarked"
+    BACKWARD_ONLY = "backward-only"
+    RECOMPUTE_PARTIAL = "recompute-partial"
+    CONFIG_NEIGHBOUR = "config-neighbour"
+    CONFIG_CONFLICT = "config-conflict"
+    CONFIG_NESTED = "config-nested"
+    CONFIG_INERT = "config-inert"
+    CONFIG_GLOBAL = "config-global"
+    CONFIG_DIRECTION = "config-direction"
+    SUBGRAPH_EAGER = "subgraph-eager"
+    SUBGRAPH_OPTIONS = "subgraph-options"
+    ANNOTATION_FALSE = "annotation-false"
+    GRAPH_BREAK = "graph-break"
+    STATE_KEPT = "state-kept"
+    RECOMPILED = "recompiled"
+    AOT_EAGER_FAILED = "aot-eager-failed"
+    REGION_FAILED = "region-failed"
+    NO_COMPILER = "no-compiler"
+    FULL_FAILED = "full-failed"
+    VARIANT_FAILED = "variant-failed"
+    TRACE_DIFFERS = "trace-differs"
+    CALL_NONDETERMINISTIC = "call-nondeterministic"
+    REGION_NUMERICS = "region-numerics"
+    REGION_SLOWER = "region-slower"
+    REGION_WORTH = "region-worth"
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One finding with a stable ``code``, such as ``region-split``.
@@ -23,7 +60,7 @@ class Diagnostic:
     ``where`` holds the lines of the user's program, ``nodes`` node names of ``graph``; any may be empty.
     """
 
-    code: str
+    code: DiagnosticCode
     message: str
     severity: Severity = Severity.WARNING
     region: str | None = None

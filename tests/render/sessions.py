@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from regional_explorer.record.region import LONGEST_PATTERN, Partition, Plan, Region, Selector, SelectorKind, State
 from regional_explorer.record.session import Environment, Session
@@ -196,14 +196,14 @@ def troubled() -> Session:
         breaks=(GraphBreak("call to print", (source(12, "print(x.sum())"),)),),
         diagnostics=(
             Diagnostic(
-                "region-split",
+                DiagnosticCode.REGION_SPLIT,
                 "Region 'mlp' is cut into two pieces.",
                 Severity.WARNING,
                 where=(source(5),),
                 upstream="would merge all four instances.",
                 remedy="Mark the op between them too.",
             ),
-            Diagnostic("inert-config", "max_autotune does nothing here.", Severity.INFO),
+            Diagnostic(DiagnosticCode.CONFIG_INERT, "max_autotune does nothing here.", Severity.INFO),
         ),
     )
 
@@ -232,7 +232,9 @@ def hostile(text: str) -> Session:
         timings=(timing(text, 1.0, 1.5, numerics=text, warnings=(text,)),),
         conditions=Conditions(text, text, 2, 0.95, 40, text, 5.0),
         compile_costs=(CompileCost(text, 1.0, text),),
-        diagnostics=(Diagnostic(text, text, Severity.ERROR, text, text, (text,), (line,), text, text),),
+        diagnostics=(
+            Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, text, text, (text,), (line,), text, text),
+        ),
     )
     found = Numerics(text, text, text, False, 1.0, 1.0, None, None, 0.5, text, text)
     alone = PartitionTiming(

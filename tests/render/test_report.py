@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.region import State
 from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report import html, text
@@ -199,7 +199,7 @@ def test_breaks_and_diagnostics_are_told_with_line_and_remedy() -> None:
 
 
 def test_many_diagnostics_are_folded() -> None:
-    found = tuple(Diagnostic(f"code-{n}", "Something happened.") for n in range(6))
+    found = tuple(Diagnostic(DiagnosticCode.REGION_WORTH, "Something happened.") for n in range(6))
     assert "<details><summary>6 diagnostics</summary>" in html.diagnostics_html(found)
     assert "<details" not in html.diagnostics_html(found[:5])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.session import Session
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.diagnostics_list import FEW, findings_tree, places
@@ -18,16 +18,22 @@ def with_findings(session: Session, *found: Diagnostic) -> Session:
 def test_a_place_is_its_nodes_or_its_lines_or_its_region(control: Control) -> None:
     session = control.session
     relu = next(node for node in session.graph("0/forward").ops if "relu" in node.name)
-    assert places(Diagnostic("a", "b", graph="0/forward", nodes=(relu.name,)), session) == [f"0/forward:{relu.name}"]
+    assert places(Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/forward", nodes=(relu.name,)), session) == [
+        f"0/forward:{relu.name}"
+    ]
     assert relu.source is not None
-    assert f"0/forward:{relu.name}" in places(Diagnostic("a", "b", where=(relu.source,)), session)
-    assert f"0/forward:{relu.name}" in places(Diagnostic("a", "b", region="act"), session)
-    assert places(Diagnostic("a", "b"), session) == []
+    assert f"0/forward:{relu.name}" in places(
+        Diagnostic(DiagnosticCode.REGION_WORTH, "b", where=(relu.source,)), session
+    )
+    assert f"0/forward:{relu.name}" in places(Diagnostic(DiagnosticCode.REGION_WORTH, "b", region="act"), session)
+    assert places(Diagnostic(DiagnosticCode.REGION_WORTH, "b"), session) == []
 
 
 def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Control) -> None:
     name = control.session.graph("0/backward").ops[0].name
-    control.session = with_findings(control.session, Diagnostic("a", "b", graph="0/backward", nodes=(name,)))
+    control.session = with_findings(
+        control.session, Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/backward", nodes=(name,))
+    )
     panel.findings.show(control.session)
     panel.findings.sheet.press("show", "0")
     assert panel.graph.tab == "0/backward"
@@ -35,7 +41,9 @@ def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Con
 
 
 def test_texts_are_told_in_full_and_many_are_folded(control: Control) -> None:
-    one = Diagnostic("some-code", "<b>bad</b> " + "x" * 500, Severity.ERROR, upstream="nothing", remedy="do this")
+    one = Diagnostic(
+        DiagnosticCode.REGION_SPLIT, "<b>bad</b> " + "x" * 500, Severity.ERROR, upstream="nothing", remedy="do this"
+    )
     heading, listed = findings_tree(with_findings(control.session, one))
     assert (heading[0], heading[2]) == ("h4", "1 diagnostic")
     text = str(listed)

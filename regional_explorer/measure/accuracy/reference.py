@@ -11,7 +11,7 @@ from regional_explorer.measure.accuracy.float64 import Float64
 from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, in_words, repeats, run_once
 from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.accuracy.trace_difference import trace_differs
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.timing import FAILED, Numerics
 
 TRACE_DIFFERS = "the trace differs from eager (trace-differs): compared with eager directly"
@@ -72,7 +72,7 @@ def _exact(call: Call, program: Program) -> Values | None:
 def _nondeterministic(rows: Sequence[Numerics]) -> Diagnostic:
     worst = next(row for row in rows if row.verdict == FAILED)
     return Diagnostic(
-        "call-nondeterministic",
+        DiagnosticCode.CALL_NONDETERMINISTIC,
         f"Two calls in eager mode differ by more than rounding ({in_words(worst)}), "
         "with the same arguments and random states: no variant can be checked, and every row is called not comparable.",
         upstream="the same, without a word.",

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regional_explorer.capture.trace import Capture, LiveGraph
 from regional_explorer.measure.accuracy.numerics import Reference, compare, in_words, run_once
 from regional_explorer.measure.accuracy.rounding import Arithmetic, far
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind, Node
 from regional_explorer.record.timing import FAILED, Numerics
 from regional_explorer.torch_api import as_first_call, compile_isolated, draws_random
@@ -40,7 +40,7 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
     )
     source = place.record.source if place is not None and place.record is not None else None
     return Diagnostic(
-        "trace-differs",
+        DiagnosticCode.TRACE_DIFFERS,
         f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "
         f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors).{where}{blame}",
         Severity.ERROR,

@@ -21,7 +21,7 @@ from regional_explorer.measure.timing.statistics import (
     smallest_difference,
     verdict_of,
 )
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import Conditions, Phase, Timing, Verdict
 
@@ -137,7 +137,7 @@ def _diagnostics(result: RoundsResult) -> tuple[Diagnostic, ...]:
     """Return one finding per variant that could not be measured to the end."""
     return tuple(
         Diagnostic(
-            code="variant-failed",
+            code=DiagnosticCode.VARIANT_FAILED,
             message=f"Variant {text}",
             severity=Severity.ERROR,
             remedy="The other variants were measured; call this one by hand to see the whole traceback.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind, Node
 from regional_explorer.record.region import Cut
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
@@ -93,7 +93,7 @@ def _unmarked(evidence: Evidence, region: str, strays: list[Stray]) -> Diagnosti
         f"{'up to ' if len(strays) > 1 else ''}{counted(most, 'partition')}"
     )
     return Diagnostic(
-        "backward-unmarked",
+        DiagnosticCode.BACKWARD_UNMARKED,
         f"{counted(len(strays), 'op')} amid the backward of region {region!r} without a forward op behind (sums of "
         f"gradients and the like) run eagerly, in no region: {listed(stray.node.name for stray in strays)}"
         f"{effect if amid and most else ''}. The reason: {'; '.join(dict.fromkeys(each.reason for each in strays))}.",
@@ -112,7 +112,7 @@ def _unmarked(evidence: Evidence, region: str, strays: list[Stray]) -> Diagnosti
 def _backward_only(evidence: Evidence, region: str, found: list[tuple[Graph, Node]]) -> Diagnostic:
     forward = [evidence.origins[node.origin] for _, node in found if node.origin in evidence.origins]
     return Diagnostic(
-        "backward-only",
+        DiagnosticCode.BACKWARD_ONLY,
         f"{counted(len(found), 'op')} of the backward carry the mark of region {region!r}, the forward ops behind them "
         f"do not ({listed(node.name for _, node in found)}): so does a graph break in a function that the block calls. "
         "What has a forward op behind it follows that one and runs eagerly.",
@@ -147,7 +147,7 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
         if partial or evidence.min_cut:
             kept = [node for key, node in whole.items() if key not in nodes]
             yield Diagnostic(
-                "recompute-partial" if partial else "region-grown",
+                DiagnosticCode.RECOMPUTE_PARTIAL if partial else DiagnosticCode.REGION_GROWN,
                 f"The backward repeats {len(nodes)} of {counted(len(whole), 'forward op')} of region {region!r} "
                 f"({listed(node.name for node in nodes.values())})"
                 + (f", and takes {listed(node.name for node in kept)} as saved." if partial else "."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, MarkedBlock, Node
 from regional_explorer.record.region import DEFAULT, Direction, Partition, Region, SelectorKind, config_of
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
@@ -30,7 +30,7 @@ def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     total = sum(map(len, hits.values()))
     fed = [evidence.nodes[case.graph][name] for cases in hits.values() for case, name in cases[:1]]
     yield Diagnostic(
-        "config-neighbour",
+        DiagnosticCode.CONFIG_NEIGHBOUR,
         f"{counted(total, 'partition')} {'is' if total == 1 else 'are'} fed directly by another region with another "
         f"config; here {'it is' if total == 1 else 'each is'} compiled under that of its own region.",
         Severity.INFO,
@@ -83,7 +83,7 @@ def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
         winner = annotated_config(first[0].annotation)
         kept = f"all are compiled under the first, {winner}" if group else "each config is a region of its own here"
         yield Diagnostic(
-            "config-conflict",
+            DiagnosticCode.CONFIG_CONFLICT,
             f"Marks {f'of region {group!r}' if group else 'without a name'} ask for {len(configs)} different configs "
             f"({listed(configs)}): {kept}.",
             Severity.WARNING if group else Severity.INFO,
@@ -122,7 +122,7 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
         _, outer, inner = cases[0]
         nodes = [evidence.origins[origin] for origin, _, _ in cases if origin in evidence.origins]
         yield Diagnostic(
-            "config-nested",
+            DiagnosticCode.CONFIG_NESTED,
             f"{counted(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} belong to the inner alone: "
             f"{annotated_config(outer.annotation)} does not hold for {listed(node.name for node in nodes)}, "
             f"{annotated_config(inner.annotation) or 'no config'} does.",
@@ -148,7 +148,7 @@ def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
             found.setdefault(repr(node.annotation), []).append(node)
     for value, nodes in found.items():
         yield Diagnostic(
-            "annotation-false",
+            DiagnosticCode.ANNOTATION_FALSE,
             f"compile_with_inductor={value} does not switch anything off: {counted(len(nodes), 'op')} "
             f"{'is' if len(nodes) == 1 else 'are'} marked all the same.",
             nodes=tuple(node.name for node in nodes),
@@ -166,7 +166,7 @@ def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
             continue
         marked = [node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in marks]
         yield Diagnostic(
-            "config-direction",
+            DiagnosticCode.CONFIG_DIRECTION,
             f"The backward of region {region.name!r} has a config of its own, "
             f"{config_of(region, Direction.BACKWARD) or 'which is empty'}. It is in the plan alone: a mark in the "
             "source has one config for forward and backward.",
@@ -182,7 +182,7 @@ def global_config(region: Region, key: str, reason: str, graphs: Sequence[Graph]
     """Return the ``config-global`` for a key in the source that is not one region's to set."""
     marked = [node for node in marked_nodes(graphs) if annotation_key(node.annotation) in region.selectors[0].patterns]
     return Diagnostic(
-        "config-global",
+        DiagnosticCode.CONFIG_GLOBAL,
         f"{key!r} was not applied to region {region.name!r}: {reason}",
         region=region.name,
         where=lines(marked)[:1],

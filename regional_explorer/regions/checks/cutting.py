@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind, MarkedBlock, Node, SourceLine
 from regional_explorer.record.region import Cut, Partition, Region, SelectorKind
 from regional_explorer.regions.checks.circles import Circle, circle
@@ -38,7 +38,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
         )
         where = tuple(dict.fromkeys(place for units in served.values() for place in units.values() if place))
         yield Diagnostic(
-            "region-merged",
+            DiagnosticCode.REGION_MERGED,
             f"{counted(len(served), 'partition')} of region {region.name!r} for several {what} ({most} serves "
             f"{len(served[most])}): {why}.",
             Severity.INFO,
@@ -97,7 +97,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
         )
         example = f"{parts[0].graph}:{between[0].name}" if between else ""
         yield Diagnostic(
-            "region-split",
+            DiagnosticCode.REGION_SPLIT,
             f"{counted(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "
             f"{len(parts)} partitions in the {kind} ({parts[0].id}, …): {reason}.",
             Severity.INFO if carved else Severity.WARNING,
@@ -150,7 +150,7 @@ def _apart(
     why = f"{listed((node.name for node in between), joint=' → ')} stands between" if between else "nothing leads there"
     example = f"ex.mark({region.name!r}, nodes='{graph.id}:{between[0].name}')" if between else ""
     return Diagnostic(
-        "region-split",
+        DiagnosticCode.REGION_SPLIT,
         f"What {region.selectors[number]} picks stays a piece of its own in the merged region {region.name!r}: it "
         f"neither feeds the rest directly nor is fed by it; {why}.",
         region=region.name,
@@ -208,7 +208,7 @@ def _cycle(
     several = len(order) > 1
     who = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
     return Diagnostic(
-        "region-cycle",
+        DiagnosticCode.REGION_CYCLE,
         f"{who} feed each other both ways in {', '.join(places)} ({paths}), so they cannot all run as one call each: "
         f"{done}.",
         region=order[0],

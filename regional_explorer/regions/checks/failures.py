@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region import Partition
 from regional_explorer.regions.checks.evidence import Evidence, lines, listed
 
@@ -18,7 +18,7 @@ def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
     for (region, error), parts in found.items():
         nodes = evidence.nodes[parts[0].graph]
         yield Diagnostic(
-            "region-failed",
+            DiagnosticCode.REGION_FAILED,
             f"Region {region!r} did not compile and runs eagerly ({listed(part.id for part in parts)}): {error}",
             Severity.ERROR,
             region=region,

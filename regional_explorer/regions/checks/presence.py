@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, Node
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
 from regional_explorer.torch_api import Folded
@@ -20,7 +20,7 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
         blocks = [block.source for item in breaks for block in item.blocks if block.region == region and block.source]
         at = [item.source for item in breaks if item.source]
         yield Diagnostic(
-            "region-lost",
+            DiagnosticCode.REGION_LOST,
             f"A graph break inside the block of region {region!r} threw the whole function around it to plain Python: "
             f"{breaks[0].reason}",
             Severity.ERROR,
@@ -32,7 +32,7 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
     for item in evidence.breaks:
         if not item.blocks:
             yield Diagnostic(
-                "graph-break",
+                DiagnosticCode.GRAPH_BREAK,
                 f"Dynamo stopped the graph here: {item.reason}",
                 Severity.INFO,
                 where=item.stack[-1:],
@@ -72,7 +72,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         why = "what writes in place leave behind there belongs to no region"
         remedy = "Write it without the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
     return Diagnostic(
-        "region-empty",
+        DiagnosticCode.REGION_EMPTY,
         f"Region {region!r} has no op in the backward: {why}.",
         Severity.INFO,
         region=region,
@@ -119,7 +119,7 @@ def _nowhere(evidence: Evidence, region: str) -> Diagnostic:
         why = "its selectors match nothing in this call"
         remedy = f"Mark it anew, or ex.unmark({region!r})."
     return Diagnostic(
-        "region-empty",
+        DiagnosticCode.REGION_EMPTY,
         f"Region {region!r} has no op in any graph: {why}.",
         region=region,
         where=lines(asked),
@@ -154,7 +154,7 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
         if loser in kept:
             nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]
             yield Diagnostic(
-                "region-shrunk",
+                DiagnosticCode.REGION_SHRUNK,
                 f"{counted(len(nodes), 'op')} that region {loser!r} asked for belong to {winner!r}, later in the plan: "
                 f"{listed(node.name for node in nodes)}.",
                 Severity.INFO,
@@ -183,7 +183,7 @@ def _folded(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool
         else f"Region {region!r} lost {counted(len(folds), 'op')} to equal ones outside"
     )
     return Diagnostic(
-        "region-grown" if grown else "region-shrunk",
+        DiagnosticCode.REGION_GROWN if grown else DiagnosticCode.REGION_SHRUNK,
         f"{what} ({pairs}), since the min-cut partitioner removes common subexpressions and the first occurrence wins.",
         Severity.INFO if grown else Severity.WARNING,
         region=region,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines
 
 
@@ -16,7 +16,7 @@ def check_running(evidence: Evidence) -> Iterator[Diagnostic]:
     failed = [op.node for op in evidence.failed_ops if op.graph == first.graph]
     nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
     yield Diagnostic(
-        "aot-eager-failed",
+        DiagnosticCode.AOT_EAGER_FAILED,
         f"The captured graph does not run as torch made it: {first.node} ({nodes[0].target}, "
         f"{counted(len(nodes), 'such op')}) raises '{first.error}' The trace took its input for one of other strides "
         "than the kernel before it gives. Such views are copies here, so that regions and the rest run; the variant "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Node
 from regional_explorer.record.region import Partition
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
@@ -26,7 +26,7 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
         part, calls = cases[0]
         who = dict.fromkeys(call.module_path or call.name for call in calls)
         yield Diagnostic(
-            "region-merged",
+            DiagnosticCode.REGION_MERGED,
             f"{counted(len(cases), 'partition')} of region {region!r} in a body that {len(calls)} calls share "
             f"({listed(who)}): torch traces a nested_compile_region once for all that call it alike.",
             Severity.INFO,

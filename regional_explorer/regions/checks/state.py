@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.regions.checks.evidence import Evidence, listed
 
 NAMED = 16
@@ -15,7 +15,7 @@ def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``state-kept`` where the first call assigned what stays assigned."""
     if evidence.kept_state:
         yield Diagnostic(
-            "state-kept",
+            DiagnosticCode.STATE_KEPT,
             f"The first call assigned what later calls find and leave as it is: "
             f"{listed(evidence.kept_state, limit=NAMED)}. It was not taken back, so that what is traced and measured "
             "is a later call.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import SelectorKind
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
@@ -18,7 +18,7 @@ def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
         return
     names = listed(dict.fromkeys(body.name for body in bodies))
     yield Diagnostic(
-        "subgraph-eager",
+        DiagnosticCode.SUBGRAPH_EAGER,
         f"{counted(len(bodies), 'subgraph')} of nested_compile_region ({names}) "
         f"{'is' if len(bodies) == 1 else 'are'} in no region and {'runs' if len(bodies) == 1 else 'run'} eagerly.",
         Severity.INFO,
@@ -50,7 +50,7 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
         said = [f"Kept, since torch follows it while tracing: {', '.join(kept)}."] if kept else []
         said += [f"Not kept: {', '.join(ignored)}."] if ignored else []
         yield Diagnostic(
-            "subgraph-options",
+            DiagnosticCode.SUBGRAPH_OPTIONS,
             f"The nested_compile_region of {region.name!r} has options that no plan can hold. {' '.join(said)}",
             Severity.WARNING if ignored else Severity.INFO,
             region=region.name,
