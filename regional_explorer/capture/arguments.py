@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from regional_explorer.arguments import check_argument, check_callable, check_flag, shown_value
 from regional_explorer.capture.modules import reachable_modules
 from regional_explorer.errors import InvalidArgumentError, did_you_mean
+from regional_explorer.errors.arguments import check_argument, check_callable, check_flag, shown_value
 
 PARTITIONERS = ("default", "min_cut")
 

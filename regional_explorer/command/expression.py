@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regional_explorer.arguments import shown_value
 from regional_explorer.command.options import CommandError, option_after
 from regional_explorer.errors import did_you_mean
+from regional_explorer.errors.arguments import shown_value
 
 EXAMPLE = "model(x)"
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from regional_explorer.arguments import check_callable, check_flag, shown_value
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.compiler.variants import VariantName, Variants
 from regional_explorer.errors import InvalidArgumentError, MeasureError, NoCompilerError, did_you_mean
+from regional_explorer.errors.arguments import check_callable, check_flag, shown_value
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.measure.benchmark import Outcome, ProgressCallback, benchmark
 from regional_explorer.measure.reconcile import reconcile

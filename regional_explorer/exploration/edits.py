@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-from regional_explorer.arguments import check_argument, check_flag
 from regional_explorer.compiler.config.validate import checked_direction, configured
 from regional_explorer.errors import SelectorError
+from regional_explorer.errors.arguments import check_argument, check_flag
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Direction, Plan
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, uncarved

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import torch
 
-from regional_explorer.arguments import check_flag
 from regional_explorer.capture.arguments import check_call, check_options
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
@@ -18,6 +17,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.status import preview_of
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError, RegionalExplorerError
+from regional_explorer.errors.arguments import check_flag
 from regional_explorer.exploration.benchmarks import ALL_VARIANTS, Benchmarks, check_progress, no_progress
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.edits import Draft, edit_of_plan

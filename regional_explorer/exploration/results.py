@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from regional_explorer.arguments import check_argument
+from regional_explorer.errors.arguments import check_argument
 from regional_explorer.exploration.viewer import require_notebook
 from regional_explorer.export import frames, region_frames
 from regional_explorer.export.save import save

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from regional_explorer.arguments import shown_value
 from regional_explorer.errors import InvalidArgumentError
+from regional_explorer.errors.arguments import shown_value
 from regional_explorer.export.region_frames import MICRO
 from regional_explorer.record.region import Plan, Region
 from regional_explorer.record.session import Session

@@ -8,8 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 
-from regional_explorer.arguments import shown_value
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.errors.arguments import shown_value
 from regional_explorer.render.style.untrusted import sendable
 
 

@@ -10,8 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regional_explorer.arguments import shown_value
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
+from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.decode import MalformedError, from_json, shown
 from regional_explorer.record.references import check_references
 from regional_explorer.record.region import DEFAULT, Plan

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any
 
-from regional_explorer.arguments import check_argument, check_flag, shown_value
 from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError, did_you_mean
+from regional_explorer.errors.arguments import check_argument, check_flag, shown_value
 
 
 class Default(Enum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from regional_explorer.arguments import shown_value
 from regional_explorer.errors import SessionError, did_you_mean
+from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.region import Partition, Plan

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.fx.traceback import annotate
 
-from regional_explorer.arguments import shown_value
 from regional_explorer.errors import InvalidConfigValueError
+from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.region import Default, require_name
 from regional_explorer.torch_api import ANNOTATION
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from regional_explorer.arguments import shown_value
 from regional_explorer.errors import PlanError, SelectorError
+from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind, require_name
 from regional_explorer.regions.required_match import require_match

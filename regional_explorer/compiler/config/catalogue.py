@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regional_explorer.arguments import shown_value
 from regional_explorer.compiler.config import limits
 from regional_explorer.errors import (
     InvalidConfigKeyError,
@@ -18,6 +17,7 @@ from regional_explorer.errors import (
     UnknownConfigKeyError,
     did_you_mean,
 )
+from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.region import DEFAULT
 from regional_explorer.torch_api import ConfigEntry, config_comments, config_entries
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regional_explorer.arguments import shown_value
 from regional_explorer.compiler.config.catalogue import check_value
 from regional_explorer.errors import InvalidConfigKeyError, InvalidConfigValueError, PlanError, RegionalExplorerError
+from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import DEFAULT, Direction, Plan, config_of, with_config

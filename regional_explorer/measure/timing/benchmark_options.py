@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from numbers import Real
 
-from regional_explorer.arguments import shown_value
 from regional_explorer.errors import MeasureError
+from regional_explorer.errors.arguments import shown_value
 
 LOOKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Parts of the budget after which a run may stop early; its end is one more look."""

@@ -1,4 +1,4 @@
-"""Checks of what callers give: what does not fit is refused before anything is done, with what to give instead."""
+"""Checks arguments of public functions: what does not fit is refused at once, with what to give instead."""
 
 from __future__ import annotations
 
