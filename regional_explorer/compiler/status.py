@@ -9,7 +9,7 @@ from typing import Any
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.config.catalogue import catalogue, inert_reason
 from regional_explorer.compiler.program import Program, partition_names
-from regional_explorer.compiler.recompile_warning import frame_inputs
+from regional_explorer.compiler.recompiles import recompiles
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region import DEFAULT, Direction, Partition, Plan, Region, State, config_of
@@ -84,24 +84,6 @@ def diagnostics(program: Program, parts: Sequence[Partition], device_type: str) 
 def preview_of(program: Program, plan: Plan) -> Preview:
     """Return what another plan would give."""
     return preview([(live.id, live.gm) for live in program.capture.live], evidence_of(program), plan)
-
-
-def recompiles(program: Program) -> list[Diagnostic]:
-    """Return one ``recompiled`` per graph that a later call brought, with the guard that failed."""
-    return [
-        Diagnostic(
-            DiagnosticCode.RECOMPILED,
-            f"A later call made Dynamo trace again (graph {frame.index}: {', '.join(frame_inputs(frame))})"
-            f"{f', since a guard failed: {frame.reason}' if frame.reason else ''}.",
-            Severity.INFO,
-            graph=frame.dynamo[0].id,
-            where=tuple(node.source for node in frame.dynamo[0].ops[:1] if node.source is not None),
-            upstream="it would compile all its regions anew at that moment.",
-            remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may spare the trace.",
-        )
-        for frame in program.capture.frames
-        if frame.late
-    ]
 
 
 def inert_configs(program: Program, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:

@@ -294,7 +294,24 @@ def test_a_region_without_a_backward() -> None:
 
     found = only(rx.explore(masked, programs.pair()), "region-empty")
     assert found.severity is Severity.INFO
-    assert "no op in the backward" in found.message
+    assert "no op in the backward: no gradient flows through it" in found.message
+
+
+@pytest.mark.parametrize(
+    ("block", "op"),
+    [(lambda x: x.clone(), "clone"), (lambda x: x + 1, "add"), (lambda x: x - 1, "sub"), (lambda x: x + x, "add")],
+)
+def test_a_copy_or_a_sum_is_not_said_to_have_no_gradient(block, op) -> None:
+    def copies(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            y = block(x)
+        return y.sin()
+
+    x = torch.randn(8, requires_grad=True)
+    ex = rx.explore(copies, (x,))
+    assert f"a gradient that comes to {op} passes unchanged" in only(ex, "region-empty").message
+    (gradient,) = torch.autograd.grad(ex._capture.run(x).sum(), x)
+    assert gradient.abs().sum() > 0, "one does flow"
 
 
 def test_a_branch_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() -> None:
@@ -408,6 +425,37 @@ def test_the_guard_that_failed_is_named() -> None:
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     ex.compiled(*programs.pair(grad=False, size=5))
     assert "size mismatch at index 0. expected 8, actual 5" in only(ex, "recompiled").message
+
+
+@pytest.mark.filterwarnings("ignore:The call was traced again")
+def test_recompiled_is_one_per_region_and_guard() -> None:
+    def two(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("a"):
+            x = x.sin()
+        with rx.region("b"):
+            return x.cos()
+
+    ex = rx.explore(two, (torch.ones(8),), dynamic=False)
+    for size in (5, 6, 7):
+        ex._capture.run(torch.ones(size))
+    found = [item for item in ex.diagnostics if item.code == "recompiled"]
+    assert [item.region for item in found] == ["a", "b"]
+    assert all("again 3 times (graphs 1, 2, 3; the last: float32[7])" in item.message for item in found)
+    assert all("size mismatch" in item.message for item in found)
+    ex._capture.run(torch.ones(8, dtype=torch.float64))
+    found = [item for item in ex.diagnostics if item.code == "recompiled"]
+    assert [item.region for item in found] == ["a", "b", "a", "b"], "another guard is another cause"
+    assert ["dtype mismatch" in item.message for item in found] == [False, False, True, True]
+
+
+@pytest.mark.filterwarnings("ignore:The call was traced again")
+def test_recompiled_names_no_region_where_there_is_none() -> None:
+    ex = rx.explore(lambda x: x.sin(), (torch.ones(8),), dynamic=False)
+    for size in (5, 6):
+        ex._capture.run(torch.ones(size))
+    found = only(ex, "recompiled")
+    assert found.region is None
+    assert "trace the call again 2 times" in found.message
 
 
 def test_the_worst_comes_first() -> None:

@@ -9,6 +9,9 @@ from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, Node
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
 from regional_explorer.torch_api import Folded
 
+PASSING = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
+"""Ops that hand a gradient on as it is, if one comes to them: the backward has no op for them."""
+
 
 def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-lost`` per region that a graph break threw out, and one ``graph-break`` per other break."""
@@ -62,6 +65,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
     asked = _dynamo_ops(evidence, region)
     around = _ops_traced_anew(evidence, region)
     unmarked = any(node.origin is None for graph in evidence.of_kind(GraphKind.BACKWARD) for node in graph.ops)
+    passing = [node.op for node in _forward_ops(evidence, region) if node.op in PASSING]
     why, remedy = "no gradient flows through it", "Nothing, if its results need no gradient."
     if around:
         why = f"torch traces the backward of {listed(around)} anew, and marks inside do not reach it"
@@ -71,6 +75,11 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
     elif unmarked and any(node.op.endswith("_") or node.op == "setitem" for node in asked):
         why = "what writes in place leave behind there belongs to no region"
         remedy = "Write it without the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
+    elif passing:
+        why = (
+            f"a gradient that comes to {listed(dict.fromkeys(passing))} passes unchanged, so nothing is to be computed"
+        )
+        remedy = "Nothing: a copy or a sum has no backward of its own."
     return Diagnostic(
         DiagnosticCode.REGION_EMPTY,
         f"Region {region!r} has no op in the backward: {why}.",
@@ -80,6 +89,15 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         upstream="the same.",
         remedy=remedy,
     )
+
+
+def _forward_ops(evidence: Evidence, region: str) -> list[Node]:
+    return [
+        evidence.nodes[graph.id][name]
+        for graph in evidence.of_kind(GraphKind.FORWARD)
+        for name, claim in evidence.claims[graph.id].items()
+        if claim.region == region
+    ]
 
 
 def _ops_traced_anew(evidence: Evidence, region: str) -> list[str]:

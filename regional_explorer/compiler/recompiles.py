@@ -1,0 +1,61 @@
+"""The diagnostics of graphs that later calls brought: one per region and guard, however many calls there were."""
+
+from __future__ import annotations
+
+import re
+
+from regional_explorer.capture.trace import Frame
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.recompile_warning import frame_inputs
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.graph import Node
+
+_CACHE_ENTRY = re.compile(r"^\d+/\d+: ")
+_FOUND = re.compile(r"[.,]? *\b(expected|actual)\b.*")
+
+
+def recompiles(program: Program) -> list[Diagnostic]:
+    """Return one ``recompiled`` per region and guard that failed; without a region for graphs that hold none."""
+    found: dict[tuple[str | None, frozenset[str]], list[tuple[Frame, Node | None]]] = {}
+    for frame in program.capture.frames:
+        if frame.late:
+            for region, node in _regions(program, frame).items():
+                found.setdefault((region, _guards(frame.reason)), []).append((frame, node))
+    return [_recompiled(region, places) for (region, _), places in found.items()]
+
+
+def _regions(program: Program, frame: Frame) -> dict[str | None, Node | None]:
+    """Return the regions in a frame, each with the first of its ops."""
+    first: dict[str | None, Node | None] = {}
+    for graph in frame.dynamo:
+        for node in graph.ops:
+            if (claim := program.assignment.claim(graph.id, node)) is not None:
+                first.setdefault(claim.region, node)
+    return first or {None: next(iter(frame.dynamo[0].ops), None)}
+
+
+def _guards(reason: str) -> frozenset[str]:
+    """Return which guards failed, without the sizes and the cache entries that differ from call to call."""
+    lines = (_CACHE_ENTRY.sub("", line.strip()) for line in reason.splitlines())
+    return frozenset(_FOUND.sub("", line).strip() for line in lines if line)
+
+
+def _recompiled(region: str | None, places: list[tuple[Frame, Node | None]]) -> Diagnostic:
+    frames = [frame for frame, _ in places]
+    what = "the call" if region is None else f"region {region!r}"
+    inputs, graphs = ", ".join(frame_inputs(frames[-1])), ", ".join(str(frame.index) for frame in frames)
+    if len(frames) == 1:
+        made = f"A later call made Dynamo trace {what} again (graph {graphs}: {inputs})"
+    else:
+        made = f"Later calls made Dynamo trace {what} again {len(frames)} times (graphs {graphs}; the last: {inputs})"
+    reason = frames[-1].reason
+    return Diagnostic(
+        DiagnosticCode.RECOMPILED,
+        f"{made}{f', since a guard failed: {reason}' if reason else ''}.",
+        Severity.INFO,
+        region=region,
+        graph=frames[0].dynamo[0].id,
+        where=tuple(dict.fromkeys(node.source for _, node in places if node is not None and node.source is not None)),
+        upstream="it would compile all its regions anew at that moment.",
+        remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may spare the trace.",
+    )
