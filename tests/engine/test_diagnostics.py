@@ -302,7 +302,7 @@ def test_a_region_without_a_backward() -> None:
     [(lambda x: x.clone(), "clone"), (lambda x: x + 1, "add"), (lambda x: x - 1, "sub"), (lambda x: x + x, "add")],
 )
 def test_a_copy_or_a_sum_is_not_said_to_have_no_gradient(block, op) -> None:
-    def copies(x: torch.Tensor) -> torch.Tensor:
+    def copies(x):
         with rx.region("r"):
             y = block(x)
         return y.sin()
