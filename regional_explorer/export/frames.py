@@ -8,9 +8,7 @@ from typing import Any
 import pandas as pd
 
 from regional_explorer.export.region_frames import MICRO, times
-from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.region import Partition, State
-from regional_explorer.record.region_timing import whole_region_timings
+from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics
 
@@ -82,40 +80,23 @@ def regions_frame(session: Session) -> pd.DataFrame:
 
     They are NaN before ``ex.benchmark(regions=True)``, and again once the region has been changed.
     """
-    timings = whole_region_timings(session)
-    kinds = {graph.id: graph.kind for graph in session.graphs}
-    rows = []
-    for region in session.plan.regions:
-        held = session.members.get(region.name, {})
-        mine = [part for part in session.partitions if part.region == region.name]
-        forward = (GraphKind.FORWARD, GraphKind.INFERENCE)
-        rows.append(
-            {
-                "region": region.name,
-                "selector": region.selection,
-                "enabled": region.enabled,
-                "state": str(region_state(mine)) if mine else "empty",
-                "ops_forward": sum(len(names) for graph, names in held.items() if kinds[graph] in forward),
-                "ops_backward": sum(len(names) for graph, names in held.items() if kinds[graph] is GraphKind.BACKWARD),
-                "partitions": len(mine),
-                "compile_s": _sum([part.compile_s for part in mine]),
-                "config": dict(region.config),
-                "backward_config": None if region.backward_config is None else dict(region.backward_config),
-                **times(timings.get(region.name)),
-            }
-        )
+    rows = [
+        {
+            "region": one.region.name,
+            "selector": one.region.selection,
+            "enabled": one.region.enabled,
+            "state": str(one.state),
+            "ops_forward": one.ops_forward,
+            "ops_backward": one.ops_backward,
+            "partitions": len(one.partitions),
+            "compile_s": one.compile_s,
+            "config": dict(one.region.config),
+            "backward_config": None if one.region.backward_config is None else dict(one.region.backward_config),
+            **times(one.timing),
+        }
+        for one in region_summaries(session)
+    ]
     return pd.DataFrame(rows, columns=list(REGION_COLUMNS))
-
-
-def region_state(partitions: Sequence[Partition]) -> State:
-    """Return the state of a region: that of its partition which is worst off."""
-    states = {part.state for part in partitions}
-    return next(state for state in (State.FAILED, State.STALE, State.EAGER, State.FRESH) if state in states)
-
-
-def _sum(seconds: Sequence[float | None]) -> float | None:
-    known = [value for value in seconds if value is not None]
-    return sum(known) if known else None
 
 
 def partitions_frame(session: Session) -> pd.DataFrame:

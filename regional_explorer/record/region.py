@@ -299,12 +299,16 @@ class Plan:
 
 
 class State(StrEnum):
-    """Where a partition stands between the config asked and the code that runs."""
+    """Where a partition or a region stands between the config requested and the code that runs; the worst comes first.
 
-    FRESH = "fresh"
+    ``EMPTY`` is a region that picks no op of the traced graphs.
+    """
+
+    FAILED = "failed"
     STALE = "stale"
     EAGER = "eager"
-    FAILED = "failed"
+    FRESH = "fresh"
+    EMPTY = "empty"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import PartitionTiming, Phase, Verdict
 from regional_explorer.render.picture.payload import picture
-from regional_explorer.ui.panel.region_table import facts_of, ordered, region_tree
+from regional_explorer.ui.panel.region_table import ordered, region_tree
 from regional_explorer.ui.state import PanelState, Sort
 from regional_explorer.ui.views.overlay import overlays
 from tests.render import sessions
@@ -31,7 +32,7 @@ def words(part: object) -> str:
 
 
 def test_a_row_shows_times_speedup_and_numerics(measured: Session) -> None:
-    (table,) = region_tree(facts_of(measured), PanelState(measured.plan))
+    (table,) = region_tree(region_summaries(measured), PanelState(measured.plan))
     row = words(table[3][2])
     assert "60.0 µs 20.0 µs" in row  # two in the forward graph; there is no step without gradients
     assert "▲ 3.00×" in row
@@ -41,7 +42,7 @@ def test_a_row_shows_times_speedup_and_numerics(measured: Session) -> None:
 
 def test_rows_without_a_figure_come_last(measured: Session) -> None:
     regions = (sessions.region("other"), *measured.plan.regions)
-    facts = facts_of(replace(measured, plan=replace(measured.plan, regions=regions)))
+    facts = region_summaries(replace(measured, plan=replace(measured.plan, regions=regions)))
     assert [one.region.name for one in facts] == ["other", "mlp"]
     for descending in (False, True):
         assert [one.region.name for one in ordered(facts, Sort("speedup", descending))] == ["mlp", "other"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
+from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.fold import Bundle, Detail, bundles, sources
 from regional_explorer.render.picture.pieces import RegionPiece, pieces
@@ -80,7 +81,7 @@ def scene_of(session: Session, sections: Sequence[Section]) -> Scene:
     return Scene(
         title=clean(session.title, 2 * SHORT),
         sections=tuple(sections),
-        entries=tuple(_entries(session)),
+        entries=tuple(map(_entry, region_summaries(session))),
         marks=tuple(mark for mark in Badge if mark in used),
     )
 
@@ -229,17 +230,10 @@ class SectionBuilder:
         return f"{name}{instance}" + (f" part {twins.index(piece) + 1}" if len(twins) > 1 else "")
 
 
-def _entries(session: Session) -> Iterator[Entry]:
-    for number, region in enumerate(session.plan.regions):
-        states = {cut.state for cut in session.partitions if cut.region == region.name}
-        words = [
-            f"{f'{direction} ' if direction else ''}{key}={value!r}"
-            for direction, config in region.configs
-            for key, value in config.items()
-        ]
-        failed = State.FAILED in states
-        state = "failed" if failed else "" if region.enabled else "disabled"
-        detail = clean(listing(words, 2), 2 * SHORT)
-        yield Entry(
-            number, clean(region.name, SHORT), " · ".join(part for part in (detail, state) if part), failed=failed
-        )
+def _entry(one: RegionSummary) -> Entry:
+    words = [
+        f"{f'{direction} ' if direction else ''}{key}={value!r}"
+        for direction, config in one.region.configs
+        for key, value in config.items()
+    ]
+    return Entry(one.number, clean(one.region.name, SHORT), clean(listing(words, 2), 2 * SHORT), one.state)

@@ -126,7 +126,7 @@ def _legend(scene: Scene) -> str:
     for entry in scene.entries:
         colours = paint(entry.region)
         cell = f'<td bgcolor="{colours.light.fill}" color="{colours.light.stroke}" border="1">{colours.letter}</td>'
-        text = escape(f"{entry.title}   {entry.detail}".rstrip())
+        text = escape(entry.text)
         rows.append(f'<tr>{cell}<td align="left"><font color="{colours.light.text}">{text}</font></td></tr>')
     if scene.marks:
         text = escape("    ".join(f"{mark} {mark.meaning}" for mark in scene.marks))

@@ -6,7 +6,7 @@ which is what a selection holds and what ``Exploration.mark(nodes=...)`` takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regional_explorer.record.graph import Graph, Role
@@ -23,11 +23,11 @@ from regional_explorer.render.picture.arrays import (
 from regional_explorer.render.picture.compose import SectionBuilder, scene_of, shown_graphs
 from regional_explorer.render.picture.outline import Opening, outline, shown
 from regional_explorer.render.picture.pieces import RegionPiece
-from regional_explorer.render.picture.scene import Badge, Scene
+from regional_explorer.render.picture.scene import Badge, Entry, Scene
 from regional_explorer.render.picture.strokes import stroke_arrays
 from regional_explorer.render.picture.tooltip import tooltip_arrays
-from regional_explorer.render.style.figures import config_text, count, duration, ratio
-from regional_explorer.render.style.palette import Paint, paint
+from regional_explorer.render.style.figures import STATE_GLYPHS, config_text, count, duration, ratio
+from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 
 PARTITIONS = "partitions"
@@ -35,23 +35,8 @@ PARTITIONS = "partitions"
 UNLIMITED = 1_000_000
 """A budget of boxes that nothing exceeds."""
 
-SIGNS = {
-    State.FRESH: ("✓ ", "✓ compiled"),
-    State.STALE: ("◌ ", "◌ hatched: to be compiled"),
-    State.EAGER: ("○ ", "○ dotted: runs eagerly"),
-    State.FAILED: ("✕ ", "✕ crossed: failed"),
-}
-"""What stands before the name of a piece, and what the legend says to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chip:
-    """A region in the legend."""
-
-    name: str
-    state: str
-    detail: str
-    paint: Paint
+DRAWN = {State.STALE: " (hatched): to be compiled", State.EAGER: " (dotted)", State.FAILED: " (crossed)"}
+"""How the hull of a piece is drawn by its state, as the legend says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +50,7 @@ class Picture:
     scene: Scene
     facts: Payload
     reads: Mapping[str, Sequence[str]]
-    legend: Sequence[Chip | str]
+    legend: Sequence[Entry | str]
 
     def reach(self, nodes: Iterable[str], *, upstream: bool) -> list[str]:
         """Return ``nodes`` with all that feed them, or with all that they feed, as far as they are in the picture."""
@@ -122,15 +107,14 @@ def picture(session: Session, tab: str, opening: Opening | None = None) -> Pictu
     texts = Texts()
     states = {piece.state for part in parts for piece in part.pieces}
     used = {mark for part in parts for box in part.section.boxes for mark in box.marks}
-    chips = tuple(_chips(session, scene))
-    legend: tuple[Chip | str, ...] = (
-        *chips,
-        *(text for state, (_, text) in SIGNS.items() if state in states),
+    legend: tuple[Entry | str, ...] = (
+        *scene.entries,
+        *(f"{glyph} {state}{DRAWN.get(state, '')}" for state, glyph in STATE_GLYPHS.items() if state in states),
         *(f"{mark} {mark.meaning}" for mark in Badge if mark in used),
     )
     facts: Payload = {
         "graphs": [_graph_facts(part) for part in parts],
-        "regions": [{"name": chip.name, "letter": chip.paint.letter} for chip in chips],
+        "regions": [{"name": entry.title, "letter": paint(entry.region).letter} for entry in scene.entries],
         "pieces": [_piece_facts(session, piece, part) for part in parts for piece in part.pieces],
         **stroke_arrays(parts),
         **box_arrays(parts, texts),
@@ -198,7 +182,7 @@ def _piece_facts(session: Session, piece: RegionPiece, part: Part) -> Payload:
         else config_of(session.plan.regions[piece.region], Direction.of_graph(part.graph.id))
     )
     done = asked if applied is None else config_text(applied)
-    sign = SIGNS[piece.state][0] if piece.state else ""
+    sign = f"{STATE_GLYPHS[piece.state]} " if piece.state else ""
     facts = {
         "region": " · ".join(filter(None, (name, ops, state, piece.note))),
         "asked": asked,
@@ -225,10 +209,3 @@ def _measured(session: Session, cut: Partition | None) -> tuple[str, str]:
             compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
             return speedup, f"{duration(timing.eager_s)} eager{compiled}{', ' if speedup else ''}{speedup}{bounds}"
     return "", ""
-
-
-def _chips(session: Session, scene: Scene) -> Iterator[Chip]:
-    for number, (region, entry) in enumerate(zip(session.plan.regions, scene.entries, strict=True)):
-        states = {cut.state for cut in session.partitions if cut.region == region.name}
-        worst = next((one for one in (State.FAILED, State.STALE, State.EAGER, State.FRESH) if one in states), "")
-        yield Chip(entry.title, str(worst) if region.enabled else "disabled", entry.detail, paint(number))

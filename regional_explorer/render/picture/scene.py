@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from regional_explorer.record.region import State
+
 
 class Look(StrEnum):
     """How a box is drawn.
@@ -93,12 +95,17 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the legend about a region."""
+    """One line of the legend about a region: its name, its config, its state."""
 
     region: int
     title: str
     detail: str
-    failed: bool = False
+    state: State
+
+    @property
+    def text(self) -> str:
+        """The whole line."""
+        return " · ".join(filter(None, (self.title, self.detail, self.state)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import hypot
 
+from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.compose import BUDGET, compose
 from regional_explorer.render.picture.fold import Detail
@@ -175,10 +176,10 @@ class _Pen:
 def _legend(scene: Scene, width: float, top: float) -> tuple[list[str], float, float]:
     pen, parts = _Pen(width, 0.0, top), []
     for entry in scene.entries:
-        text = " · ".join(filter(None, (entry.title, entry.detail)))
-        colours = paint(entry.region)
+        colours, text = paint(entry.region), entry.text
         x, y = pen.step(text_width(text, 10) + 22)
-        names = f"c f r{colours.hue} {_LINES.get(colours.line, '')}".rstrip() + (" x" if entry.failed else "")
+        failed = " x" if entry.state is State.FAILED else ""
+        names = f"c f r{colours.hue} {_LINES.get(colours.line, '')}".rstrip() + failed
         chip = f'{_rect(Rect(x, y, 15, 13), 3)}<text x="{x + 7.5:.1f}" y="{y + 10:.0f}">{colours.letter}</text>'
         parts.append(
             f'<g class="{names}">{chip}<text class="l" x="{x + 20:.0f}" y="{y + 10:.0f}">{markup(text)}</text></g>'

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.region import Partition, Region, State
+from regional_explorer.record.region import Partition, Region
+from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import TONES, Cell, Table
 from regional_explorer.render.style.figures import (
@@ -37,13 +38,14 @@ def breaks_table(session: Session) -> Table:
 
 
 def regions_table(session: Session) -> Table:
-    """Return one row per region: what was asked, and how it stands."""
-    rows = tuple(_region_row(session, number, region) for number, region in enumerate(session.plan.regions))
+    """Return one row per region: what was requested, and how it stands."""
+    summaries = region_summaries(session)
     return Table(
         "Regions",
         ("region", "selector", "config", "ops forward", "ops backward", "partitions", "state"),
-        rows,
+        tuple(_region_row(one, grad=session.grad) for one in summaries),
         'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp") or `with rx.region("mlp")` in the source.',
+        "\n".join(f"{clean(one.region.name, SHORT)}: {one.note}" for one in summaries if one.note),
         figures=frozenset({"ops forward", "ops backward", "partitions"}),
     )
 
@@ -100,27 +102,16 @@ def region_config_text(region: Region) -> str:
     return "; ".join(f"{direction} {config_text(config) or 'default'}" for direction, config in region.configs)
 
 
-def _region_row(session: Session, number: int, region: Region) -> tuple[Cell, ...]:
-    members = session.members.get(region.name, {})
-    ops = {True: 0, False: 0}
-    for graph in session.graphs:
-        if graph.kind is not GraphKind.DYNAMO:
-            names = set(members.get(graph.id, ()))
-            ops[graph.kind is GraphKind.BACKWARD] += sum(node.name in names for node in graph.ops)
-    cuts = [cut for cut in session.partitions if cut.region == region.name]
-    states = sorted({cut.state for cut in cuts})
-    state = ", ".join(states) if region.enabled else "disabled"
-    if not state:
-        state = "not compiled yet" if sum(ops.values()) else "matches nothing"
-    tones = [TONES[one] for one in (State.FAILED, State.STALE) if one in states]
+def _region_row(one: RegionSummary, *, grad: bool) -> tuple[Cell, ...]:
+    region = one.region
     return (
-        Cell(clean(region.name), region=number),
+        Cell(clean(region.name), region=one.number),
         Cell(clean(region.selection)),
         Cell(region_config_text(region) or "default", "" if any(config for _, config in region.configs) else "quiet"),
-        Cell(str(ops[False])),
-        Cell(str(ops[True]) if session.grad else NONE),
-        Cell(str(len(cuts))),
-        Cell(state, tones[0] if tones else "" if cuts else "warn" if state == "matches nothing" else "quiet"),
+        Cell(str(one.ops_forward)),
+        Cell(str(one.ops_backward) if grad else NONE),
+        Cell(str(len(one.partitions))),
+        Cell(one.state, TONES.get(one.state, "")),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import isinf
 
-from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
+from regional_explorer.record.region_summary import region_summaries
+from regional_explorer.record.region_timing import RegionTiming
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, Phase, Reconciled
 from regional_explorer.render.report.result_tables import warning_lines
@@ -15,11 +16,11 @@ from regional_explorer.render.style.untrusted import SHORT, clean
 
 def region_times_table(session: Session) -> Table:
     """Return one row per region that was measured alone, for the whole call; what gains most comes first."""
-    rows = sorted(whole_region_timings(session).values(), key=lambda row: -(row.gain_s or 0.0))
-    index = {region.name: number for number, region in enumerate(session.plan.regions)}
+    measured = [(one.timing, one.number) for one in region_summaries(session) if one.timing]
+    rows = sorted(measured, key=lambda row: -(row[0].gain_s or 0.0))
     whole = "forward + backward" if session.grad else "forward"
     note = f"{whole.capitalize()}, all partitions of a region together; ex.region_timings has each phase."
-    if any(row.measured < row.partitions for row in rows):
+    if any(row.measured < row.partitions for row, _ in rows):
         note += " Equal partitions were measured once."
     return Table(
         "Regions alone",
@@ -36,7 +37,7 @@ def region_times_table(session: Session) -> Table:
             "compile",
             "paid for after",
         ),
-        tuple(_region_row(row, index[row.region]) for row in rows),
+        tuple(_region_row(row, number) for row, number in rows),
         "Not measured yet. ex.benchmark() measures each region alone.",
         "\n".join(
             [note, *warning_lines([(timing.partition, timing.warnings) for timing in session.partition_timings])]

@@ -10,6 +10,8 @@ from regional_explorer.record.timing import Timing, Verdict
 TONES = {
     State.FAILED: "bad",
     State.STALE: "warn",
+    State.EMPTY: "warn",
+    State.EAGER: "quiet",
     Verdict.FASTER: "good",
     Verdict.SLOWER: "bad",
 }

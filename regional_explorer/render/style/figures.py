@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from regional_explorer.record.region import State
 from regional_explorer.record.timing import NOT_COMPARABLE, Timing, Verdict
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 NONE = "–"
 """Stands where there is no figure."""
+
+STATE_GLYPHS = {State.FAILED: "✗", State.STALE: "◌", State.EAGER: "○", State.FRESH: "✓", State.EMPTY: "∅"}
+"""Signs beside the words for how a region or a partition stands."""
 
 MOST_KEYS = 8
 """So many entries of a list are shown."""

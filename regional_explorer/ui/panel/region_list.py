@@ -7,11 +7,12 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.config_box import ConfigBox
-from regional_explorer.ui.panel.region_table import RegionFacts, facts_of, ordered, region_tree
+from regional_explorer.ui.panel.region_table import ordered, region_tree
 from regional_explorer.ui.views.element_tree import Sheet
 from regional_explorer.ui.views.widget_tree import close_tree, hear_in_order
 
@@ -22,7 +23,7 @@ class Regions:
     def __init__(self, control: Control) -> None:
         self._control = control
         self._session: Session | None = None
-        self.facts: tuple[RegionFacts, ...] = ()
+        self.summaries: tuple[RegionSummary, ...] = ()
         self.sheet = Sheet(self._on_message)
         self.config: ConfigBox | None = None
         self.box = widgets.VBox([self.sheet])
@@ -32,9 +33,9 @@ class Regions:
         """Show the regions as they stand."""
         if control.session is not self._session:
             self._session = control.session
-            self.facts = facts_of(control.session)
-        self.sheet.tree = region_tree(self.facts, control.state)
-        self.box.layout.display = "" if self.facts else "none"
+            self.summaries = region_summaries(control.session)
+        self.sheet.tree = region_tree(self.summaries, control.state)
+        self.box.layout.display = "" if self.summaries else "none"
         self._show_config(control)
 
     def _show_config(self, control: Control) -> None:
@@ -56,7 +57,7 @@ class Regions:
             if message["do"] == "sort":
                 self._control.change(self._control.state.sorted_by(message["of"]))
                 return
-            name = next((one.region.name for one in self.facts if sendable(one.region.name) == message["of"]), None)
+            name = next((one.region.name for one in self.summaries if sendable(one.region.name) == message["of"]), None)
             if name is None:  # pressed before the page heard that the region is gone
                 return
             match message["do"]:
@@ -73,7 +74,7 @@ class Regions:
     def _pick(self, name: str, message: Mapping[str, Any]) -> None:
         state = self._control.state
         if message.get("shift"):
-            shown = [one.region.name for one in ordered(self.facts, state.sort)]
+            shown = [one.region.name for one in ordered(self.summaries, state.sort)]
             self._control.change(state.stretched(name, shown))
         elif message.get("ctrl"):
             self._control.change(state.toggled(name))

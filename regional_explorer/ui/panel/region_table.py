@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.compiler.config.catalogue import catalogue
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.record.region import Region
-from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
-from regional_explorer.record.session import Session
-from regional_explorer.render.report.plan_tables import regions_table
-from regional_explorer.render.report.table import TONES, Cell
-from regional_explorer.render.style.figures import NONE, count, duration, failed, ratio
+from regional_explorer.record.region_summary import RegionSummary
+from regional_explorer.render.report.table import TONES
+from regional_explorer.render.style.figures import NONE, STATE_GLYPHS, count, duration, failed, ratio
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.state import PanelState, Sort
 from regional_explorer.ui.views.element_tree import Tree, node
 
-GLYPHS = {"fresh": "✓", "stale": "↻", "eager": "○", "failed": "✗", "disabled": "○"}
-"""Signs beside the words for how a region stands."""
 MOST_CHIPS = 4
 NOTHING = ([NONE], ["0"])
 """What a cell holds that says nothing; narrow rows leave it out."""
 ARROWS = {None: "", False: " ↑", True: " ↓"}
-
-
-@dataclass(frozen=True, slots=True)
-class RegionFacts:
-    """What the row of one region says. ``number`` is its place in the plan."""
-
-    number: int
-    region: Region
-    forward: int
-    backward: int
-    state: str
-    tone: str
-    timing: RegionTiming | None
-    compile_s: float | None
-    diagnostics: int
-    worst: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +29,29 @@ class Column:
     key: str
     head: str
     title: str
-    order: Callable[[RegionFacts], Any]
-    cell: Callable[[RegionFacts], Tree]
+    order: Callable[[RegionSummary], Any]
+    cell: Callable[[RegionSummary], Tree]
     figure: bool = True
 
 
-def facts_of(session: Session) -> tuple[RegionFacts, ...]:
-    """Return the facts of every region of ``session``, in the order of the plan."""
-    table = regions_table(session)
-    rows = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
-    timings = whole_region_timings(session)
-    return tuple(
-        _facts(session, number, region, cells, timings.get(region.name))
-        for number, (region, cells) in enumerate(zip(session.plan.regions, rows, strict=True))
-    )
-
-
-def ordered(facts: Sequence[RegionFacts], sort: Sort | None) -> list[RegionFacts]:
-    """Return ``facts`` as ``sort`` says; what has no figure in that column comes last."""
+def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[RegionSummary]:
+    """Return ``summaries`` as ``sort`` says; what has no figure in that column comes last."""
     if sort is None:
-        return list(facts)
+        return list(summaries)
     key = next(column.order for column in COLUMNS if column.key == sort.column)
-    known = [one for one in facts if key(one) is not None]
+    known = [one for one in summaries if key(one) is not None]
     return [
         *sorted(known, key=key, reverse=sort.descending),
-        *(one for one in facts if key(one) is None),
+        *(one for one in summaries if key(one) is None),
     ]
 
 
-def region_tree(facts: Sequence[RegionFacts], state: PanelState) -> list[Tree]:
-    """Return the table of ``facts``, or nothing where there is no region."""
-    if not facts:
+def region_tree(summaries: Sequence[RegionSummary], state: PanelState) -> list[Tree]:
+    """Return the table of ``summaries``, or nothing where there is no region."""
+    if not summaries:
         return []
     head = node("thead", node("tr", *(_head(column, state.sort) for column in COLUMNS), node("th", "")))
-    rows = [_row(one, state) for one in ordered(facts, state.sort)]
+    rows = [_row(one, state) for one in ordered(summaries, state.sort)]
     body = node("tbody", *rows)
     label = "Regions. Arrows walk through the rows, Enter selects one, Space adds one, Shift stretches."
     return [node("table", head, body, role="grid", aria_multiselectable="true", aria_label=label)]
@@ -107,7 +75,7 @@ def _class(column: Column) -> str:
     return f"rxt-{column.key}{' rxt-figure' if column.figure else ''}"
 
 
-def _row(one: RegionFacts, state: PanelState) -> Tree:
+def _row(one: RegionSummary, state: PanelState) -> Tree:
     name, shown = one.region.name, clean(one.region.name)
     opened = state.opened == name
     last = node(
@@ -151,7 +119,7 @@ def _row(one: RegionFacts, state: PanelState) -> Tree:
     )
 
 
-def _name_cell(one: RegionFacts, *, busy: bool) -> Tree:
+def _name_cell(one: RegionSummary, *, busy: bool) -> Tree:
     shown = clean(one.region.name)
     switch = node(
         "input",
@@ -167,17 +135,21 @@ def _name_cell(one: RegionFacts, *, busy: bool) -> Tree:
     return node("td", switch, chip, node("b", shown, title=shown), class_="rxt-name")
 
 
-def _ops(one: RegionFacts) -> Tree:
-    words = f"{one.forward} + {one.backward}" if one.backward else str(one.forward)
-    return node("td", words, title=f"{count(one.forward, 'op')} in the forward, {one.backward} in the backward graph")
+def _ops(one: RegionSummary) -> Tree:
+    forward, backward = one.ops_forward, one.ops_backward
+    words = f"{forward} + {backward}" if backward else str(forward)
+    return node("td", words, title=f"{count(forward, 'op')} in the forward, {backward} in the backward graph")
 
 
-def _state(one: RegionFacts) -> Tree:
-    words = ", ".join(f"{GLYPHS.get(word, '')} {word}".strip() for word in one.state.split(", "))
-    return node("td", node("span", words, class_=f"rx-{one.tone}"))
+def _state(one: RegionSummary) -> Tree:
+    words = f"{STATE_GLYPHS[one.state]} {one.state}"
+    known = [count(len(one.partitions), "partition"), count(one.artifacts, "artifact"), one.note]
+    return node(
+        "td", node("span", words, class_=f"rx-{TONES.get(one.state, '')}"), title=", ".join(filter(None, known))
+    )
 
 
-def _config(one: RegionFacts) -> Tree:
+def _config(one: RegionSummary) -> Tree:
     known = catalogue()
     config = [
         f"{f'{direction} ' if direction else ''}{key}={value!r}"
@@ -193,23 +165,19 @@ def _config(one: RegionFacts) -> Tree:
     return node("td", *chips, node("span", more, class_="rx-quiet"))
 
 
-def _keys_set(one: RegionFacts) -> int:
+def _keys_set(one: RegionSummary) -> int:
     return sum(len(config) for _, config in one.region.configs)
 
 
-def _eager(one: RegionFacts) -> float | None:
+def _eager(one: RegionSummary) -> float | None:
     return None if one.timing is None else one.timing.eager_s
 
 
-def _compiled(one: RegionFacts) -> float | None:
+def _compiled(one: RegionSummary) -> float | None:
     return None if one.timing is None else one.timing.compiled_s
 
 
-def _paid(one: RegionFacts) -> float | None:
-    return one.compile_s
-
-
-def _speedup(one: RegionFacts) -> Tree:
+def _speedup(one: RegionSummary) -> Tree:
     timing = one.timing
     if timing is None or timing.speedup is None:
         return node("td", NONE)
@@ -220,24 +188,24 @@ def _speedup(one: RegionFacts) -> Tree:
     return node("td", figure, node("small", bounds), title=f"eager ÷ compiled, with its CI: {timing.verdict}")
 
 
-def _numerics(one: RegionFacts) -> Tree:
-    said = one.timing.numerics if one.timing else ""
+def _numerics(one: RegionSummary) -> Tree:
+    said = one.numerics
     tone = "bad" if failed(said) else "good" if said == "ok" else "quiet"
     sign = {"good": "✓ ", "bad": "✗ "}.get(tone, "")
     return node("td", node("span", sign + said, class_=f"rx-{tone}") if said else NONE)
 
 
-def _diagnostics(one: RegionFacts) -> Tree:
-    if not one.diagnostics:
+def _diagnostics(one: RegionSummary) -> Tree:
+    if one.worst is None:
         return node("td", "0", title="no diagnostic")
-    tone = {Severity.ERROR: "bad", Severity.WARNING: "warn"}.get(Severity(one.worst), "quiet")
+    tone = {Severity.ERROR: "bad", Severity.WARNING: "warn"}.get(one.worst, "quiet")
     sign = {"bad": "✗ ", "warn": "! "}.get(tone, "")
-    return node("td", node("span", f"{sign}{one.diagnostics}", class_=f"rx-{tone}"))
+    return node("td", node("span", f"{sign}{len(one.diagnostics)}", class_=f"rx-{tone}"))
 
 
 COLUMNS = (
     Column("name", "region", "Order by name", lambda one: one.region.name, lambda _: node("td"), figure=False),
-    Column("ops", "ops", "Ops in forward + backward", lambda one: one.forward + one.backward, _ops),
+    Column("ops", "ops", "Ops in forward + backward", lambda one: one.ops_forward + one.ops_backward, _ops),
     Column("state", "state", "Order by state", lambda one: one.state, _state, figure=False),
     Column("config", "config", "Order by keys set", _keys_set, _config, figure=False),
     Column("eager", "eager", "Run time eagerly", _eager, lambda one: node("td", duration(_eager(one)))),
@@ -248,33 +216,6 @@ COLUMNS = (
     Column(
         "compile", "compile", "Compile time", lambda one: one.compile_s, lambda one: node("td", duration(one.compile_s))
     ),
-    Column(
-        "numerics",
-        "numerics",
-        "Compared with eager",
-        lambda one: one.timing and one.timing.numerics,
-        _numerics,
-        figure=False,
-    ),
-    Column("diagnostics", "notes", "Diagnostics of the region", lambda one: one.diagnostics, _diagnostics),
+    Column("numerics", "numerics", "Compared with eager", lambda one: one.numerics or None, _numerics, figure=False),
+    Column("diagnostics", "notes", "Diagnostics of the region", lambda one: len(one.diagnostics), _diagnostics),
 )
-
-
-def _facts(
-    session: Session, number: int, region: Region, cells: Mapping[str, Cell], timing: RegionTiming | None
-) -> RegionFacts:
-    paid = [cut.compile_s for cut in session.partitions if cut.region == region.name and cut.compile_s is not None]
-    found = [one.severity for one in session.diagnostics if one.region == region.name]
-    backward = cells["ops backward"].text
-    return RegionFacts(
-        number=number,
-        region=region,
-        forward=int(cells["ops forward"].text),
-        backward=0 if backward == NONE else int(backward),
-        state=cells["state"].text,
-        tone=cells["state"].tone,
-        timing=timing,
-        compile_s=sum(paid) if paid else None,
-        diagnostics=len(found),
-        worst=max(found, key=list(Severity).index, default=""),
-    )

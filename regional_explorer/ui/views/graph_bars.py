@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from regional_explorer.render.picture.payload import Chip
+from regional_explorer.render.picture.scene import Entry
+from regional_explorer.render.style.palette import paint
 from regional_explorer.ui.views.element_tree import Tree, node
 from regional_explorer.ui.views.overlay import scale
 
@@ -54,7 +54,7 @@ HINT = "Words, name: op: shape: dtype: module: line: region: state: or /a regula
 def frame(
     tabs: Iterable[Sequence[str]],
     tab: str,
-    legend: Sequence[Chip | str],
+    legend: Sequence[Entry | str],
     *,
     figures: bool = False,
     overlay: Mapping[str, Any] | None = None,
@@ -146,34 +146,32 @@ def _button(do: str, text: str, title: str, *, pressed: bool | None = None, disa
     )
 
 
-def _legend(legend: Iterable[Chip | str], overlay: Mapping[str, Any] | None) -> Iterable[Tree]:
+def _legend(legend: Iterable[Entry | str], overlay: Mapping[str, Any] | None) -> Iterable[Tree]:
     """Return a button for each region, what the signs in the picture say, and the scale of the overlay."""
-    numbers = itertools.count()
     for one in legend:
-        yield node("span", one) if isinstance(one, str) else _chip(one, next(numbers))
+        yield node("span", one) if isinstance(one, str) else _chip(one)
     if overlay and (found := scale(overlay)):
         low, high, bars = found
         yield node("span", f"{overlay.get('title', '')} {low}", node("i", style=_both(bars)), high, class_="rxg-key")
 
 
-def _chip(chip: Chip, number: int) -> Tree:
-    paint = chip.paint
+def _chip(entry: Entry) -> Tree:
+    own = paint(entry.region)
     colours = {
-        "light": paint.light.fill,
-        "light-ink": paint.light.text,
-        "dark": paint.dark.fill,
-        "dark-ink": paint.dark.text,
+        "light": own.light.fill,
+        "light-ink": own.light.text,
+        "dark": own.dark.fill,
+        "dark-ink": own.dark.text,
     }
-    words = " · ".join(filter(None, (chip.name, chip.state, chip.detail)))
     return node(
         "button",
-        node("span", paint.letter, class_="rxg-chip", style=f"{_both(colours)};border-style:{paint.line}"),
-        node("b", chip.name),
-        node("span", chip.state),
+        node("span", own.letter, class_="rxg-chip", style=f"{_both(colours)};border-style:{own.line}"),
+        node("b", entry.title),
+        node("span", entry.state),
         type="button",
-        title=f"Select the nodes of {words}",
+        title=f"Select the nodes of {entry.text}",
         data_do="region",
-        data_of=str(number),
+        data_of=str(entry.region),
     )
 
 

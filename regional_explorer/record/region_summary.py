@@ -1,0 +1,104 @@
+"""How each region of a session stands: what the DataFrames, texts, pictures and the panel say about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.region import Partition, Region, State
+from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
+from regional_explorer.record.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSummary:
+    """One region: what was requested (``region``), what became of it, and its figures.
+
+    ``number`` is its index in the plan. ``state`` is that of the partition that is worst off; ``note`` says what that
+    word leaves open. ``compile_cold_s`` and ``compile_warm_s`` are None where it has no artifact of its own of that
+    kind. ``timing`` is that of the whole call, None where it was not measured as it stands.
+    """
+
+    number: int
+    region: Region
+    state: State
+    note: str
+    ops_forward: int
+    ops_backward: int
+    partitions: tuple[Partition, ...]
+    compile_cold_s: float | None
+    compile_warm_s: float | None
+    timing: RegionTiming | None
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def artifacts(self) -> int:
+        """How many artifacts its partitions run."""
+        return len({part.artifact for part in self.partitions} - {None})
+
+    @property
+    def compile_s(self) -> float | None:
+        """Seconds that its own artifacts took to compile, cold and warm together."""
+        known = [seconds for seconds in (self.compile_cold_s, self.compile_warm_s) if seconds is not None]
+        return sum(known) if known else None
+
+    @property
+    def numerics(self) -> str:
+        """What the numerics checks of its partitions said; nothing where there was none."""
+        return self.timing.numerics if self.timing else ""
+
+    @property
+    def worst(self) -> Severity | None:
+        """The severity of its worst diagnostic."""
+        return max((found.severity for found in self.diagnostics), key=list(Severity).index, default=None)
+
+
+def region_summaries(session: Session) -> tuple[RegionSummary, ...]:
+    """Return one summary per region, in the order of the plan."""
+    timings = whole_region_timings(session)
+    kinds = {graph.id: graph.kind for graph in session.graphs}
+    return tuple(
+        _summary(session, number, region, kinds, timings.get(region.name))
+        for number, region in enumerate(session.plan.regions)
+    )
+
+
+def _summary(
+    session: Session, number: int, region: Region, kinds: Mapping[str, GraphKind], timing: RegionTiming | None
+) -> RegionSummary:
+    ops = Counter[GraphKind]()
+    for graph, names in session.members.get(region.name, {}).items():
+        ops[kinds[graph]] += len(names)
+    forward, backward = ops[GraphKind.FORWARD] + ops[GraphKind.INFERENCE], ops[GraphKind.BACKWARD]
+    partitions = tuple(part for part in session.partitions if part.region == region.name)
+    counts = Counter(part.state for part in partitions)
+    state = next((one for one in State if one in counts), State.EAGER if forward + backward else State.EMPTY)
+    return RegionSummary(
+        number=number,
+        region=region,
+        state=state,
+        note=_note(region, state, counts),
+        ops_forward=forward,
+        ops_backward=backward,
+        partitions=partitions,
+        compile_cold_s=_seconds([part for part in partitions if part.cache != "warm"]),
+        compile_warm_s=_seconds([part for part in partitions if part.cache == "warm"]),
+        timing=timing,
+        diagnostics=tuple(found for found in session.diagnostics if found.region == region.name),
+    )
+
+
+def _note(region: Region, state: State, counts: Mapping[State, int]) -> str:
+    if not region.enabled:
+        return "disabled"
+    if len(counts) > 1:
+        return ", ".join(f"{counts[one]} {one}" for one in State if one in counts)
+    return "none of its ops could be cut out" if state is State.EAGER and not counts else ""
+
+
+def _seconds(partitions: Sequence[Partition]) -> float | None:
+    known = [part.compile_s for part in partitions if part.compile_s is not None]
+    return sum(known) if known else None
