@@ -59,19 +59,17 @@ class RegionSummary:
 def region_summaries(session: Session) -> tuple[RegionSummary, ...]:
     """Return one summary per region, in the order of the plan."""
     timings = whole_region_timings(session)
-    kinds = {graph.id: graph.kind for graph in session.graphs}
     return tuple(
-        _summary(session, number, region, kinds, timings.get(region.name))
+        _summary(session, number, region, timings.get(region.name))
         for number, region in enumerate(session.plan.regions)
     )
 
 
-def _summary(
-    session: Session, number: int, region: Region, kinds: Mapping[str, GraphKind], timing: RegionTiming | None
-) -> RegionSummary:
+def _summary(session: Session, number: int, region: Region, timing: RegionTiming | None) -> RegionSummary:
+    members = session.members.get(region.name, {})
     ops = Counter[GraphKind]()
-    for graph, names in session.members.get(region.name, {}).items():
-        ops[kinds[graph]] += len(names)
+    for graph in session.graphs:
+        ops[graph.kind] += len(members.get(graph.id, ()))
     forward, backward = ops[GraphKind.FORWARD] + ops[GraphKind.INFERENCE], ops[GraphKind.BACKWARD]
     partitions = tuple(part for part in session.partitions if part.region == region.name)
     counts = Counter(part.state for part in partitions)

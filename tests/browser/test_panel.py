@@ -106,7 +106,7 @@ def test_the_panel_appears_and_its_twin_rests(notebook: Lab, panel: Locator) -> 
 def test_a_region_is_switched_off_and_on(notebook: Lab, panel: Locator) -> None:
     switch = switch_of(panel, "mlp")
     switch.uncheck()
-    expect(row(panel, "mlp")).to_contain_text("disabled")
+    expect(row(panel, "mlp")).to_contain_text("eager")
     assert asked(notebook, "ex.plan['mlp'].enabled") == "False"
     panel.get_by_role("button", name="Undo").click()
     expect(switch).to_be_checked()
@@ -175,9 +175,9 @@ def test_the_controls_work_by_keyboard(notebook: Lab, panel: Locator) -> None:
     switch = switch_of(panel, "softmax")
     switch.focus()
     notebook.page.keyboard.press("Space")
-    expect(row(panel, "softmax")).to_contain_text("disabled")
+    expect(row(panel, "softmax")).to_contain_text("eager")
     notebook.page.keyboard.press("Space")
-    expect(row(panel, "softmax")).not_to_contain_text("disabled")
+    expect(row(panel, "softmax")).not_to_contain_text("eager")
     notebook.page.keyboard.press("Tab")
     notebook.page.keyboard.press("Enter")
     expect(panel.get_by_label("Add a key")).to_be_visible()

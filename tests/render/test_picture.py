@@ -166,7 +166,7 @@ def test_one_bad_node_is_drawn_as_a_bad_node() -> None:
 
 def test_the_legend_names_regions_with_config_and_the_marks_in_use() -> None:
     scene = compose(sessions.trained(1, state=State.FAILED))
-    assert [(entry.title, entry.detail) for entry in scene.entries] == [("mlp", "max_autotune=True · failed")]
+    assert [entry.text for entry in scene.entries] == ["mlp · max_autotune=True · failed"]
     assert Badge.RECOMPUTE in scene.marks
     assert Badge.RANDOM not in scene.marks
 
@@ -177,8 +177,8 @@ def test_dot_has_clusters_edges_and_legend() -> None:
     assert 'label="mlp · 3 ops"' in dot
     assert dot.count("subgraph cluster_") == 2
     assert dot.count(" -> ") == 6
-    assert "max_autotune=True" in dot
-    assert "mlp   max_autotune" not in graph_dot(sessions.trained(1), legend=False)
+    assert "mlp · max_autotune=True · fresh" in dot
+    assert "mlp · max_autotune" not in graph_dot(sessions.trained(1), legend=False)
 
 
 def test_quoted_keeps_backslashes_quotes_and_entities_literal() -> None:
@@ -217,7 +217,7 @@ def test_svg_loads_nothing_and_has_no_ids() -> None:
 def test_svg_says_what_the_scene_says() -> None:
     shown = texts(session_svg(sessions.trained(2)))
     assert {"forward · 12 ops", "backward · 8 ops", "mlp[0] · 3 ops", "gelu", "mm▼", "t◆", "tanh▲↻"} <= shown
-    assert "mlp · max_autotune=True" in shown
+    assert "mlp · max_autotune=True · fresh" in shown
 
 
 def test_svg_scales_between_a_readable_minimum_and_its_natural_size() -> None:

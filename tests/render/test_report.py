@@ -143,11 +143,18 @@ def test_region_table_counts_ops_of_both_directions() -> None:
     ]
 
 
-def test_a_region_that_matches_nothing_or_is_disabled_says_so() -> None:
+def test_the_table_of_regions_says_why_one_runs_eagerly() -> None:
     base = sessions.session((sessions.layers(1),), (sessions.region("attn"),))
-    assert regions_table(base).rows[0][-1].text == "matches nothing"
-    off = replace(base, plan=base.plan.changed("attn", enabled=False))
-    assert regions_table(off).rows[0][-1].text == "disabled"
+    assert (regions_table(base).rows[0][-1].text, regions_table(base).note) == ("empty", "")
+    off = sessions.trained(2, state=State.EAGER)
+    off = replace(off, plan=off.plan.changed("mlp", enabled=False))
+    assert (regions_table(off).rows[0][-1].text, regions_table(off).note) == ("eager", "mlp: disabled")
+    whole = replace(sessions.trained(2), partitions=())
+    note = "mlp: none of its ops could be cut out"
+    assert (regions_table(whole).rows[0][-1].text, regions_table(whole).note) == ("eager", note)
+    half = sessions.trained(2)
+    half = replace(half, partitions=(replace(half.partitions[0], state=State.FAILED), *half.partitions[1:]))
+    assert (regions_table(half).rows[0][-1].text, regions_table(half).note) == ("failed", "mlp: 1 failed, 3 fresh")
 
 
 def test_equal_partitions_share_a_row() -> None:

@@ -54,7 +54,7 @@ def test_a_row_per_region_says_how_it_stands(panel: Panel) -> None:
 def test_the_switch_disables_and_enables(panel: Panel, exploration: Exploration) -> None:
     switch(panel, "mm", on=False)
     assert not exploration.plan["mm"].enabled
-    assert "disabled" in rows(panel)["mm"]
+    assert "eager" in rows(panel)["mm"]
     panel.actions.undo.click()
     assert exploration.plan["mm"].enabled
     assert checked(panel, "mm")

@@ -12,8 +12,9 @@ from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import places
 from regional_explorer.render.picture.outline import Opening
-from regional_explorer.render.picture.payload import PARTITIONS, UNLIMITED, Chip, first_tab, picture, tabs
+from regional_explorer.render.picture.payload import PARTITIONS, UNLIMITED, first_tab, picture, tabs
 from regional_explorer.render.picture.placement import arranged, layers
+from regional_explorer.render.picture.scene import Entry
 from tests.render import sessions
 from tests.ui_graph.reading import read, sent, unpack
 
@@ -160,7 +161,7 @@ def test_pieces_tell_state_config_and_error() -> None:
         ["error", "CppCompileError: no"],
     ]
     chip = picture(session, "0/forward").legend[0]
-    assert isinstance(chip, Chip)
+    assert isinstance(chip, Entry)
     assert chip.state == "failed"
 
 
