@@ -56,14 +56,19 @@ def session_of(states: list[State], *, matched: bool = True, measured: bool = Fa
         )
         for number, (cut, state) in enumerate(zip(base.partitions, states, strict=False))
     )
-    figures = (30e-6, 1e-6, 10e-6, 1e-6, 3.0, 2.5, 3.5, Verdict.FASTER)
-    uncompiled = (30e-6, 1e-6, None, None, None, None, None, Verdict.UNKNOWN)
     timings = tuple(
         PartitionTiming(
             cut.id,
             cut.region,
             Phase.FORWARD,
-            *(figures if cut.artifact else uncompiled),
+            eager_s=30e-6,
+            eager_iqr_s=1e-6,
+            compiled_s=10e-6 if cut.artifact else None,
+            compiled_iqr_s=1e-6 if cut.artifact else None,
+            speedup=3.0 if cut.artifact else None,
+            speedup_low=2.5 if cut.artifact else None,
+            speedup_high=3.5 if cut.artifact else None,
+            verdict=Verdict.FASTER if cut.artifact else Verdict.UNKNOWN,
             artifact=cut.artifact,
             numerics="ok" if cut.artifact else "",
         )
