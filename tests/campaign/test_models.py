@@ -19,7 +19,10 @@ def test_training_is_right(name):
     row = run(name, training=True)
     assert row.partitions
     assert row.artifacts
-    assert "failed" not in row.numerics, row
+    # It draws its masks from NumPy, for which Dynamo takes torch's random numbers: no variant is what eager is.
+    differs = name == "wav2vec2"
+    assert ("trace-differs" in row.diagnostics) is differs, row
+    assert ("failed" in row.numerics) is differs, row
     assert "region-failed" not in row.diagnostics, row
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regional_explorer.measure.accuracy.numerics import Reference, Values, compare
+from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, repeats
+from regional_explorer.measure.accuracy.rounding import Arithmetic
 from regional_explorer.record.timing import OK
 
 PAIRS = {
@@ -25,3 +26,12 @@ def test_bitwise_means_to_the_last_bit(mine: torch.Tensor, theirs: torch.Tensor,
     ours, eager = (Values((("output", value),), ()) for value in (mine, theirs))
     (row,) = compare("regional", ours, Reference(eager))
     assert (row.bitwise, row.verdict) == (bitwise, OK)
+
+
+@pytest.mark.parametrize(("dtype", "noise"), [(torch.bfloat16, True), (torch.float32, False)])
+def test_a_gradient_that_is_truly_zero_is_noise_at_the_scale_of_the_others(dtype: torch.dtype, *, noise: bool) -> None:
+    """Of the bias of attention's keys, or before a batch norm: what is left of it is how the others were rounded."""
+    torch.manual_seed(0)
+    large, first, second = torch.randn(64), torch.randn(64) / 500, torch.randn(64) / 500
+    one, other = (Values((), (("large", large.to(dtype)), ("zero", left.to(dtype)))) for left in (first, second))
+    assert repeats(one, other, Arithmetic(64)) is noise

@@ -39,15 +39,13 @@ class Reference:
     """What a variant is compared with.
 
     ``exact`` is what float64 gave, or None where it is no reference, for the reason ``note``. ``arithmetic`` is how
-    the call's graphs compute. ``strict`` asks for what runs of the same ops have in common.
-    ``nondeterministic`` tells that eager does not repeat itself.
+    the call's graphs compute. ``nondeterministic`` tells that eager does not repeat itself.
     """
 
     eager: Values
     exact: Values | None = None
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     note: str = NO_FLOAT64
-    strict: bool = False
     nondeterministic: bool = False
 
 
@@ -106,7 +104,7 @@ def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
 
 def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:
     """Tell whether two eager runs agree, but for rounding: kernels of a GPU may sum in any order."""
-    return verdict(compare("eager", second, Reference(first, arithmetic=arithmetic, strict=True))) != FAILED
+    return verdict(compare("eager", second, Reference(first, arithmetic=arithmetic))) != FAILED
 
 
 def same(left: Values, right: Values) -> bool:
@@ -126,7 +124,7 @@ class _Judge:
 
     def row(self, name: str, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None) -> Numerics:
         """Return the row of one tensor: judged by float64 where that is a reference, else by eager itself."""
-        allowed = far(expected.dtype, self.reference.arithmetic, self.scale, strict=self.reference.strict)
+        allowed = far(expected.dtype, self.reference.arithmetic, self.scale)
         direct = gap(got, expected, allowed)
         found = Numerics(
             variant=self.variant,

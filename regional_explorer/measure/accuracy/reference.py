@@ -34,13 +34,15 @@ def find_reference(call: Call, program: Program) -> Found:
     arithmetic = arithmetic_of(live.gm for live in program.capture.live)
     again = run_once(call)
     if not repeats(eager, again, arithmetic):
-        rows = compare("eager", again, Reference(eager, arithmetic=arithmetic, strict=True))
+        rows = compare("eager", again, Reference(eager, arithmetic=arithmetic))
         return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterministic(rows),))
-    strict = Reference(eager, None, arithmetic, TRACE_DIFFERS, strict=True)
+    by_eager = Reference(eager, None, arithmetic, TRACE_DIFFERS)
     traced = _traced(call, program)
-    wrong = [row for row in compare("captured", traced, strict) if row.verdict == FAILED] if traced is not None else []
+    wrong = (
+        [row for row in compare("captured", traced, by_eager) if row.verdict == FAILED] if traced is not None else []
+    )
     if wrong:
-        return Found(strict, (trace_differs(program.capture, strict, wrong),))
+        return Found(by_eager, (trace_differs(program.capture, by_eager, wrong),))
     return Found(Reference(eager, _exact(call, program), arithmetic))
 
 

@@ -79,18 +79,17 @@ def luck(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
     return narrowed * math.sqrt(arithmetic.reduction) if tensor.numel() < FEW else 1.0
 
 
-def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, *, strict: bool = False) -> Limit:
+def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float) -> Limit:
     """Return how far eager may be off by rounding alone; what is farther off has another reason.
 
     Args:
         dtype: of the result.
         arithmetic: how the graphs compute.
         scale: the RMS of the largest output, or gradient: a gradient that is truly zero is noise at that scale.
-        strict: whether both sides run the same ops, so that there is noise of the sums alone.
     """
     eps = max(_eps(dtype), arithmetic.eps)
     relative = _STEPS * eps + _PER_SUM * _eps_of_sums(dtype) * math.sqrt(arithmetic.reduction)
-    return Limit(relative, _STEPS * (_eps_of_sums(dtype) if strict else eps) * scale)
+    return Limit(relative, _STEPS * eps * scale)
 
 
 def gap(left: torch.Tensor, right: torch.Tensor, limit: Limit | None = None) -> Gap:
