@@ -109,16 +109,16 @@ class RegionalMagics(Magics):
             command.measure(exploration, progress=lambda _doing, _fraction: None)
             command.finish(exploration)
             return exploration
-        place = display_for(exploration, widget=command.widget)
-        place.begin()
+        view = display_for(exploration, widget=command.widget)
+        view.begin()
         if command.bench:
-            with place.working("Compile & measure") as progress:
+            with view.working("Compile & measure") as progress:
                 complete = command.measure(exploration, progress=progress)
             if not complete:
-                place.say(INTERRUPTED)
-        place.finish()
+                view.show_note(INTERRUPTED)
+        view.finish()
         if (saved := command.finish(exploration)) is not None:
-            place.say(f"Saved to {saved}.")
+            view.show_note(f"Saved to {saved}.")
         return exploration
 
     def _is_assigned(self, line: str) -> bool:

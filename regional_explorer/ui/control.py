@@ -1,4 +1,4 @@
-"""The controller of one exploration's panels: state, work, and error handling of all callbacks."""
+"""The controller behind an exploration's panels: state, background jobs, and error handling of callbacks."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.session import Session
 from regional_explorer.ui.state import PanelState, Problem, Setting
+from regional_explorer.ui.threads.heartbeat import Heartbeat
 from regional_explorer.ui.threads.main_thread import Loop, MainThread
-from regional_explorer.ui.threads.presence import Presence
 from regional_explorer.ui.threads.progress import Throttle
 from regional_explorer.ui.threads.worker import Modes, Worker
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
 
-CANCELLED = "Cancelled. What was done until then is kept."
-LEFT = "Ended, for no page showed the panel any longer. What was done until then is kept."
-INTERRUPTED = "Interrupted. What was done until then is kept."
+CANCELLED = "Cancelled. The results so far are kept."
+ABANDONED = "Stopped because no page shows the panel any more. The results so far are kept."
+INTERRUPTED = "Interrupted. The results so far are kept."
 
 Listener = Callable[["Control"], None]
 
 
 class Control:
-    """The state of one exploration's panels, and every change to it.
+    """Holds the state of one exploration's panels and makes every change to it.
 
-    ``state`` is what was decided, ``session`` what was found. Listeners are told of each change, on whatever thread
-    made it, one at a time; ``elsewhere`` tells them that code in another cell made it. ``main_loop`` gives
-    the event loop of the main thread, where there is one that runs.
+    ``state`` is what the user chose, ``session`` the results. Listeners are called after each change, one at a time, on
+    the thread that made it; ``changed_by_cell`` is True meanwhile if code in another cell made it. ``main_loop``
+    returns the running event loop of the main thread, or None.
     """
 
     def __init__(self, exploration: Exploration) -> None:
@@ -44,39 +44,39 @@ class Control:
         self.state = PanelState(exploration.plan)
         self.session: Session = exploration.session
         self.listeners: list[Listener] = []
-        self.elsewhere = False
+        self.changed_by_cell = False
         self.main_loop: Callable[[], Loop | None] = lambda: None
-        self.presence = Presence()
+        self.heartbeat = Heartbeat()
         self._abandoned = False
-        self._worker = Worker(Modes.here())
+        self._worker = Worker(Modes.current())
         self._lock = threading.RLock()
 
     # ------------------------------------------------------------------------------------------------------- changes
 
     def change(self, state: PanelState) -> None:
-        """Go over to ``state`` and tell the listeners."""
+        """Replace the state and call the listeners."""
         with self._lock:
             self.state = state
             for listener in list(self.listeners):
                 listener(self)
 
     def refresh(self) -> None:
-        """Take up what was changed or found without the panel, by code in a cell."""
+        """Read the exploration again after code in a cell may have changed it."""
         with self._lock:
             if self.state.busy:  # the worker changes what a session is made of, and may be measuring
                 return
             session = self.exploration.session
             if session != self.session:
                 self.session = session
-                self.elsewhere = True
+                self.changed_by_cell = True
                 try:
                     self.change(self.state.edited(self.exploration.plan))
                 finally:
-                    self.elsewhere = False
+                    self.changed_by_cell = False
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
-        """The one guard of all callbacks: what is raised inside is shown, for widgets would swallow it."""
+    def showing_errors(self) -> Iterator[None]:
+        """Context manager for callbacks: show exceptions in the panel, because ipywidgets would swallow them."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, it has to be seen
@@ -85,20 +85,22 @@ class Control:
     # ---------------------------------------------------------------------------------------------------------- plan
 
     def edit(self, change: Callable[[Exploration], Any]) -> None:
-        """Change the plan through the exploration, which checks it; nothing happens while work is under way."""
+        """Apply ``change`` to the exploration's plan; raise RegionalExplorerError while a job is running."""
         with self._lock:
             if self.state.busy:
-                raise RegionalExplorerError("Work is under way. Cancel it, or wait for its end, to change regions.")
+                raise RegionalExplorerError(
+                    "A job is running. Cancel it or wait for it to finish before you change regions."
+                )
             change(self.exploration)
             self.session = self.exploration.session
             self.change(self.state.edited(self.exploration.plan))
 
     def undo(self) -> None:
-        """Go back to the plan before."""
+        """Return to the previous plan."""
         self._go_to(self.state.undone())
 
     def redo(self) -> None:
-        """Go forward again."""
+        """Repeat the change that was undone last."""
         self._go_to(self.state.redone())
 
     def _go_to(self, state: PanelState) -> None:
@@ -106,37 +108,37 @@ class Control:
         self.change(state)
 
     def set_config(self, setting: Setting, text: str, read: Callable[[str], Any]) -> None:
-        """Set a config from what was typed; what cannot be taken is told at its field."""
+        """Set a config value from typed text; an invalid value is shown with its error at its field."""
         region, direction, key = setting
         try:
             value = check_value(key, read(text))
         except RegionalExplorerError as error:
-            self.change(self.state.refused(setting, text, str(error)))
+            self.change(self.state.with_invalid_input(setting, text, str(error)))
             return
         self.edit(lambda exploration: exploration.configure(region, {key: value}, direction=direction))
-        self.change(self.state.cleared(setting))
+        self.change(self.state.without_invalid_input(setting))
 
-    def drop_config(self, setting: Setting) -> None:
-        """Take a config key out of a region."""
+    def remove_config(self, setting: Setting) -> None:
+        """Remove a config key from a region."""
         region, direction, key = setting
-        self.change(self.state.cleared(setting))
+        self.change(self.state.without_invalid_input(setting))
         self.edit(lambda exploration: exploration.configure(region, {key: DEFAULT}, direction=direction))
 
     # ---------------------------------------------------------------------------------------------------------- work
 
     def start(self, name: str, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
-        """Start ``work(exploration, cancelled, tell)`` on the worker thread."""
+        """Start ``work(exploration, cancelled, progress)`` on the worker thread."""
         with self._lock:
             if self.state.busy:
-                raise RegionalExplorerError("Work is under way already; one job at a time.")
+                raise RegionalExplorerError("Another job is running. Cancel it or wait for it to finish.")
             self.change(self.state.started(name))
             self._abandoned = False
-            self.presence.watch(self._free, self._abandon)
+            self.heartbeat.start(self._wait_for_main_thread, self._abandon)
             self._worker.start(lambda: self._run(work))
 
     @property
     def executor(self) -> Executor:
-        """On which threads the job on the worker measures."""
+        """The executor that runs the worker's timed and untimed work on the right threads."""
         loop = self.main_loop()
         return SAME_THREAD if loop is None else MainThread(loop, self._worker.cancelled)
 
@@ -144,24 +146,24 @@ class Control:
         note, problem = "", None
         try:
             work(self.exploration, self._worker.cancelled, Throttle(self._on_progress))
-        except KeyboardInterrupt:  # of the kernel, while it was the work's turn on the main thread
+        except KeyboardInterrupt:  # sent to the kernel while the work ran on the main thread
             note = INTERRUPTED
-        except BaseException as error:  # noqa: BLE001 - the end of the thread: nobody else would show it
-            # A measurement that is cancelled before its turn on the main thread came ends so.
+        except BaseException as error:  # noqa: BLE001 - last frame of the thread: nothing else would show it
+            # A measurement that is cancelled while it waits for the main thread raises CancelledError.
             problem = None if isinstance(error, CancelledError) and self._worker.cancelled() else problem_of(error)
         finally:
-            self.presence.end()
+            self.heartbeat.stop()
             if self._worker.cancelled():
-                note = LEFT if self._abandoned else CANCELLED
+                note = ABANDONED if self._abandoned else CANCELLED
             self._end(note, problem)
 
     @contextmanager
-    def working_here(self, name: str) -> Iterator[Throttle]:
-        """A block in which a cell does the work, told to the panels; errors and interrupts go through."""
+    def running_in_cell(self, name: str) -> Iterator[Throttle]:
+        """Context manager: show work of a running cell in the panels; errors and interrupts propagate."""
         with self._lock:
             if self.state.busy:
-                raise RegionalExplorerError("Work is under way in the panel; one job at a time.")
-            self.change(self.state.started(name, here=True))
+                raise RegionalExplorerError("A job of the panel is running. Cancel it or wait for it to finish.")
+            self.change(self.state.started(name, in_cell=True))
         note, problem = "", None
         try:
             yield Throttle(self._on_progress)
@@ -183,31 +185,31 @@ class Control:
             self.change(self.state.ended(note, problem))
 
     def _abandon(self) -> None:
-        """End the work of a panel that no page shows any longer."""
+        """Cancel the job of a panel that no page shows any more."""
         self._abandoned = True
         self.cancel()
 
-    def _free(self) -> None:
-        """Wait until the main thread has had a turn."""
+    def _wait_for_main_thread(self) -> None:
+        """Block until the main thread's event loop has run a callback."""
         if (loop := self.main_loop()) is not None:
             turn = threading.Event()
             loop.add_callback(turn.set)
             turn.wait()
 
     def cancel(self) -> None:
-        """Tell the job on the worker thread to end."""
+        """Ask the job on the worker thread to stop."""
         with self._lock:
-            if self.state.job is not None and not self.state.job.here:
+            if self.state.job is not None and not self.state.job.in_cell:
                 self._worker.cancel()
                 self.change(self.state.cancelling())
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the worker's job to end; return whether it has."""
+        """Wait for the worker's job to end; return whether it ended in time."""
         return self._worker.join(timeout_s)
 
 
 def problem_of(error: BaseException) -> Problem:
-    """Return an error as it is shown: our own as their text, others with where they come from."""
+    """Return how to show ``error``: our own exceptions by message only, others with their traceback."""
     if isinstance(error, RegionalExplorerError):
         return Problem(str(error))
     details = "".join(traceback.format_exception(error))
@@ -219,11 +221,11 @@ def _set_plan(exploration: Exploration, plan: Plan) -> None:
 
 
 _CONTROLS: weakref.WeakValueDictionary[int, Control] = weakref.WeakValueDictionary()
-"""Controls by ``id`` of their exploration. Panels keep a control alive, and a control its exploration."""
+"""Controls by ``id`` of their exploration. A panel keeps its control alive, and a control its exploration."""
 
 
 def control_of(exploration: Exploration) -> Control:
-    """Return the one control of ``exploration``: all its panels share it."""
+    """Return the control of ``exploration``, which all its panels share."""
     control = _CONTROLS.get(id(exploration))
     if control is None:
         control = _CONTROLS[id(exploration)] = Control(exploration)

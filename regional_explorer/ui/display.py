@@ -1,4 +1,4 @@
-"""Shows an exploration where the front end allows it: a panel with its static copy, or text."""
+"""Displays an exploration: panel and static copy in a notebook, text in a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from regional_explorer.render.report.text import (
 )
 from regional_explorer.render.style.untrusted import markup
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.panel.panel_style import TWIN, WAITING
+from regional_explorer.ui.panel.panel_style import HIDE_LOADING, STATIC_COPY
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
 
 if TYPE_CHECKING:
@@ -35,26 +35,26 @@ ProgressCallback = Callable[[str, float], None]
 
 
 def show(exploration: Exploration, *, widget: bool = True) -> None:
-    """Show ``exploration`` here: in a notebook the panel and its static twin, elsewhere text.
+    """Show ``exploration``: the panel and its static copy in a notebook, text elsewhere.
 
     Args:
         exploration: what to show.
         widget: whether to show the panel.
     """
-    place = display_for(exploration, widget=widget)
-    place.begin()
-    place.finish()
+    view = display_for(exploration, widget=widget)
+    view.begin()
+    view.finish()
 
 
-def display_for(exploration: Exploration, *, widget: bool = True) -> Notebook | Terminal:
-    """Return the place where ``exploration`` can be shown now."""
+def display_for(exploration: Exploration, *, widget: bool = True) -> NotebookDisplay | TerminalDisplay:
+    """Return the display of ``exploration`` that the current front end supports."""
     if getattr(get_ipython(), "kernel", None) is None:
-        return Terminal(exploration)
-    return Notebook(exploration, widget=widget)
+        return TerminalDisplay(exploration)
+    return NotebookDisplay(exploration, widget=widget)
 
 
-class Terminal:
-    """Plain text, each part once."""
+class TerminalDisplay:
+    """Prints an exploration as plain text."""
 
     def __init__(self, exploration: Exploration) -> None:
         self._exploration = exploration
@@ -67,7 +67,7 @@ class Terminal:
 
     @contextmanager
     def working(self, name: str) -> Iterator[ProgressCallback]:  # noqa: ARG002 - the notebook shows the name
-        """A block of work: what it tells stands on stderr, and is taken away after."""
+        """Context manager around work: print its progress to stderr, and erase it afterwards."""
         progress = StreamProgress(sys.stderr)
         self._measured = True
         try:
@@ -75,12 +75,12 @@ class Terminal:
         finally:
             progress.finish()
 
-    def say(self, note: str) -> None:
+    def show_note(self, note: str) -> None:
         """Show a note."""
         print(note, file=sys.stderr)  # noqa: T201 - a terminal's way to show
 
     def finish(self) -> None:
-        """Show what was found since the beginning."""
+        """Print the results found since ``begin``."""
         session = self._exploration.session
         parts = [diagnostics_text(session.diagnostics)]
         if self._measured:
@@ -88,97 +88,100 @@ class Terminal:
         print("", *parts, sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
 
 
-class Notebook:
-    """Outputs below a cell: the static twin, which a saved notebook keeps; then the panel, or the progress."""
+class NotebookDisplay:
+    """Displays an exploration below a cell: a static copy, which a saved notebook keeps, and the panel."""
 
     def __init__(self, exploration: Exploration, *, widget: bool) -> None:
         self._control = control_of(exploration)
         self._control.main_loop = _main_loop
         self._widget = widget
-        self._twin: DisplayHandle | None = None
+        self._static_copy: DisplayHandle | None = None
         self._shown: Session | None = None
         self._note: DisplayHandle | None = None
         self._panel: Panel | None = None
-        self._pictures = Pictures()
+        self._pictures = PictureCache()
 
     def begin(self) -> None:
         """Show what was captured."""
-        _SHOWN.take_place_of_earlier(self)
+        _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()
         self._shown = self._control.session
         if self._widget:
             from regional_explorer.ui.panel.panel import Panel
 
-            # The place of the twin is above. It is filled after: it takes a while to draw, and only the panel is seen.
-            self._twin = display({"text/plain": "drawing …"}, raw=True, display_id=True)
+            # The static copy is displayed first but filled last: drawing takes a while, and only the panel is visible.
+            self._static_copy = display({"text/plain": "drawing …"}, raw=True, display_id=True)
             try:
                 self._panel = Panel(self._control)
                 display(self._panel.box)
             finally:
-                self._twin.update(self._bundle(), raw=True)
+                self._static_copy.update(self._bundle(), raw=True)
         else:
-            self._twin = display(self._bundle(), raw=True, display_id=True)
-        self._control.listeners.append(self._follow)
+            self._static_copy = display(self._bundle(), raw=True, display_id=True)
+        self._control.listeners.append(self._on_change)
 
     @contextmanager
     def working(self, name: str) -> Iterator[ProgressCallback]:
-        """A block of work, shown in the panel, or in a line that is taken away after."""
-        with self._control.working_here(name) as progress:
+        """Context manager around work: show its progress in the panel, or in a line that is erased afterwards."""
+        with self._control.running_in_cell(name) as progress:
             if self._widget:
                 yield progress
                 return
-            self._note = display(_line(f"{name} …"), raw=True, display_id=True)
+            self._note = display(_note_bundle(f"{name} …"), raw=True, display_id=True)
 
-            def told(doing: str, fraction: float) -> None:
+            def show_progress(doing: str, fraction: float) -> None:
                 progress(doing, fraction)
                 self._update_note(doing, fraction)
 
             try:
-                yield Throttle(told)
+                yield Throttle(show_progress)
             finally:
                 self._update_note("", None)
 
     def _update_note(self, doing: str, fraction: float | None) -> None:
         if self._note is not None:
-            self._note.update(_line(doing, fraction), raw=True)
+            self._note.update(_note_bundle(doing, fraction), raw=True)
 
-    def say(self, note: str) -> None:
-        """Show a note in the cell."""
-        display(_line(note), raw=True)
+    def show_note(self, note: str) -> None:
+        """Display a note below the cell."""
+        display(_note_bundle(note), raw=True)
 
     def finish(self) -> None:
-        """Nothing: what was found is shown already."""
+        """Do nothing: the results are displayed already."""
 
-    def _follow(self, control: Control) -> None:
-        """Bring the twin up to date with what this cell and its panel do; other cells have outputs of their own."""
-        if control.elsewhere:
+    def _on_change(self, control: Control) -> None:
+        """Update the static copy after a change by this cell or its panel; other cells have outputs of their own."""
+        if control.changed_by_cell:
             return
-        if control.session is not self._shown and self._twin is not None:
+        if control.session is not self._shown and self._static_copy is not None:
             self._shown = control.session
-            self._twin.update(self._bundle(), raw=True)
+            self._static_copy.update(self._bundle(), raw=True)
 
     def _bundle(self) -> dict[str, str]:
         session = self._control.session
         html = session_html(session, picture=self._pictures.of(session))
-        return {"text/plain": session_text(session), "text/html": f'<div class="{TWIN}">{html}</div>{WAITING}'}
+        return {
+            "text/plain": session_text(session),
+            "text/html": f'<div class="{STATIC_COPY}">{html}</div>{HIDE_LOADING}',
+        }
 
     def refresh(self) -> None:
-        """Take up what code in a cell changed."""
-        self._control.presence.excuse()
+        """Show what code in a cell changed."""
+        self._control.heartbeat.reset()
         self._control.refresh()
 
     def close(self) -> None:
-        """Let go: what is shown stays as it is, work of its panel ends."""
-        if self._follow in self._control.listeners:
-            self._control.listeners.remove(self._follow)
+        """Disconnect from the control, close the panel and cancel its job; the output stays as it is."""
+        if self._on_change in self._control.listeners:
+            self._control.listeners.remove(self._on_change)
         if self._panel is not None:
             self._panel.close()
         if not self._control.listeners:
             self._control.cancel()
 
 
-class Pictures:
-    """The picture of a session, drawn anew only when something in it changed."""
+class PictureCache:
+    """Caches the picture of a session until something in it changes."""
 
     def __init__(self) -> None:
         self._key: Any = None
@@ -192,22 +195,22 @@ class Pictures:
         return self._picture
 
 
-class _Shown:
-    """What stands below which cell, so that a cell that runs again leaves nothing of its last run behind."""
+class _DisplaysByCell:
+    """The displays below each cell, so that running a cell again closes those of its previous run."""
 
     def __init__(self) -> None:
-        self._by_cell: dict[str, tuple[str, list[Notebook]]] = {}
+        self._by_cell: dict[str, tuple[str, list[NotebookDisplay]]] = {}
         self._shell: Any = None
 
-    def take_place_of_earlier(self, notebook: Notebook) -> None:
-        """Note that ``notebook`` stands in the running cell, and close what an earlier run of it showed."""
+    def replace_earlier_run(self, notebook: NotebookDisplay) -> None:
+        """Register ``notebook`` for the running cell, and close the displays of earlier runs of that cell."""
         cell, run = _running_cell()
-        earlier, stands = self._by_cell.get(cell, ("", []))
+        earlier, displays = self._by_cell.get(cell, ("", []))
         if earlier != run or not cell:
-            for other in stands if cell else ():
+            for other in displays if cell else ():
                 other.close()
-            stands = []
-        self._by_cell[cell] = (run, [*stands, notebook])
+            displays = []
+        self._by_cell[cell] = (run, [*displays, notebook])
         self._hook()
 
     def _hook(self) -> None:
@@ -217,29 +220,29 @@ class _Shown:
             self._shell = shell
 
     def refresh(self) -> None:
-        """Let all that is shown take up what a cell changed."""
-        for _, stands in list(self._by_cell.values()):
-            for notebook in stands:
+        """Refresh all displays after a cell has run."""
+        for _, displays in list(self._by_cell.values()):
+            for notebook in displays:
                 notebook.refresh()
 
 
-_SHOWN = _Shown()
+_DISPLAYS = _DisplaysByCell()
 
 
 def _main_loop() -> Any:
-    """Return the event loop of the kernel's main thread; None where ``%gui`` keeps that thread in a loop of its own."""
+    """Return the event loop of the kernel's main thread, or None where ``%gui`` runs another loop there."""
     kernel = getattr(get_ipython(), "kernel", None)
     return getattr(kernel, "io_loop", None) if getattr(kernel, "eventloop", None) is None else None
 
 
 def _running_cell() -> tuple[str, str]:
-    """Return the ids of the cell that runs and of its run, as far as the front end tells them."""
+    """Return the ids of the running cell and of this execution, empty where the front end does not send them."""
     kernel = getattr(get_ipython(), "kernel", None)
     parent = kernel.get_parent() if kernel is not None else {}
     header, metadata = parent.get("header", {}), parent.get("metadata", {})
     return str(metadata.get("cellId", "")), str(header.get("msg_id", ""))
 
 
-def _line(text: str, fraction: float | None = None) -> dict[str, str]:
+def _note_bundle(text: str, fraction: float | None = None) -> dict[str, str]:
     bar = f'<progress max="1" value="{fraction:.3f}"></progress> ' if fraction is not None else ""
     return {"text/plain": text, "text/html": f"<div>{bar}{markup(text)}</div>"}

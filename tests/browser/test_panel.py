@@ -68,7 +68,7 @@ def switch_of(panel: Locator, region: str) -> Locator:
     return panel.get_by_label(f"Compile {region}", exact=True)
 
 
-def asked(notebook: Lab, code: str) -> str:
+def printed(notebook: Lab, code: str) -> str:
     index = notebook.add_cell_and_run(f"print({code})")
     return str(notebook.outputs(index)[0]["text"]).strip()
 
@@ -99,15 +99,15 @@ def test_the_panel_appears_and_its_twin_rests(notebook: Lab, panel: Locator) -> 
     expect(row(panel, "mlp")).to_contain_text("stale")
     expect(row(panel, "mlp")).to_contain_text("max_fusion_size=8")
     expect(panel.locator(".rxg-stage")).to_be_visible()
-    assert notebook.output(1).locator(".rx-twin").count() == 1
-    expect(notebook.output(1).locator(".rx-twin")).to_be_hidden()
+    assert notebook.output(1).locator(".rx-static-copy").count() == 1
+    expect(notebook.output(1).locator(".rx-static-copy")).to_be_hidden()
 
 
 def test_a_region_is_switched_off_and_on(notebook: Lab, panel: Locator) -> None:
     switch = switch_of(panel, "mlp")
     switch.uncheck()
     expect(row(panel, "mlp")).to_contain_text("eager")
-    assert asked(notebook, "ex.plan['mlp'].enabled") == "False"
+    assert printed(notebook, "ex.plan['mlp'].enabled") == "False"
     panel.get_by_role("button", name="Undo").click()
     expect(switch).to_be_checked()
     expect(panel.get_by_role("button", name="Redo")).to_be_enabled()
@@ -168,7 +168,7 @@ ex.enable("softmax")  # widgets that were last changed from a cell, and others t
 def test_what_is_told_one_after_the_other_is_heard_on_one_thread(notebook: Lab, panel: Locator) -> None:
     notebook.add_cell_and_run(HEAR)
     rename_and_take_back(panel)
-    assert asked(notebook, "len(heard)") == "1"
+    assert printed(notebook, "len(heard)") == "1"
 
 
 def test_the_controls_work_by_keyboard(notebook: Lab, panel: Locator) -> None:
@@ -211,14 +211,14 @@ def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> No
     panel.get_by_label("Mark by").select_option("selection")
     expect(panel.get_by_label("Pattern")).to_have_value("1 node selected")
     shot(notebook, "panel-selected", panel)
-    expect(panel.locator(".rx-foreseen")).to_contain_text(
-        "As relu it would give 1 partition of 1 op (1 in 0/inference)"
+    expect(panel.locator(".rx-preview")).to_contain_text(
+        "Region relu would give 1 partition of 1 op (1 in 0/inference)"
     )
-    expect(panel.locator(".rx-foreseen")).to_contain_text("mlp: 1 → 2")
+    expect(panel.locator(".rx-preview")).to_contain_text("mlp: 1 → 2")
     panel.get_by_label("Name", exact=True).last.fill("picked")
     panel.get_by_role("button", name="Mark", exact=True).click()
     expect(row(panel, "picked")).to_contain_text("stale")
-    assert asked(notebook, "ex.session.members['picked']['0/inference']") == "('relu',)"
+    assert printed(notebook, "ex.session.members['picked']['0/inference']") == "('relu',)"
     panel.get_by_role("button", name="Undo").click()
     expect(row(panel, "picked")).to_have_count(0)
 
@@ -252,7 +252,7 @@ def test_what_is_pressed_while_the_kernel_is_busy_means_what_is_shown(notebook: 
     panel.get_by_label("Name", exact=True).last.press_sequentially("quick")
     panel.get_by_role("button", name="Mark", exact=True).click()
     notebook.wait_idle()
-    assert asked(notebook, "ex.session.members['quick']['0/inference']") == "('mul',)"
+    assert printed(notebook, "ex.session.members['quick']['0/inference']") == "('mul',)"
     panel.get_by_role("button", name="Undo").click()
     expect(row(panel, "quick")).to_have_count(0)
 
@@ -273,7 +273,7 @@ def test_a_config_is_changed_through_its_fields(notebook: Lab, panel: Locator) -
     expect(keys.locator("code")).to_have_text(["cpp.simdlen"])
     panel.get_by_role("button", name="Add cpp.simdlen").click()
     expect(panel.get_by_role("textbox", name="cpp.simdlen")).to_have_value("None")
-    assert asked(notebook, "dict(ex.plan['mlp'].config)") == "{'max_fusion_size': 4, 'cpp.simdlen': None}"
+    assert printed(notebook, "dict(ex.plan['mlp'].config)") == "{'max_fusion_size': 4, 'cpp.simdlen': None}"
 
 
 def test_a_wrong_value_is_told_at_its_field(notebook: Lab, panel: Locator) -> None:
@@ -361,7 +361,7 @@ def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(note
     expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text(
         re.compile("compiling|warming|checking|round|calls")
     )
-    assert asked(notebook, "6 * 7") == "42"
+    assert printed(notebook, "6 * 7") == "42"
     times = panel.locator("table").filter(has_text="samples").locator("td").filter(has_text=re.compile("^regional$"))
     expect(times.first).to_be_visible(timeout=MEASURED_S * 1000)
     expect(row(panel, "mlp")).to_contain_text("fresh")
@@ -392,7 +392,7 @@ def test_cancel_ends_a_long_measurement(notebook: Lab, panel: Locator) -> None:
     assert time.monotonic() - begun < 4  # 1 s on a machine with nothing else to do
     shot(notebook, "panel-cancelled", panel)
     expect(row(panel, "mlp").get_by_role("button", name="Close")).to_be_enabled()
-    assert asked(notebook, "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]") == "[]"
+    assert printed(notebook, "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]") == "[]"
 
 
 @pytest.mark.compiles
@@ -404,11 +404,11 @@ def test_two_measured_plans_are_compared_and_one_is_taken(notebook: Lab, panel: 
     panel.get_by_role("button", name="Compile & measure").click()
     compared = panel.locator(".rx-compare")
     expect(compared.get_by_text("softmax off")).to_be_visible(timeout=MEASURED_S * 1000)
-    expect(compared.get_by_text("the plan now")).to_be_visible()
+    expect(compared.get_by_text("current plan")).to_be_visible()
     shot(notebook, "panel-compared", panel)
     compared.get_by_role("button", name="Take plan 1").click()
     expect(switch_of(panel, "softmax")).to_be_checked()
-    assert asked(notebook, "(len(ex.history), ex.plan['softmax'].enabled)") == "(2, True)"
+    assert printed(notebook, "(len(ex.history), ex.plan['softmax'].enabled)") == "(2, True)"
 
 
 def test_an_error_shows_in_the_panel(notebook: Lab, panel: Locator) -> None:
@@ -425,7 +425,7 @@ def test_an_error_shows_in_the_panel(notebook: Lab, panel: Locator) -> None:
 def test_a_diagnostic_leads_to_its_place(notebook: Lab, panel: Locator) -> None:
     panel.locator(".rxg-stage").focus()
     notebook.page.keyboard.press("Escape")
-    panel.get_by_role("button", name=re.compile("^Show the place of")).first.click()
+    panel.get_by_role("button", name=re.compile("^Show the nodes of")).first.click()
     expect(panel.locator(".rxg-selected")).to_contain_text("selected")
 
 
@@ -435,22 +435,22 @@ def test_a_region_is_made_by_choosing_a_module(notebook: Lab) -> None:
     other.get_by_label("Mark by").select_option("modules")
     other.get_by_label("Pattern").fill("1")
     other.get_by_label("Pattern").press("Tab")
-    expect(other.locator(".rx-foreseen")).to_contain_text("As region it would give 2 partitions of 1 op")
+    expect(other.locator(".rx-preview")).to_contain_text("region would give 2 partitions of 1 op")
     other.get_by_label("Name").last.fill("act")
     other.get_by_role("button", name="Mark").click()
     expect(row(other, "act")).to_contain_text("stale")
     shot(notebook, "panel-marked", other)
-    assert asked(notebook, "[r.name for r in ex.plan.regions]") == "['mlp', 'softmax']"
-    assert asked(notebook, "[r.selection for r in bare.plan.regions]") == "['modules:1']"
+    assert printed(notebook, "[r.name for r in ex.plan.regions]") == "['mlp', 'softmax']"
+    assert printed(notebook, "[r.selection for r in bare.plan.regions]") == "['modules:1']"
 
 
 def test_a_cell_that_runs_again_has_one_panel(notebook: Lab) -> None:
-    before = int(asked(notebook, "len(__import__('ipywidgets').widgets.widget._instances)"))
+    before = int(printed(notebook, "len(__import__('ipywidgets').widgets.widget._instances)"))
     notebook.page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2; }")
     notebook.execute("notebook:run-cell", wait=False)
     notebook.wait_idle()
     expect(notebook.output(2).locator(".rx-panel")).to_have_count(1)
-    assert int(asked(notebook, "len(__import__('ipywidgets').widgets.widget._instances)")) <= before
+    assert int(printed(notebook, "len(__import__('ipywidgets').widgets.widget._instances)")) <= before
 
 
 def test_nothing_went_wrong_and_nothing_was_fetched(notebook: Lab) -> None:
@@ -497,7 +497,7 @@ def test_after_a_restart_nothing_is_left_running(notebook: Lab, panel: Locator) 
 
 def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> None:
     notebook.reopen_without_kernel("panel.ipynb")
-    twin = notebook.output(1).locator(".rx-twin")
+    twin = notebook.output(1).locator(".rx-static-copy")
     expect(twin).to_be_visible()
     expect(twin.locator("svg.rx-graph")).to_be_visible()
     expect(twin).to_contain_text("max_fusion_size=4")
@@ -507,7 +507,7 @@ def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> No
 
 
 ALIVE = "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]"
-OFTEN = "import regional_explorer.ui.threads.presence as presence; presence.EVERY_S = 0.25"
+OFTEN = "from regional_explorer.ui.threads import heartbeat; heartbeat.INTERVAL_S = 0.25"
 CONTROL = "__import__('regional_explorer.ui.control').ui.control.control_of(ex)"
 NOTE, ENDED = f"{CONTROL}.state.note", f"{CONTROL}.wait(20)"
 
@@ -532,7 +532,7 @@ def test_after_a_closed_tab_nothing_is_left_running(lab: Lab) -> None:
     lab.execute("application:close")
     lab.page.wait_for_timeout(8000)
     lab.open_notebook("closed.ipynb")
-    assert "asking" not in asked(lab, ALIVE)
-    assert asked(lab, ENDED) == "True"
-    assert asked(lab, ALIVE) == "[]"
-    assert asked(lab, NOTE).startswith("Ended, for no page showed the panel")
+    assert "heartbeat" not in printed(lab, ALIVE)
+    assert printed(lab, ENDED) == "True"
+    assert printed(lab, ALIVE) == "[]"
+    assert printed(lab, NOTE).startswith("Stopped because no page shows the panel")

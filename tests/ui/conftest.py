@@ -50,7 +50,7 @@ def panel(control: Control) -> Iterator[Panel]:
     panel.close()
 
 
-class HeldWork:
+class BlockedWork:
     """Stands in for ``benchmark`` and ``compile``: begins, tells, and goes on when the test says so."""
 
     def __init__(self) -> None:
@@ -77,8 +77,8 @@ class HeldWork:
 
 
 @pytest.fixture
-def held(exploration: Exploration, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldWork]:
-    work = HeldWork()
+def blocked_work(exploration: Exploration, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockedWork]:
+    work = BlockedWork()
     monkeypatch.setattr(exploration, "benchmark", work)
     monkeypatch.setattr(exploration, "compile", work)
     yield work

@@ -22,8 +22,8 @@ class Block(nn.Module):
         with rx.region("attention"):
             q, k, v = self.query_key_value(y).view(B, T, 3, self.heads, C // self.heads).permute(2, 0, 3, 1, 4)
             scores = q @ k.transpose(-1, -2) / (C // self.heads) ** 0.5
-            later = torch.ones(T, T, dtype=torch.bool).triu(1)
-            weights = scores.masked_fill(later, float("-inf")).softmax(-1)
+            debounce = torch.ones(T, T, dtype=torch.bool).triu(1)
+            weights = scores.masked_fill(debounce, float("-inf")).softmax(-1)
             x = x + self.out((weights @ v).transpose(1, 2).reshape(B, T, C))
         with rx.region("norm"):
             y = self.second(x)

@@ -10,18 +10,18 @@ import pytest
 from regional_explorer.compiler.config.catalogue import catalogue
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui.panel.config_box import ConfigBox
-from regional_explorer.ui.panel.key_list import MOST_LISTED, key_tree
+from regional_explorer.ui.panel.key_list import MAX_LISTED, key_tree
 from regional_explorer.ui.panel.panel import Panel
 from tests.ui.conftest import words
 
 
 def opened(panel: Panel, name: str) -> ConfigBox:
-    panel.regions.sheet.press("open", name)
+    panel.regions.tree_widget.press("open", name)
     assert panel.regions.config is not None
     return panel.regions.config
 
 
-def told(config: ConfigBox) -> str:
+def shown(config: ConfigBox) -> str:
     return " ".join(map(words, config.keys.tree))
 
 
@@ -72,19 +72,19 @@ def listed(config: ConfigBox) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         ("cpp.simdlem", "Did you mean 'cpp.simdlen'"),
-        ("fx_graph_cache", "Not for one region"),
+        ("fx_graph_cache", "Cannot be set for one region"),
         ("no such text", "no key"),
     ],
 )
-def test_a_key_that_cannot_be_added_is_told_in_the_list(
-    panel: Panel, exploration: Exploration, typed: str, said: str
+def test_a_key_that_cannot_be_added_is_shown_in_the_list(
+    panel: Panel, exploration: Exploration, typed: str, message: str
 ) -> None:
     config = opened(panel, "act")
     config.search.value = typed
-    assert said in told(config)
+    assert message in shown(config)
     config.keys.press("add", typed)  # no page offers it
     assert exploration.plan["act"].config == {}
     assert panel.control.state.problem is not None
@@ -93,17 +93,17 @@ def test_a_key_that_cannot_be_added_is_told_in_the_list(
 def test_keys_worth_trying_are_listed_first_and_all_can_be_searched(panel: Panel) -> None:
     config = opened(panel, "act")
     assert listed(config)[:2] == ["max_fusion_size", "cpp.simdlen"]
-    text = told(config)
+    text = shown(config)
     assert "an int, default 64 · can matter on cpu" in text
     assert "how many nodes to allow into a single fusion" in text
     config.search.value = "max_autotune"
     assert listed(config)[0] == "max_autotune"
-    assert "No effect here: C++ GEMM templates" in told(config)
+    assert "No effect here: C++ GEMM templates" in shown(config)
     config.search.value = "SLOW debugging"  # words of the text
     assert "fallback_random" in listed(config)
     config.search.value = "True or False"
-    assert len(listed(config)) == MOST_LISTED
-    assert "the first are listed" in told(config)
+    assert len(listed(config)) == MAX_LISTED
+    assert "only the first are listed" in shown(config)
     everything = {key for key in catalogue() if key_tree(key, "cpu", ())[1:]}
     assert everything == set(catalogue())
 
@@ -117,7 +117,7 @@ def test_a_key_in_use_cannot_be_added_again(panel: Panel) -> None:
 
 def test_a_key_is_taken_out_and_a_preset_put_in(panel: Panel, exploration: Exploration) -> None:
     config = opened(panel, "mm")
-    config.fields["max_fusion_size"]._drop.click()
+    config.fields["max_fusion_size"]._remove.click()
     assert exploration.plan["mm"].config == {}
     config.preset.value = "eager numerics"
     assert exploration.plan["mm"].config == {"emulate_precision_casts": True, "fallback_random": True}
@@ -132,7 +132,7 @@ def test_one_config_is_open_at_a_time(panel: Panel) -> None:
     config = opened(panel, "act")
     assert config.name == "act"
     assert len(panel.regions.box.children) == 2
-    panel.regions.sheet.press("open", "act")
+    panel.regions.tree_widget.press("open", "act")
     assert panel.regions.config is None
 
 
@@ -143,7 +143,7 @@ def test_each_direction_has_its_fields(panel: Panel, exploration: Exploration) -
     config.keys.press("add", "cpp.simdlen")
     assert exploration.plan["mm"].config == {"max_fusion_size": 8}
     assert exploration.plan["mm"].backward_config == {"max_fusion_size": 2, "cpp.simdlen": None}
-    assert "backward max_fusion_size=2" in words(panel.regions.sheet.tree[0])
+    assert "backward max_fusion_size=2" in words(panel.regions.tree_widget.tree[0])
     config.directions.value = "forward"
     assert list(config.fields) == ["max_fusion_size"]
     assert config.fields["max_fusion_size"].input.value == 8
@@ -161,7 +161,7 @@ def test_what_is_wrong_in_one_direction_is_told_there(panel: Panel, exploration:
     assert "takes an int or None" in config.fields["cpp.simdlen"].error.value
     config.directions.value = "backward"
     assert config.fields["cpp.simdlen"].error.value == ""
-    config.fields["cpp.simdlen"]._drop.click()
+    config.fields["cpp.simdlen"]._remove.click()
     assert exploration.plan["act"].configs[1][1] == {}
 
 

@@ -14,9 +14,9 @@ from regional_explorer.ui.threads.debounce import Debounce
 
 
 def pick(panel: Panel, *names: str) -> None:
-    panel.regions.sheet.press("pick", names[0])
+    panel.regions.tree_widget.press("pick", names[0])
     for name in names[1:]:
-        panel.regions.sheet.press("pick", name, ctrl=True)
+        panel.regions.tree_widget.press("pick", name, ctrl=True)
 
 
 def nodes(control: Control, region: str, graph: str = "0/forward") -> list[str]:
@@ -27,9 +27,9 @@ def possible(panel: Panel) -> set[str]:
     return {button.description for button in panel.editing.buttons if not button.disabled}
 
 
-def foreseen(panel: Panel) -> str:
-    panel.marking.later.wait(30)
-    return str(panel.marking.foreseen.value)
+def preview(panel: Panel) -> str:
+    panel.marking.debounce.wait(30)
+    return str(panel.marking.preview.value)
 
 
 def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Control) -> None:
@@ -38,7 +38,7 @@ def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Contro
     assert possible(panel) == {"Rename", "Split"}
     pick(panel, "mm", "act")
     assert possible(panel) == {"Merge"}
-    with control.working_here("Compile"):
+    with control.running_in_cell("Compile"):
         assert possible(panel) == set()
 
 
@@ -112,61 +112,61 @@ def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
 def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:
     panel.marking.kind.value = "ops"
     panel.marking.pattern.value = "aten.sum*"
-    assert "As <b>sum</b> it would give <b>2 partitions</b> of 1 op (1 in 0/forward, 1 in 0/backward)" in foreseen(
+    assert "Region <b>sum</b> would give <b>2 partitions</b> of 1 op (1 in 0/forward, 1 in 0/backward)" in preview(
         panel
     )
     panel.marking.pattern.value = "aten.relu*"
-    told = foreseen(panel)
-    assert "act: 2 → 0" in told
-    assert "region-empty" in told
+    shown = preview(panel)
+    assert "act: 2 → 0" in shown
+    assert "region-empty" in shown
     panel.marking.pattern.value = "aten.nothing"
-    assert "aten.nothing" in foreseen(panel)
+    assert "aten.nothing" in preview(panel)
     panel.marking.pattern.value = ""
-    assert foreseen(panel) == ""
+    assert preview(panel) == ""
     assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
 
 
 def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None:
     panel.marking.kind.value = "selection"
-    assert foreseen(panel) == ""
+    assert preview(panel) == ""
     panel.graph.selection = nodes(control, "mm")
-    assert "it would give <b>2 partitions</b> of 1–2 ops" in foreseen(panel)
+    assert "would give <b>2 partitions</b> of 1–2 ops" in preview(panel)
     pick(panel, "act")
-    assert foreseen(panel) == ""  # a region is selected, as a whole
+    assert preview(panel) == ""  # a region is selected, as a whole
 
 
 def test_only_what_was_asked_last_is_done() -> None:
-    later, done = Debounce(0.02), []
+    debounce, done = Debounce(0.02), []
 
     def work(name: str) -> Any:
         return lambda wanted: done.append((name, wanted()))
 
     for name in ("one", "two", "three"):
-        later.ask(work(name))
-    later.wait(5)
+        debounce.submit(work(name))
+    debounce.wait(5)
     assert done == [("three", True)]
-    later.ask(work("four"))
-    later.stop()
+    debounce.submit(work("four"))
+    debounce.cancel()
     time.sleep(0.05)
     assert done == [("three", True)]
-    assert not [thread for thread in threading.enumerate() if thread.name == "regional_explorer soon"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "regional_explorer debounce"]
 
 
 def test_what_is_overtaken_while_it_runs_knows() -> None:
-    later, begun, go_on = Debounce(0.0), threading.Event(), threading.Event()
-    told: list[bool] = []
+    debounce, begun, go_on = Debounce(0.0), threading.Event(), threading.Event()
+    shown: list[bool] = []
 
     def work(wanted: Any) -> None:
         begun.set()
         go_on.wait(5)
-        told.append(wanted())
+        shown.append(wanted())
 
-    later.ask(work)
+    debounce.submit(work)
     assert begun.wait(5)
-    later.stop()
+    debounce.cancel()
     go_on.set()
     for _ in range(100):
-        if told:
+        if shown:
             break
         time.sleep(0.01)
-    assert told == [False]
+    assert shown == [False]

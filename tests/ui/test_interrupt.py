@@ -29,12 +29,12 @@ def test_one_that_was_caught_is_remembered_all_the_same() -> None:
 
 
 def test_a_handler_of_the_users_own_is_asked() -> None:
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: asked.append(number))
+    request: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: request.append(number))
     try:
         with Interrupts() as interrupts:
             signal.raise_signal(signal.SIGINT)
-        assert asked == [signal.SIGINT]
+        assert request == [signal.SIGINT]
         assert interrupts.seen()
     finally:
         signal.signal(signal.SIGINT, before)

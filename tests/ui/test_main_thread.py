@@ -46,11 +46,11 @@ def test_what_is_timed_runs_on_the_main_thread_and_the_rest_on_one_that_ends() -
     executor = MainThread(loop, never)
     threads: list[threading.Thread] = []
 
-    def asked() -> None:
+    def request() -> None:
         threads.append(executor.run_timed(threading.current_thread))
         threads.append(executor.run_untimed(threading.current_thread))
 
-    loop.run_until(Other(asked).done)
+    loop.run_until(Other(request).done)
     timed, run_untimed = threads
     assert timed is threading.main_thread()
     assert not run_untimed.is_alive()
@@ -64,13 +64,13 @@ def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -
     def modes() -> tuple[bool, bool, torch.device]:
         return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_default_device()
 
-    def asked() -> list[object]:
+    def request() -> list[object]:
         with torch.no_grad():
             return [executor.run_timed(modes), executor.run_untimed(modes)]
 
     with torch.device("meta"), torch.autocast("cpu"):
         mine = modes()
-        other = Other(asked)
+        other = Other(request)
         loop.run_until(other.done)
         assert modes() == mine == (True, True, torch.device("meta"))
     assert other.result == [(False, False, torch.device("cpu"))] * 2
@@ -102,13 +102,13 @@ def test_what_is_done_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFix
     loop = MainLoop()
     executor = MainThread(loop, never)
 
-    def asked() -> None:
+    def request() -> None:
         with silent():
             executor.run_timed(lambda: print("timed"))  # noqa: T201 - as the user's function does
             executor.run_untimed(lambda: print("aside"))  # noqa: T201
             print("asked")  # noqa: T201
 
-    other = Other(asked)
+    other = Other(request)
     loop.add_callback(lambda: print("a cell"))  # noqa: T201
     loop.run_until(other.done)
     assert other.error is None
@@ -135,6 +135,6 @@ def test_the_button_times_on_the_main_thread() -> None:
     loop.run_until(lambda: panel.control.wait(0.0))
     assert panel.control.state.problem is None
     assert seen["MainThread"] > 50
-    assert all(name in ("MainThread", "regional_explorer aside") for name in seen)
+    assert all(name in ("MainThread", "regional_explorer untimed") for name in seen)
     panel.close()
     exploration.close()

@@ -13,7 +13,7 @@ from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui.control import CANCELLED, INTERRUPTED, Control, control_of
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.panel import Panel
-from tests.ui.conftest import HeldWork, make, words
+from tests.ui.conftest import BlockedWork, make, words
 
 
 def alert(panel: Panel) -> str:
@@ -21,19 +21,19 @@ def alert(panel: Panel) -> str:
 
 
 def switch(panel: Panel, name: str, *, on: bool) -> None:
-    panel.regions.sheet.press("switch", name, value=on)
+    panel.regions.tree_widget.press("switch", name, value=on)
 
 
 def rows(panel: Panel) -> dict[str, str]:
     """Return the texts of the rows as they are shown, by region."""
-    if not panel.regions.sheet.tree:
+    if not panel.regions.tree_widget.tree:
         return {}
-    (table,) = panel.regions.sheet.tree
+    (table,) = panel.regions.tree_widget.tree
     return {row[1]["data-of"]: words(row) for row in table[3][2:]}
 
 
 def checked(panel: Panel, name: str) -> bool:
-    (table,) = panel.regions.sheet.tree
+    (table,) = panel.regions.tree_widget.tree
     row = next(row for row in table[3][2:] if row[1]["data-of"] == name)
     return bool(row[2][2][1].get("checked", False))
 
@@ -71,7 +71,7 @@ def test_undo_and_redo_are_offered_when_there_is_something(panel: Panel) -> None
 
 
 def test_a_removed_region_comes_back_by_undo_where_it_was(panel: Panel, exploration: Exploration) -> None:
-    panel.regions.sheet.press("remove", "mm")
+    panel.regions.tree_widget.press("remove", "mm")
     assert list(rows(panel)) == ["act"]
     panel.actions.undo.click()
     assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
@@ -107,14 +107,14 @@ def test_a_region_is_marked_by_the_form(panel: Panel, exploration: Exploration) 
 
 
 @pytest.mark.parametrize(
-    ("pattern", "name", "said"),
-    [("", "x", "Give a pattern"), ("aten.nothing", "x", "aten.nothing"), ("aten.nothing", "", "aten.nothing")],
+    ("pattern", "name", "message"),
+    [("", "x", "Enter a pattern"), ("aten.nothing", "x", "aten.nothing"), ("aten.nothing", "", "aten.nothing")],
 )
-def test_a_wrong_mark_is_told_in_the_form(panel: Panel, pattern: str, name: str, said: str) -> None:
+def test_a_wrong_mark_is_told_in_the_form(panel: Panel, pattern: str, name: str, message: str) -> None:
     panel.marking.kind.value = "ops"
     panel.marking.pattern.value, panel.marking.name.value = pattern, name
     panel.marking.button.click()
-    assert said in panel.marking._error.value
+    assert message in panel.marking._error.value
     assert list(rows(panel)) == ["mm", "act"]
 
 
@@ -129,24 +129,24 @@ def test_a_region_without_a_name_takes_the_one_proposed(panel: Panel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [(KeyboardInterrupt(), INTERRUPTED), (SystemExit(1), "SystemExit"), (CancelledError(), "CancelledError")],
 )
 def test_whatever_ends_the_work_the_panel_is_free_again(
-    panel: Panel, held: HeldWork, error: BaseException, said: str
+    panel: Panel, blocked_work: BlockedWork, error: BaseException, message: str
 ) -> None:
-    held.error = error
-    held.go_on.set()
+    blocked_work.error = error
+    blocked_work.go_on.set()
     panel.actions.measure.click()
     assert panel.control.wait(10)
     assert not panel.control.state.busy
     problem = panel.control.state.problem
-    assert said in f"{panel.control.state.note}{problem.text if problem else ''}"
+    assert message in f"{panel.control.state.note}{problem.text if problem else ''}"
 
 
 def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel, exploration: Exploration) -> None:
     for name in ("mm", "act"):
-        panel.regions.sheet.press("remove", name)
+        panel.regions.tree_widget.press("remove", name)
     assert "No region yet" in panel.marking._title.value
     assert panel.regions.box.layout.display == "none"
 
@@ -160,61 +160,61 @@ def test_functions_and_operators_are_suggested(control: Control) -> None:
 # ---------------------------------------------------------------------------------------------------------------- work
 
 
-def test_the_primary_button_measures_what_was_chosen(panel: Panel, control: Control, held: HeldWork) -> None:
+def test_the_primary_button_measures_what_was_chosen(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
     panel.actions.variants["full"].value = False  # type: ignore[index]
     panel.actions.budget.value = 2.5
     panel.actions.measure.click()
-    assert held.begun.wait(10)
+    assert blocked_work.begun.wait(10)
     assert control.state.busy
     assert panel.actions.measure.disabled
-    assert "disabled" in panel.regions.sheet.tree[0][3][2][2][2][1]
+    assert "disabled" in panel.regions.tree_widget.tree[0][3][2][2][2][1]
     assert not panel.actions.cancel.disabled
     assert "compiling mm" in panel.actions._doing.value
     assert panel.actions._bar.value == 0.5
-    held.go_on.set()
+    blocked_work.go_on.set()
     assert control.wait(10)
-    assert held.calls == [(("eager", "aot_eager", "regional"), 2.5, True)]
+    assert blocked_work.calls == [(("eager", "aot_eager", "regional"), 2.5, True)]
     assert not control.state.busy
     assert not panel.actions.measure.disabled
 
 
-def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, held: HeldWork) -> None:
+def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
     panel.actions.compile.click()
-    assert held.begun.wait(10)
+    assert blocked_work.begun.wait(10)
     panel.actions.cancel.click()
     assert control.wait(10)
     assert CANCELLED in panel.actions._doing.value
     assert panel.actions.cancel.disabled
 
 
-def test_one_job_at_a_time(panel: Panel, control: Control, held: HeldWork) -> None:
+def test_one_job_at_a_time(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
     panel.actions.measure.click()
-    assert held.begun.wait(10)
+    assert blocked_work.begun.wait(10)
     panel.actions.compile.click()  # as another front end may, before it hears that work began
-    assert "one job at a time" in alert(panel)
+    assert "Another job is running" in alert(panel)
     switch(panel, "mm", on=False)
-    assert "Work is under way" in alert(panel)
+    assert "A job is running" in alert(panel)
     assert control.exploration.plan["mm"].enabled
-    held.go_on.set()
+    blocked_work.go_on.set()
     assert control.wait(10)
-    assert len(held.calls) == 1
+    assert len(blocked_work.calls) == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "said", "traced"),
+    ("error", "message", "traced"),
     [
         (MeasureError("Nothing could be measured."), "Nothing could be measured.", False),
         (KeyError("x"), "KeyError", True),
     ],
 )
 def test_an_error_of_the_work_is_shown(
-    panel: Panel, control: Control, held: HeldWork, error: Exception, said: str, traced: bool
+    panel: Panel, control: Control, blocked_work: BlockedWork, error: Exception, message: str, traced: bool
 ) -> None:
-    held.error = error
-    held.go_on.set()
+    blocked_work.error = error
+    blocked_work.go_on.set()
     panel.actions.measure.click()
     assert control.wait(10)
-    assert said in alert(panel)
+    assert message in alert(panel)
     assert ("Traceback" in alert(panel)) is traced
     panel.actions._dismiss.click()
     assert alert(panel) == ""
@@ -231,7 +231,7 @@ def test_an_error_of_a_callback_is_shown(panel: Panel, control: Control, monkeyp
 
 
 def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel, control: Control) -> None:
-    with control.working_here("Compile & measure") as progress:
+    with control.running_in_cell("Compile & measure") as progress:
         progress("round 3", 0.3)
         assert panel.actions.cancel.disabled
         assert "interrupt the kernel" in panel.actions._doing.value
@@ -240,7 +240,7 @@ def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel,
 
 
 def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control: Control) -> None:
-    with pytest.raises(KeyboardInterrupt), control.working_here("Compile"):
+    with pytest.raises(KeyboardInterrupt), control.running_in_cell("Compile"):
         raise KeyboardInterrupt
     assert INTERRUPTED in panel.actions._doing.value
 
@@ -258,16 +258,16 @@ def test_two_panels_of_one_exploration_show_the_same(panel: Panel, control: Cont
     assert control.exploration.plan["mm"].enabled
 
 
-def test_two_explorations_do_not_touch_each_other(panel: Panel, control: Control, held: HeldWork) -> None:
+def test_two_explorations_do_not_touch_each_other(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
     second = make()
     other = Panel(control_of(second))
     panel.actions.measure.click()
-    assert held.begun.wait(10)
+    assert blocked_work.begun.wait(10)
     switch(other, "act", on=False)
     assert not second.plan["act"].enabled
     assert control.exploration.plan["act"].enabled
     assert not other.control.state.busy
-    held.go_on.set()
+    blocked_work.go_on.set()
     assert control.wait(10)
     other.close()
     second.close()
@@ -277,7 +277,7 @@ def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> Non
     before = set(_instances)
     threads = set(threading.enumerate())
     panel = Panel(control_of(exploration))
-    panel.regions.sheet.press("open", "mm")
+    panel.regions.tree_widget.press("open", "mm")
     assert len(_instances) > len(before)
     panel.close()
     assert set(_instances) == before
@@ -298,7 +298,7 @@ def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: C
     panel.marking.kind.value = "selection"
     panel.marking.name.value = "picked"
     panel.marking.button.click()
-    assert "Give a pattern" in panel.marking._error.value
+    assert "Enter a pattern" in panel.marking._error.value
     panel.graph.selection = [name]
     assert panel.marking.pattern.value == "1 node selected"
     panel.marking.button.click()
@@ -308,30 +308,30 @@ def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: C
 
 def test_selecting_rows_selects_their_nodes_everywhere(panel: Panel, control: Control) -> None:
     def nodes(*regions: str) -> set[str]:
-        held = [control.session.members[region] for region in regions]
-        return {f"{graph}:{name}" for one in held for graph, names in one.items() for name in names}
+        assigned = [control.session.members[region] for region in regions]
+        return {f"{graph}:{name}" for one in assigned for graph, names in one.items() for name in names}
 
-    panel.regions.sheet.press("pick", "mm")
+    panel.regions.tree_widget.press("pick", "mm")
     assert set(panel.graph.selection) == nodes("mm")
-    panel.regions.sheet.press("pick", "act", ctrl=True)
+    panel.regions.tree_widget.press("pick", "act", ctrl=True)
     assert set(panel.graph.selection) == nodes("mm", "act")
-    assert [row[1]["aria-selected"] for row in panel.regions.sheet.tree[0][3][2:]] == ["true", "true"]
-    panel.regions.sheet.press("pick", "mm", ctrl=True)
+    assert [row[1]["aria-selected"] for row in panel.regions.tree_widget.tree[0][3][2:]] == ["true", "true"]
+    panel.regions.tree_widget.press("pick", "mm", ctrl=True)
     assert set(panel.graph.selection) == nodes("act")
-    panel.regions.sheet.press("pick", "mm", shift=True)
+    panel.regions.tree_widget.press("pick", "mm", shift=True)
     assert control.state.picked == ("act", "mm")
 
 
 def test_rows_are_ordered_by_a_column(panel: Panel) -> None:
-    panel.regions.sheet.press("sort", "name")
+    panel.regions.tree_widget.press("sort", "name")
     assert list(rows(panel)) == ["act", "mm"]
-    head = panel.regions.sheet.tree[0][2][2]
+    head = panel.regions.tree_widget.tree[0][2][2]
     assert [cell[1].get("aria-sort") for cell in head[2:4]] == ["ascending", "none"]
-    panel.regions.sheet.press("sort", "name")
+    panel.regions.tree_widget.press("sort", "name")
     assert list(rows(panel)) == ["mm", "act"]
-    panel.regions.sheet.press("sort", "name")
+    panel.regions.tree_widget.press("sort", "name")
     assert list(rows(panel)) == ["mm", "act"]
-    panel.regions.sheet.press("sort", "compiled")  # nothing measured: all in the order of the plan, none lost
+    panel.regions.tree_widget.press("sort", "compiled")  # nothing measured: all in the order of the plan, none lost
     assert list(rows(panel)) == ["mm", "act"]
 
 

@@ -11,23 +11,23 @@ class Terminal(io.StringIO):
 
 
 def test_one_kind_of_work_is_told_now_and_then() -> None:
-    told: list[str] = []
+    shown: list[str] = []
     now_s = 10.0
-    throttle = Throttle(lambda doing, _: told.append(doing), clock=lambda: now_s)
+    throttle = Throttle(lambda doing, _: shown.append(doing), clock=lambda: now_s)
     throttle("round 1", 0.1)
     throttle("round 2", 0.2)
     now_s += INTERVAL_S
     throttle("round 3", 0.3)
     throttle("round 4", 0.4)
-    assert told == ["round 1", "round 3"]
+    assert shown == ["round 1", "round 3"]
 
 
 def test_another_kind_of_work_is_told_at_once() -> None:
-    told: list[str] = []
-    throttle = Throttle(lambda doing, _: told.append(doing), clock=lambda: 0.0)
+    shown: list[str] = []
+    throttle = Throttle(lambda doing, _: shown.append(doing), clock=lambda: 0.0)
     for doing in ("compiling a", "compiling b", "warming up eager"):
         throttle(doing, 0.0)
-    assert told == ["compiling a", "compiling b", "warming up eager"]
+    assert shown == ["compiling a", "compiling b", "warming up eager"]
 
 
 def test_a_pipe_gets_one_line_per_kind() -> None:

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from regional_explorer.ui import static
-from regional_explorer.ui.views.element_tree import Sheet
+from regional_explorer.ui.views.element_tree import ElementTree
 from regional_explorer.ui.views.graph_view import GraphView
 from regional_explorer.ui.views.source_view import SourceView
 
 BUDGET = 60_000
-FILES = sorted(path for path in static.HERE.iterdir() if path.suffix in {".js", ".css"})
+FILES = sorted(path for path in static.FOLDER.iterdir() if path.suffix in {".js", ".css"})
 
 
 def test_all_scripts_and_styles_are_small() -> None:
     assert sum(path.stat().st_size for path in FILES) <= BUDGET
 
 
-@pytest.mark.parametrize("view", [GraphView, Sheet, SourceView])
+@pytest.mark.parametrize("view", [GraphView, ElementTree, SourceView])
 def test_what_one_view_sends_is_small(view: type) -> None:
     assert len(f"{view._esm}{getattr(view, '_css', '')}".encode()) <= BUDGET  # type: ignore[attr-defined]
 
@@ -56,4 +56,4 @@ def test_modules_become_one(name: str) -> None:
 
 
 def test_comments_and_indents_stay_at_home() -> None:
-    assert static._bare('// gone\nif (a) {\n  b = " // c";\n\n}\n') == 'if (a) {\nb = " // c";\n}'
+    assert static._stripped('// gone\nif (a) {\n  b = " // c";\n\n}\n') == 'if (a) {\nb = " // c";\n}'

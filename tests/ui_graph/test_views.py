@@ -276,10 +276,10 @@ def test_hostile_sessions_are_shown(text: str) -> None:
     assert len(SourceView(sessions.hostile(text)).tree[0][2:]) == 2  # its style, and a function
 
 
-def test_without_lines_that_is_said() -> None:
+def test_a_session_without_lines_has_a_message() -> None:
     nodes = (Node("a", Role.OP, "aten.add.Tensor"),)
     shown = SourceView(sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),)))
-    assert texts_in(["", {}, *shown.tree]) == ["No node says which line it comes from."]
+    assert texts_in(["", {}, *shown.tree]) == ["The nodes of this session have no source lines."]
 
 
 def test_linked_views_share_selection_and_hover_until_they_are_not() -> None:

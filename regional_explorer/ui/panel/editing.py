@@ -14,26 +14,26 @@ from regional_explorer.ui.control import Control
 from regional_explorer.ui.state import PanelState
 from regional_explorer.ui.views.graph_view import GraphView
 
-LEAST_MERGED = 2
+MIN_MERGED = 2
 
 
 class Editing:
-    """A name and a row of buttons; each can be pressed where there is something to do it to."""
+    """A name field and a row of buttons; each is enabled when it applies to the selection."""
 
     def __init__(self, control: Control, graph: GraphView) -> None:
         self._control = control
         self._graph = graph
         self._picked = widgets.HTML()
-        # The name comes as a whole when the field is left: letter by letter, the last ones could be heard too late.
+        # The name is sent when the field loses focus: sent letter by letter, the last ones could arrive after a click.
         self.name = widgets.Text(placeholder="new name", continuous_update=False)
         self.name.tooltip = "A new name for the selected region, or for the merged one"
         self.rename = self._button("Rename", "Give the selected region this name", self._rename)
         self.merge = self._button(
-            "Merge", "Make one region of those selected; it has the config of the first", self._merge
+            "Merge", "Merge the selected regions into one, with the config of the first", self._merge
         )
-        self.split = self._button("Split", "Cut at the node selected in the graph, else by instance", self._split)
-        self.carve = self._button("Carve out", "Let the ops selected in the graph run eagerly", self._carve)
-        self.uncarve = self._button("Take back", "Take carved ops back into the selected region", self._uncarve)
+        self.split = self._button("Split", "Split at the node selected in the graph, or else by instance", self._split)
+        self.carve = self._button("Carve out", "Run the ops selected in the graph eagerly", self._carve)
+        self.uncarve = self._button("Take back", "Return carved ops to the selected region", self._uncarve)
         self.buttons = (self.rename, self.merge, self.split, self.carve, self.uncarve)
         self._error = widgets.HTML()
         self._error.add_class("rx-error-line")
@@ -44,7 +44,7 @@ class Editing:
         self._enable()
 
     def show(self, state: PanelState) -> None:
-        """Show what can be done with what is selected."""
+        """Enable the buttons that apply to the selection."""
         self.box.layout.display = "" if state.plan.regions else "none"
         self._show_error("")
         self._enable()
@@ -55,9 +55,9 @@ class Editing:
         one = len(picked) == 1
         can = {
             self.rename: one,
-            self.merge: len(picked) >= LEAST_MERGED,
+            self.merge: len(picked) >= MIN_MERGED,
             self.split: one,
-            self.carve: bool(self._inside(state)),
+            self.carve: bool(self._partly_selected(state)),
             self.uncarve: one and bool(picked[0].carved),
         }
         for button, possible in can.items():
@@ -68,16 +68,16 @@ class Editing:
         )
         self._picked.value = f'<span class="rx-quiet">{words}</span>'
 
-    def _inside(self, state: PanelState) -> dict[str, list[str]]:
-        """Return the nodes selected in the graph by region, but of no region that is selected as a whole."""
+    def _partly_selected(self, state: PanelState) -> dict[str, list[str]]:
+        """Return the nodes selected in the graph by region, without regions that are selected completely."""
         chosen = self._graph.selection
         found: dict[str, list[str]] = {}
         for region in state.plan.regions:
-            held = self._control.session.members.get(region.name, {})
-            mine = {f"{graph}:{name}" for graph, names in held.items() for name in names}
-            inside = [node for node in chosen if node in mine]
-            if 0 < len(inside) < len(mine):
-                found[region.name] = inside
+            assigned = self._control.session.members.get(region.name, {})
+            mine = {f"{graph}:{name}" for graph, names in assigned.items() for name in names}
+            partly = [node for node in chosen if node in mine]
+            if 0 < len(partly) < len(mine):
+                found[region.name] = partly
         return found
 
     def _rename(self) -> None:
@@ -93,17 +93,17 @@ class Editing:
 
     def _split(self) -> None:
         (name,) = self._control.state.picked
-        at = self._inside(self._control.state).get(name, [])
+        at = self._partly_selected(self._control.state).get(name, [])
         self._do(lambda ex: ex.split(name, at[0] if at else None))
 
     def _carve(self) -> None:
-        found = self._inside(self._control.state)
+        found = self._partly_selected(self._control.state)
 
         def carve(ex: Exploration) -> None:
             draft = ex.draft()
             for name, nodes in found.items():
                 draft.carve(name, nodes=nodes)
-            ex.plan = draft.plan  # all at once: one that is refused leaves none half done
+            ex.plan = draft.plan  # in one step: if one is invalid, none is carved
 
         self._do(carve)
 
@@ -112,7 +112,7 @@ class Editing:
         self._do(lambda ex: ex.uncarve(name))
 
     def _do(self, change: Callable[[Exploration], Any]) -> None:
-        with self._control.guarded():
+        with self._control.showing_errors():
             try:
                 self._control.edit(change)
             except RegionalExplorerError as error:

@@ -11,96 +11,102 @@ from regional_explorer.compiler.config.catalogue import ConfigKey, check_value, 
 from regional_explorer.errors import InvalidConfigValueError
 from regional_explorer.render.style.untrusted import markup
 from regional_explorer.ui.panel.key_list import key_facts
-from regional_explorer.ui.state import Refused
+from regional_explorer.ui.state import InvalidInput
 
-LARGEST = 2**31 - 1
+MAX_INT = 2**31 - 1
 
-Take = Callable[[str, Callable[[str], Any]], None]
-"""Told what was typed, and how to read it."""
+OnInput = Callable[[str, Callable[[str], Any]], None]
+"""Called with the typed text and the function that parses it."""
 
 
 class Field:
-    """A labelled input for one key, its type and default beside it, a button that takes it out, below what is wrong.
+    """A labelled input for one key, with its type and default, a button that removes it, and an error message.
 
-    ``inert`` tells why the key changes nothing on this device.
+    ``inert`` is the reason why the key has no effect on this device, if it has none.
     """
 
     def __init__(
-        self, entry: ConfigKey, value: Any, take: Take, drop: Callable[[], None], *, inert: str | None = None
+        self,
+        entry: ConfigKey,
+        value: Any,
+        on_input: OnInput,
+        on_remove: Callable[[], None],
+        *,
+        inert: str | None = None,
     ) -> None:
         self.key = entry.key
         self._entry = entry
         self._showing = False
         self.input = _input(entry, value)
         self.input.add_class("rx-input")
-        self.input.observe(lambda _: self._changed(take), names="value")
+        self.input.observe(lambda _: self._changed(on_input), names="value")
         warning = f'<br><span class="rx-warn">! No effect here: {markup(inert)}.</span>' if inert else ""
         self._facts = widgets.HTML(f'<span class="rx-quiet">{markup(key_facts(entry), 90)}</span>{warning}')
-        self._drop = widgets.Button(description="×", tooltip=f"Take {entry.key} out of the config")
-        self._drop.add_class("rx-small")
-        self._drop.on_click(lambda _: drop())
+        self._remove = widgets.Button(description="×", tooltip=f"Remove {entry.key} from the config")
+        self._remove.add_class("rx-small")
+        self._remove.on_click(lambda _: on_remove())
         self.error = widgets.HTML()
         self.error.add_class("rx-error-line")
-        self.box = widgets.Box([self.input, self._facts, self._drop, self.error])
+        self.box = widgets.Box([self.input, self._facts, self._remove, self.error])
         self.box.add_class("rx-field")
         self.show(value, None, busy=False)
 
-    def show(self, value: Any, refused: Refused | None, *, busy: bool) -> None:
-        """Show ``value``, or what was typed and is wrong."""
+    def show(self, value: Any, invalid: InvalidInput | None, *, busy: bool) -> None:
+        """Show ``value``, or the error of an invalid input."""
         self._showing = True
         try:
-            if refused is None:
-                self.input.value = _shown(value, self.input)
-            self.error.value = f'<span role="alert">✗ {markup(refused.error)}</span>' if refused else ""
-            self.error.layout.display = "" if refused else "none"
-            self.input.disabled = self._drop.disabled = busy
-            (self.input.add_class if refused else self.input.remove_class)("rx-wrong")
+            if invalid is None:
+                self.input.value = _widget_value(value, self.input)
+            self.error.value = f'<span role="alert">✗ {markup(invalid.error)}</span>' if invalid else ""
+            self.error.layout.display = "" if invalid else "none"
+            self.input.disabled = self._remove.disabled = busy
+            (self.input.add_class if invalid else self.input.remove_class)("rx-wrong")
         finally:
             self._showing = False
 
-    def _changed(self, take: Take) -> None:
+    def _changed(self, on_input: OnInput) -> None:
         if not self._showing:
             value = self.input.value
-            take(str(value), lambda text: _read(self._entry, value if not isinstance(value, str) else text))
+            on_input(str(value), lambda text: _parse(self._entry, value if not isinstance(value, str) else text))
 
 
 def first_value(entry: ConfigKey) -> Any:
-    """Return the value a key gets when it is added: a switch the other way round, else the default."""
+    """Return the initial value of a key that is added: the opposite of the default for a bool, else the default."""
     return not entry.default if isinstance(entry.default, bool) else entry.default
 
 
 def _input(entry: ConfigKey, value: Any) -> Any:
     common = {"description": entry.key, "tooltip": entry.doc or entry.key, "style": {"description_width": "15em"}}
-    if not _plain(entry, value):
+    if not _fits_widget(entry, value):
         return widgets.Text(continuous_update=False, placeholder=entry.type_name[:60], **common)
     if entry.choices:
         return widgets.Dropdown(options=[(str(choice), choice) for choice in entry.choices], value=value, **common)
     if entry.type_name == "True or False":
         return widgets.Checkbox(value=value, indent=False, **common)
     if entry.type_name == "an int":
-        return widgets.BoundedIntText(value=value, min=-LARGEST, max=LARGEST, **common)
+        return widgets.BoundedIntText(value=value, min=-MAX_INT, max=MAX_INT, **common)
     return widgets.FloatText(value=value, **common)
 
 
-def _plain(entry: ConfigKey, value: Any) -> bool:
-    """Tell whether a widget of the key's own type can hold ``value``; a text field holds any."""
+def _fits_widget(entry: ConfigKey, value: Any) -> bool:
+    """Return whether the widget for the key's type can show ``value``; if not, a text field is used."""
     if entry.choices:
         return value in entry.choices
     if entry.type_name == "True or False":
         return isinstance(value, bool)
     if entry.type_name == "an int":
-        return isinstance(value, int) and abs(value) <= LARGEST
+        return isinstance(value, int) and abs(value) <= MAX_INT
     return entry.type_name == "a number" and isinstance(value, (int, float))
 
 
-def _shown(value: Any, widget: Any) -> Any:
+def _widget_value(value: Any, widget: Any) -> Any:
     if not isinstance(widget, widgets.Text):
         return value
     return value if isinstance(value, str) else repr(value)
 
 
-def _read(entry: ConfigKey, value: Any) -> Any:
-    """Read what was typed; where a literal of another type is meant as text, it is text."""
+def _parse(entry: ConfigKey, value: Any) -> Any:
+    """Parse a typed value; a literal of another type is taken as text if the key accepts text."""
     if not isinstance(value, str) or entry.choices:
         return check_value(entry.key, value)
     try:

@@ -1,4 +1,4 @@
-"""The searchable list of config keys, those worth trying first."""
+"""The searchable list of config keys; the keys worth trying come first."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.untrusted import clean
 from regional_explorer.ui.views.element_tree import Tree, node
 
-MOST_LISTED = 40
-_UNTOLD = "torch does not say what it does"
+MAX_LISTED = 40
+_NO_DOC = "Not documented in torch"
 
 
 def key_tree(query: str, device: str, taken: Container[str], *, busy: bool = False) -> list[Tree]:
-    """Return the keys that hold all words of ``query`` in name, type or doc, each with what is known of it.
+    """Return the keys whose name, type or doc contain all words of ``query``, each with its description.
 
-    Without a query these are the keys that are worth trying first on ``device``; ``taken`` are in the config already.
+    Without a query these are the keys worth trying first on ``device``; ``taken`` are in the config already.
     """
     found = _found(query, device)
-    items = [_item(key, device, taken=key.key in taken, busy=busy) for key in found[:MOST_LISTED]]
+    items = [_item(key, device, taken=key.key in taken, busy=busy) for key in found[:MAX_LISTED]]
     every = len(catalogue())
-    told = f"{count(len(found), 'key')} of {every}" if query.strip() else f"Worth trying first, of {every} keys"
-    more = "; the first are listed" if len(found) > MOST_LISTED else ""
-    heading = node("div", told + more, class_="rx-quiet", role="status")
+    scope = f"{count(len(found), 'key')} of {every}" if query.strip() else f"Worth trying first, of {every} keys"
+    more = "; only the first are listed" if len(found) > MAX_LISTED else ""
+    heading = node("div", scope + more, class_="rx-quiet", role="status")
     if items:
         return [heading, node("ul", *items, class_="rx-keys", tabindex="0", aria_label="Config keys")]
     return [node("div", f"✗ {_unknown(query)}", class_="rx-bad", role="alert")]
 
 
 def key_facts(entry: ConfigKey) -> str:
-    """Return what a key takes and its default, in words."""
+    """Return a key's type or choices and its default, as text."""
     takes = f"one of {', '.join(map(repr, entry.choices))}" if entry.choices else entry.type_name
     return f"{clean(takes)}, default {clean(repr(entry.default))}"
 
@@ -70,7 +70,7 @@ def _item(entry: ConfigKey, device: str, *, taken: bool, busy: bool) -> Tree:
     facts = key_facts(entry)
     why = []
     if entry.refused:
-        why = [node("div", f"✗ Not for one region: {entry.refused}.", class_="rx-bad")]
+        why = [node("div", f"✗ Cannot be set for one region: {entry.refused}.", class_="rx-bad")]
     elif inert:
         why = [node("div", f"! No effect here: {inert}.", class_="rx-warn")]
     else:
@@ -86,4 +86,4 @@ def _item(entry: ConfigKey, device: str, *, taken: bool, busy: bool) -> Tree:
         title=f"Add {entry.key} to the config",
     )
     head = node("div", node("code", entry.key), node("span", facts, class_="rx-quiet"), add)
-    return node("li", head, node("div", entry.doc or _UNTOLD, class_="rx-doc" if entry.doc else "rx-quiet"), *why)
+    return node("li", head, node("div", entry.doc or _NO_DOC, class_="rx-doc" if entry.doc else "rx-quiet"), *why)

@@ -1,4 +1,4 @@
-"""Describes the partitions and diagnostics that marking would give, before anything is compiled."""
+"""Previews a new region: its partitions and diagnostics, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, markup
 
 
 def preview_html(name: str, found: Preview, session: Session) -> str:
-    """Return which partitions the region ``name`` would have, what changes for others, and what would be told anew."""
+    """Return as HTML the partitions that region ``name`` would have, changes to other regions, and new diagnostics."""
     mine = [part for part in found.partitions if part.region == name]
     ops = sorted({len(part.nodes) for part in mine})
     sizes = f" of {ops[0]}{f'–{ops[-1]}' if len(ops) > 1 else ''} {'op' if ops == [1] else 'ops'}" if ops else ""
-    graphs = ", ".join(f"{number} in {markup(graph, SHORT)}" for graph, number in _by(mine, "graph").items())
+    graphs = ", ".join(f"{number} in {markup(graph, SHORT)}" for graph, number in _count_by(mine, "graph").items())
     where = f" ({graphs})" if graphs else ""
-    others = "".join(f"; {markup(text)}" for text in _changed(name, found.partitions, session.partitions))
+    others = "".join(f"; {markup(text)}" for text in _changed_counts(name, found.partitions, session.partitions))
     head = (
-        f"As <b>{markup(name, SHORT)}</b> it would give <b>{count(len(mine), 'partition')}</b>{sizes}{where}{others}."
+        f"Region <b>{markup(name, SHORT)}</b> would give <b>{count(len(mine), 'partition')}</b>{sizes}{where}{others}."
     )
-    messages = "".join(map(_message, _new(found.diagnostics, session.diagnostics)))
+    messages = "".join(map(_message, _new_diagnostics(found.diagnostics, session.diagnostics)))
     return f'<div role="status">{head}</div>' + (f'<ul class="rx-list">{messages}</ul>' if messages else "")
 
 
@@ -35,12 +35,12 @@ def _message(found: Diagnostic) -> str:
     return f"<li>{head} <code>{markup(found.code)}</code> {markup(found.message, LONG_TEXT)}{remedy}</li>"
 
 
-def _by(partitions: Iterable[Partition], what: str) -> Counter[str]:
+def _count_by(partitions: Iterable[Partition], what: str) -> Counter[str]:
     return Counter(getattr(part, what) for part in partitions)
 
 
-def _changed(name: str, then: Iterable[Partition], now: Iterable[Partition]) -> list[str]:
-    before, after = _by(now, "region"), _by(then, "region")
+def _changed_counts(name: str, then: Iterable[Partition], now: Iterable[Partition]) -> list[str]:
+    before, after = _count_by(now, "region"), _count_by(then, "region")
     return [
         f"{other}: {before[other]} → {after[other]}"
         for other in before
@@ -48,6 +48,6 @@ def _changed(name: str, then: Iterable[Partition], now: Iterable[Partition]) -> 
     ]
 
 
-def _new(then: Sequence[Diagnostic], now: Sequence[Diagnostic]) -> list[Diagnostic]:
+def _new_diagnostics(then: Sequence[Diagnostic], now: Sequence[Diagnostic]) -> list[Diagnostic]:
     known = {(one.code, one.message) for one in now}
     return [one for one in then if (one.code, one.message) not in known]

@@ -21,17 +21,17 @@ from regional_explorer.ui.threads.debounce import Debounce
 from regional_explorer.ui.views.graph_view import GraphView
 
 HINTS = {
-    "selection": "what is selected in the graph or in the source",
+    "selection": "the nodes selected in the graph or the source",
     "modules": "a glob over module paths, such as layers.*.mlp",
-    "lines": "function:3-7, counted from its def, or file.py:10-20",
+    "lines": "function:3-7 (the def is line 1) or file.py:10-20",
     "ops": "a glob over operators, such as aten.gelu*",
     "subgraphs": "a glob over functions marked by nested_compile_region, such as Block.forward",
 }
-MOST_SUGGESTED = 300
+MAX_SUGGESTED = 300
 
 
 class Marking:
-    """Asks for a kind of selector, a pattern and a name; suggests what the captured graphs have."""
+    """A form for a kind of selector, a pattern and a name, with suggestions from the captured graphs."""
 
     def __init__(self, control: Control, graph: GraphView) -> None:
         self._control = control
@@ -41,32 +41,31 @@ class Marking:
         self._title = widgets.HTML()
         self.kind = widgets.Dropdown(options=list(HINTS), description="Mark by")
         self.kind.observe(lambda _: self._show_kind(), names="value")
-        # What is typed comes as a whole when the field is left: letter by letter, the last ones could still wait in the
-        # page, for a busy kernel, when the button is heard.
+        # The text is sent when the field loses focus: sent letter by letter, the last ones could arrive after a click.
         self.pattern = widgets.Combobox(description="Pattern", ensure_option=False, continuous_update=False)
         self.name = widgets.Text(description="Name", placeholder="of the region", continuous_update=False)
-        self.button = widgets.Button(description="Mark", tooltip="Mark this as a region; nothing is traced again")
+        self.button = widgets.Button(description="Mark", tooltip="Mark this as a region, without tracing again")
         self.button.on_click(lambda _: self._mark())
         for widget in (self.pattern, self.name):
             widget.observe(lambda _: self._preview(), names="value")
         graph.observe(lambda _: self._count_selection(), names="selection")
-        self.later = Debounce()
-        self.foreseen = widgets.HTML()
-        self.foreseen.add_class("rx-foreseen")
+        self.debounce = Debounce()
+        self.preview = widgets.HTML()
+        self.preview.add_class("rx-preview")
         self._error = widgets.HTML()
         self._error.add_class("rx-error-line")
         form = widgets.Box([self.kind, self.pattern, self.name, self.button])
         form.add_class("rx-marking")
-        self.box = widgets.VBox([self._title, form, self._error, self.foreseen])
+        self.box = widgets.VBox([self._title, form, self._error, self.preview])
         self._show_kind()
 
     def show(self, state: PanelState) -> None:
-        """Say how to mark a region, at length where there is none."""
+        """Show the form for ``state``, with instructions if there is no region yet."""
         self._title.value = (
             "<h4>Mark another region</h4>"
             if state.plan.regions
-            else "<h4>No region yet</h4><p>Select nodes in the graph or lines of the source and name them here, or "
-            "take modules, lines or ops by a pattern; or mark it in the source: "
+            else "<h4>No region yet</h4><p>Select nodes in the graph or lines in the source and name them here, or "
+            "select modules, lines or ops by a pattern; or mark the region in the source: "
             "<code>with rx.region(&quot;mlp&quot;): …</code></p>"
         )
         self._busy = state.busy
@@ -84,7 +83,7 @@ class Marking:
         self._count_selection()
 
     def _count_selection(self) -> None:
-        """Tell in the field of the pattern how much is selected."""
+        """Show the number of selected nodes in the pattern field."""
         if self.kind.value == "selection":
             chosen = self._graph.selection
             self.pattern.value = f"{count(len(chosen), 'node')} selected" if chosen else ""
@@ -92,55 +91,55 @@ class Marking:
         elif self.pattern.value.endswith(" selected"):
             self.pattern.value = ""
 
-    def _asked(self) -> dict[str, Any]:
-        """Return what to mark as ``mark`` takes it; nothing where there is none yet."""
+    def _selector(self) -> dict[str, Any]:
+        """Return the selector as keyword arguments of ``mark``, empty if it is incomplete."""
         kind, pattern = self.kind.value, self.pattern.value.strip()
         if kind == "selection":
             return {"nodes": list(self._graph.selection)} if self._graph.selection else {}
         return {kind: pattern} if pattern else {}
 
-    def _name(self, asked: dict[str, Any]) -> str:
-        """Return the name typed, or else the one proposed for what is asked."""
-        return self.name.value.strip() or proposed_name(asked, self._control.session)
+    def _name(self, selector: dict[str, Any]) -> str:
+        """Return the typed name, or else the one proposed for the selector."""
+        return self.name.value.strip() or proposed_name(selector, self._control.session)
 
     def _preview(self) -> None:
-        """Tell under which name what would be marked, off the main thread: a large graph takes a while to cut.
+        """Show what marking would give, computed on another thread because cutting a large graph takes a while.
 
-        The name is not told in its own field: whatever is told to a field takes away what is being typed there.
+        A proposed name is not written into the name field: that would overwrite what is being typed there.
         """
-        self.later.stop()
-        asked = self._asked()
-        if self._busy or not asked or self._is_picked(asked):
-            self.foreseen.value = ""
+        self.debounce.cancel()
+        selector = self._selector()
+        if self._busy or not selector or self._is_selected_region(selector):
+            self.preview.value = ""
             return
-        control, name = self._control, self._name(asked)
+        control, name = self._control, self._name(selector)
 
         def work(wanted: Callable[[], bool]) -> None:
             try:
-                plan = control.exploration.draft().mark(name, **asked).plan
-                told = preview_html(name, control.exploration.preview(plan), control.session)
+                plan = control.exploration.draft().mark(name, **selector).plan
+                html = preview_html(name, control.exploration.preview(plan), control.session)
             except RegionalExplorerError as error:
-                told = f'<span class="rx-quiet">{markup(error)}</span>'
+                html = f'<span class="rx-quiet">{markup(error)}</span>'
             if wanted():
-                self.foreseen.value = told
+                self.preview.value = html
 
-        self.later.ask(work)
+        self.debounce.submit(work)
 
-    def _is_picked(self, asked: dict[str, Any]) -> bool:
-        """Tell whether these are the nodes of the regions whose rows are selected: nobody would mark them anew."""
+    def _is_selected_region(self, selector: dict[str, Any]) -> bool:
+        """Return whether the selector is just the nodes of the regions whose rows are selected."""
         members, picked = self._control.session.members, self._control.state.picked
-        held = [members.get(name, {}) for name in picked]
-        nodes = {f"{graph}:{name}" for one in held for graph, names in one.items() for name in names}
-        return "nodes" in asked and set(asked["nodes"]) == nodes
+        assigned = [members.get(name, {}) for name in picked]
+        nodes = {f"{graph}:{name}" for one in assigned for graph, names in one.items() for name in names}
+        return "nodes" in selector and set(selector["nodes"]) == nodes
 
     def _mark(self) -> None:
-        asked = self._asked()
-        self._show_error("" if asked else f"Give a pattern: {HINTS[self.kind.value]}.")
-        if not asked:
+        selector = self._selector()
+        self._show_error("" if selector else f"Enter a pattern: {HINTS[self.kind.value]}.")
+        if not selector:
             return
-        with self._control.guarded():
+        with self._control.showing_errors():
             try:
-                self._control.edit(lambda ex: ex.mark(self._name(asked), **asked))
+                self._control.edit(lambda ex: ex.mark(self._name(selector), **selector))
             except SelectorError as error:
                 self._show_error(str(error))
                 return
@@ -152,7 +151,7 @@ class Marking:
 
 
 def suggestions(session: Session) -> dict[str, list[str]]:
-    """Return the patterns worth offering by kind: the module paths, functions, operators and bodies of the graphs."""
+    """Return suggested patterns by kind: module paths, functions, operators and subgraphs of the graphs."""
     found: dict[str, dict[str, None]] = {kind: {} for kind in HINTS}
     found["subgraphs"].update((name, None) for graph in subgraphs(session.graphs) for name in subgraph_names(graph))
     for graph in session.graphs:
@@ -163,7 +162,7 @@ def suggestions(session: Session) -> dict[str, list[str]]:
                 found["ops"][node.target] = None
             if node.source is not None:
                 found["lines"][f"{node.source.function}:1-99"] = None
-    return {kind: sorted(names)[:MOST_SUGGESTED] for kind, names in found.items()}
+    return {kind: sorted(names)[:MAX_SUGGESTED] for kind, names in found.items()}
 
 
 def _any_number(path: str) -> str:

@@ -1,4 +1,4 @@
-"""The table of measured plans, with a button to go back to each."""
+"""The table of measured plans, with a button to restore each."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from regional_explorer.record.timing import Timing
 from regional_explorer.render.report.table import TONES
 from regional_explorer.render.style.figures import NONE, duration, interval, speedup
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.views.element_tree import Sheet, Tree, node
+from regional_explorer.ui.views.element_tree import ElementTree, Tree, node
 
-LEAST = 2
-"""So many measured plans can be compared."""
-MOST_TOLD = 6
-"""So many differences of one plan are told; the rest are in ``ex.history``."""
+MIN_PLANS = 2
+"""The table is shown from this number of measured plans on."""
+MAX_DIFFERENCES = 6
+"""How many differences of one plan are listed; ``ex.history`` has all."""
 
 
-class Compare:
-    """The table of measured plans; it shows itself where there are two or more."""
+class MeasuredPlans:
+    """The table of measured plans; hidden while there are fewer than two."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self.sheet = Sheet(self._on_message)
-        self.box = widgets.VBox([widgets.HTML("<h4>Measured plans</h4>"), self.sheet])
+        self.tree_widget = ElementTree(self._on_message)
+        self.box = widgets.VBox([widgets.HTML("<h4>Measured plans</h4>"), self.tree_widget])
         self.box.add_class("rx-compare")
 
     def show(self, control: Control) -> None:
         """Show the plans measured so far."""
         runs = control.exploration.runs
-        self.sheet.tree = compare_tree(runs, control) if len(runs) >= LEAST else []
-        self.box.layout.display = "" if len(runs) >= LEAST else "none"
+        self.tree_widget.tree = measured_plans_tree(runs, control) if len(runs) >= MIN_PLANS else []
+        self.box.layout.display = "" if len(runs) >= MIN_PLANS else "none"
 
     def _on_message(self, message: Mapping[str, Any]) -> None:
-        with self._control.guarded():
+        with self._control.showing_errors():
             plan = self._control.exploration.runs[int(message["of"])].plan
             self._control.edit(lambda ex: setattr(ex, "plan", plan))
 
 
-def compare_tree(runs: Sequence[Session], control: Control) -> list[Tree]:
-    """Return a row per run; the one with the plan of now says so."""
+def measured_plans_tree(runs: Sequence[Session], control: Control) -> list[Tree]:
+    """Return a table with one row per run, the current plan marked."""
     found = [whole_times(run) for run in runs]
     names = [str(name) for name in VariantName if any(name in times for times in found)]
-    heads = ["plan", "only here", *names, "regional: speedup", "CI", "compile", "numerics", ""]
+    heads = ["plan", "differences", *names, "regional: speedup", "CI", "compile", "numerics", ""]
     figures = {*names, "regional: speedup", "CI", "compile"}
     head = node("tr", *(node("th", text, class_="rxt-figure" if text in figures else "") for text in heads))
-    told = differences([run.plan for run in runs])
+    plan_differences = differences([run.plan for run in runs])
     rows = []
-    for number, (run, times, differs) in enumerate(zip(runs, found, told, strict=True)):
+    for number, (run, times, differs) in enumerate(zip(runs, found, plan_differences, strict=True)):
         regional = times.get(REGIONAL)
         cells = [
             *(_figure(duration(times[name].median_s) if name in times else NONE, name) for name in names),
@@ -61,9 +61,11 @@ def compare_tree(runs: Sequence[Session], control: Control) -> list[Tree]:
             _figure(duration(compile_seconds(run)), "compile"),
             node("td", regional.numerics if regional else NONE, data_head="numerics"),
         ]
-        chips = [node("span", text, class_="rx-key") for text in differs[:MOST_TOLD]]
+        chips = [node("span", text, class_="rx-key") for text in differs[:MAX_DIFFERENCES]]
         more = (
-            node("span", f"and {len(differs) - MOST_TOLD} more", class_="rx-quiet") if len(differs) > MOST_TOLD else ""
+            node("span", f"and {len(differs) - MAX_DIFFERENCES} more", class_="rx-quiet")
+            if len(differs) > MAX_DIFFERENCES
+            else ""
         )
         rows.append(
             node(
@@ -71,7 +73,7 @@ def compare_tree(runs: Sequence[Session], control: Control) -> list[Tree]:
                 node("td", node("b", str(number + 1)), class_="rxt-name"),
                 node("td", *(chips or [node("span", "–")]), more),
                 *cells,
-                _take(run, number, control),
+                _use_cell(run, number, control),
             )
         )
     return [node("table", node("thead", head), node("tbody", *rows), aria_label="Measured plans")]
@@ -90,18 +92,18 @@ def _speedup(regional: Timing | None) -> Tree:
     return node("td", inside, class_="rxt-figure", data_head="speedup")
 
 
-def _take(run: Session, number: int, control: Control) -> Tree:
+def _use_cell(run: Session, number: int, control: Control) -> Tree:
     if run.plan == control.state.plan:
-        return node("td", node("span", "the plan now", class_="rx-quiet"), class_="rxt-last")
-    title = f"Go over to plan {number + 1}; undo comes back"
+        return node("td", node("span", "current plan", class_="rx-quiet"), class_="rxt-last")
+    title = f"Switch to plan {number + 1}; Undo switches back"
     button = node(
         "button",
-        "Take this plan",
+        "Use this plan",
         type="button",
         data_do="take",
         data_of=str(number),
         disabled=control.state.busy,
         title=title,
-        aria_label=f"Take plan {number + 1}",
+        aria_label=f"Use plan {number + 1}",
     )
     return node("td", button, class_="rxt-last")

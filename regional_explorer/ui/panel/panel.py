@@ -1,4 +1,4 @@
-"""The panel of one exploration: header, regions, actions, tables and picture."""
+"""The panel of one exploration: header, graph, source, regions, actions and results."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import markup
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.actions import Actions
-from regional_explorer.ui.panel.diagnostics_list import Findings
+from regional_explorer.ui.panel.diagnostics_list import DiagnosticsList
 from regional_explorer.ui.panel.editing import Editing
 from regional_explorer.ui.panel.marking import Marking
-from regional_explorer.ui.panel.measured_plans import Compare
+from regional_explorer.ui.panel.measured_plans import MeasuredPlans
 from regional_explorer.ui.panel.panel_style import style_html
-from regional_explorer.ui.panel.region_list import Regions
+from regional_explorer.ui.panel.region_list import RegionList
 from regional_explorer.ui.views.graph_view import GraphView
 from regional_explorer.ui.views.overlay import overlays
 from regional_explorer.ui.views.source_view import SourceView
-from regional_explorer.ui.views.widget_tree import close_tree, hear_in_order
+from regional_explorer.ui.views.widget_tree import close_tree, keep_message_order
 
 
 class Panel:
-    """The widgets of one exploration; ``box`` is what is displayed. Two panels of one exploration show the same."""
+    """The widgets of one exploration, inside ``box``. Panels of the same exploration show the same state."""
 
     def __init__(self, control: Control) -> None:
         self.control = control
         self._session: Session | None = None
-        self._assigned_state: dict[str, Mapping[str, tuple[str, ...]]] = {}
+        self._selected: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._style = widgets.HTML(layout={"display": "none"})
         self._header = widgets.HTML()
-        self.regions = Regions(control)
+        self.regions = RegionList(control)
         self.graph = GraphView(height=440)
         self.source = SourceView()
         self.source.link(self.graph)
@@ -44,8 +44,8 @@ class Panel:
         self.editing = Editing(control, self.graph)
         self.marking = Marking(control, self.graph)
         self.actions = Actions(control)
-        self.compare = Compare(control)
-        self.findings = Findings(control, self.graph)
+        self.measured_plans = MeasuredPlans(control)
+        self.diagnostics = DiagnosticsList(control, self.graph)
         self._results = widgets.HTML()
         self.box = widgets.VBox(
             [
@@ -56,17 +56,17 @@ class Panel:
                 self.editing.box,
                 self.marking.box,
                 self.actions.box,
-                self.compare.box,
-                self.findings.sheet,
+                self.measured_plans.box,
+                self.diagnostics.tree_widget,
                 self._results,
             ]
         )
         for name in (PAGE, "rx-panel"):
             self.box.add_class(name)
-        hear_in_order(self.box)
+        keep_message_order(self.box)
         control.listeners.append(self.show)
-        control.presence.ask.append(self.graph.ask)
-        self.graph.here = control.presence.heard
+        control.heartbeat.pings.append(self.graph.ping)
+        self.graph.on_pong = control.heartbeat.on_reply
         self.show(control)
 
     def show(self, control: Control) -> None:
@@ -80,15 +80,15 @@ class Panel:
         self.editing.show(control.state)
         self.marking.show(control.state)
         self.actions.show(control.state)
-        self.compare.show(control)
+        self.measured_plans.show(control)
 
     def _select(self, control: Control) -> None:
-        """Light the nodes of the regions whose rows are selected, in the graphs and in the source."""
-        held = {name: control.session.members.get(name, {}) for name in control.state.picked}
-        if held != self._assigned_state:  # other rows, or the same with other nodes
-            self._assigned_state = held
+        """Highlight the nodes of the regions whose rows are selected, in the graphs and in the source."""
+        selected = {name: control.session.members.get(name, {}) for name in control.state.picked}
+        if selected != self._selected:  # other rows, or the same with other nodes
+            self._selected = selected
             self.graph.select(
-                f"{graph}:{name}" for one in held.values() for graph, names in one.items() for name in names
+                f"{graph}:{name}" for one in selected.values() for graph, names in one.items() for name in names
             )
 
     def _show_session(self, session: Session) -> None:
@@ -97,21 +97,21 @@ class Panel:
         self.graph.set_session(session)
         self.graph.overlays = overlays(session)
         self.source.set_session(session)
-        self.findings.show(session)
+        self.diagnostics.show(session)
         _set(self._results, results_html(session))
 
     def close(self) -> None:
-        """Take the panel off its control, and close its widgets."""
+        """Disconnect the panel from its control, and close its widgets."""
         if self.show in self.control.listeners:
             self.control.listeners.remove(self.show)
-            self.control.presence.ask.remove(self.graph.ask)
-        self.marking.later.stop()
+            self.control.heartbeat.pings.remove(self.graph.ping)
+        self.marking.debounce.cancel()
         self.source.unlink()
         close_tree(self.box)
 
 
 def _set(widget: widgets.HTML, value: str) -> None:
-    # A value that is sent again is drawn again: folded parts would open and the page would jump.
+    # Sending the same value again would redraw it: opened sections would collapse and the page would jump.
     if widget.value != value:
         widget.value = value
 

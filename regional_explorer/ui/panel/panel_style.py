@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.palette import Paint
 
-TWIN = "rx-twin"
-"""The class around the static output beside the panel. While the panel lives, it shows the same and the twin rests."""
+STATIC_COPY = "rx-static-copy"
+"""The class of the static copy, which is hidden while the panel is shown."""
 
 
-WAITING = (
-    f"<style>.jp-OutputArea-child:has(.{TWIN}) + .jp-OutputArea-child"
+HIDE_LOADING = (
+    f"<style>.jp-OutputArea-child:has(.{STATIC_COPY}) + .jp-OutputArea-child"
     " > .lm-Panel:not(:has(*)) { display: none }</style>"
 )
-"""Goes with the twin: where no kernel gives the panel, JupyterLab says for ever that it is loading."""
+"""Added to the static copy: without a kernel JupyterLab would show "Loading widget" below it for ever."""
 
 
 def style_html(paints: Sequence[Paint]) -> str:
     """Return the style element of a panel whose regions are painted with ``paints``."""
-    # Said three times, for the styles of tables say theirs twice to stand above a page's own.
-    return f"<style>{page_css(paints)}{_SHEET.replace('PANEL', '.rx-panel' * 3)}</style>"
+    # The class is repeated for specificity: tables repeat theirs twice to override the page's own styles.
+    return f"<style>{page_css(paints)}{_CSS.replace('PANEL', '.rx-panel' * 3)}</style>"
 
 
-_SHEET = """
-.jp-OutputArea:has(.rx-panel) > .jp-OutputArea-child:has(.rx-twin) { display: none }
+_CSS = """
+.jp-OutputArea:has(.rx-panel) > .jp-OutputArea-child:has(.rx-static-copy) { display: none }
 PANEL { container-type: inline-size; border: 1px solid var(--jp-border-color2, var(--rx-box)); border-radius: 6px;
   padding: 12px 16px; gap: 14px; box-sizing: border-box; width: 100%; max-width: 1800px; overflow: hidden }
 PANEL, PANEL .widget-html-content, PANEL .widget-label, PANEL button, PANEL input, PANEL select,
@@ -131,8 +131,8 @@ PANEL .rx-wrong :is(input, select) { border-color: var(--rx-bad) !important; box
 PANEL .rx-editing { display: flex; flex-wrap: wrap; gap: 6px 8px; align-items: center }
 PANEL .rx-editing .widget-text { width: 200px }
 PANEL .rx-editing .widget-html { margin-right: 8px }
-PANEL .rx-foreseen:has(.widget-html-content:empty) { display: none }
-PANEL .rx-foreseen { max-width: 1000px; margin-top: 4px }
+PANEL .rx-preview:has(.widget-html-content:empty) { display: none }
+PANEL .rx-preview { max-width: 1000px; margin-top: 4px }
 PANEL .rx-marking { display: grid; gap: 6px 16px; align-items: center;
   grid-template-columns: 200px minmax(0, 460px) minmax(0, 260px) auto; justify-content: start }
 PANEL .rx-marking .widget-label { width: 60px; text-align: left }

@@ -11,20 +11,20 @@ from typing import Any
 from regional_explorer.record.session import Session
 
 COMMON = 0.5
-"""The part of the selected nodes that must lie in one module for its name to stand for all."""
+"""The share of the selected nodes that must be in one module for its name to be proposed."""
 
 
-def proposed_name(asked: Mapping[str, Any], session: Session) -> str:
-    """Return a name that no region has, for the region of ``asked``, which is what ``mark`` takes; "" for nothing.
+def proposed_name(selector: Mapping[str, Any], session: Session) -> str:
+    """Return an unused name for a region marked by ``selector``, the keyword arguments of ``mark``; "" if it is empty.
 
     ``blocks.*.mlp`` gives ``mlp``, ``aten.gelu*`` gives ``gelu``, ``step:3-7`` gives ``step``; selected nodes give the
     name of the module, the op or the function they have in common.
     """
-    if not asked:
+    if not selector:
         return ""
-    (kind, what), *_ = asked.items()
+    (kind, what), *_ = selector.items()
     word = _of_nodes(set(what), session) if kind == "nodes" else _of_pattern(kind, str(what))
-    return _not_taken(word or "region", {region.name for region in session.plan.regions})
+    return _unused_name(word or "region", {region.name for region in session.plan.regions})
 
 
 def _of_pattern(kind: str, pattern: str) -> str:
@@ -42,9 +42,9 @@ def _of_nodes(chosen: set[str], session: Session) -> str:
         return ops.pop()
     calls = Counter(call.path for node in nodes for call in node.modules if _last_word(call.path))
     # Of the modules that hold most of the nodes, the innermost.
-    holding = [path for path, held in calls.items() if held > COMMON * len(nodes)]
-    if holding:
-        return _last_word(max(holding, key=len))
+    containing = [path for path, contained in calls.items() if contained > COMMON * len(nodes)]
+    if containing:
+        return _last_word(max(containing, key=len))
     functions = {node.source.function for node in nodes if node.source is not None}
     return functions.pop().rpartition(".")[2] if len(functions) == 1 else ""
 
@@ -53,7 +53,7 @@ def _last_word(path: str) -> str:
     return next((word for word in reversed(path.split(".")) if word and not word.isdigit()), "")
 
 
-def _not_taken(word: str, taken: Container[str]) -> str:
+def _unused_name(word: str, taken: Container[str]) -> str:
     return next(name for name in _numbered(word) if name not in taken)
 
 

@@ -1,4 +1,4 @@
-"""The regions of a plan: table, edit buttons, and the config that is open."""
+"""The regions of a plan: the table, and the open config editor."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.config_box import ConfigBox
 from regional_explorer.ui.panel.region_table import ordered, region_tree
-from regional_explorer.ui.views.element_tree import Sheet
-from regional_explorer.ui.views.widget_tree import close_tree, hear_in_order
+from regional_explorer.ui.views.element_tree import ElementTree
+from regional_explorer.ui.views.widget_tree import close_tree, keep_message_order
 
 
-class Regions:
-    """The table, and the config box below it."""
+class RegionList:
+    """The table of regions, with the config editor of the opened region below."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
         self._session: Session | None = None
         self.summaries: tuple[RegionSummary, ...] = ()
-        self.sheet = Sheet(self._on_message)
+        self.tree_widget = ElementTree(self._on_message)
         self.config: ConfigBox | None = None
-        self.box = widgets.VBox([self.sheet])
+        self.box = widgets.VBox([self.tree_widget])
         self.box.add_class("rx-regions")
 
     def show(self, control: Control) -> None:
-        """Show the regions as they stand."""
+        """Show the regions of the session and the state of the panel."""
         if control.session is not self._session:
             self._session = control.session
             self.summaries = region_summaries(control.session)
-        self.sheet.tree = region_tree(self.summaries, control.state)
+        self.tree_widget.tree = region_tree(self.summaries, control.state)
         self.box.layout.display = "" if self.summaries else "none"
         self._show_config(control)
 
@@ -42,23 +42,23 @@ class Regions:
         # Made when opened: the list of keys is long.
         opened = control.state.opened
         if self.config is not None and self.config.name != opened:
-            self.box.children = (self.sheet,)
+            self.box.children = (self.tree_widget,)
             close_tree(self.config.box)
             self.config = None
         if opened is not None:
             if self.config is None:
                 self.config = ConfigBox(control, opened)
-                hear_in_order(self.config.box)
-                self.box.children = (self.sheet, self.config.box)
+                keep_message_order(self.config.box)
+                self.box.children = (self.tree_widget, self.config.box)
             self.config.show(control.state, control.state.plan[opened])
 
     def _on_message(self, message: Mapping[str, Any]) -> None:
-        with self._control.guarded():
+        with self._control.showing_errors():
             if message["do"] == "sort":
                 self._control.change(self._control.state.sorted_by(message["of"]))
                 return
             name = next((one.region.name for one in self.summaries if sendable(one.region.name) == message["of"]), None)
-            if name is None:  # pressed before the page heard that the region is gone
+            if name is None:  # pressed before the page received that the region was removed
                 return
             match message["do"]:
                 case "switch":
@@ -67,7 +67,7 @@ class Regions:
                 case "remove":
                     self._control.edit(lambda ex: ex.unmark(name))
                 case "open":
-                    self._control.change(self._control.state.opening(name))
+                    self._control.change(self._control.state.with_config_toggled(name))
                 case "pick":
                     self._pick(name, message)
 
@@ -75,8 +75,8 @@ class Regions:
         state = self._control.state
         if message.get("shift"):
             shown = [one.region.name for one in ordered(self.summaries, state.sort)]
-            self._control.change(state.stretched(name, shown))
+            self._control.change(state.with_range_selected(name, shown))
         elif message.get("ctrl"):
-            self._control.change(state.toggled(name))
+            self._control.change(state.with_row_toggled(name))
         else:
-            self._control.change(state.picking([name]))
+            self._control.change(state.with_rows_selected([name]))

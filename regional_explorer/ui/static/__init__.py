@@ -1,7 +1,7 @@
-"""The scripts and styles of our own views, read from this folder and put together for the page.
+"""Bundles the JavaScript and CSS of the views, which are the files of this folder.
 
-A widget takes one script. The files here are plain modules; each becomes a function of its own, so that their names
-cannot meet, and is called once. Comments and indents stay at home: every saved widget repeats what is sent.
+A widget takes one script. The files here are plain modules; each is wrapped in a function, so that their names cannot
+clash. Comments and indentation are stripped, because every saved widget repeats the script.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 _IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:class|const|function) (\w+)", re.MULTILINE)
 
 
 def script(name: str) -> str:
-    """Return the module ``name`` with all that it imports, as one module."""
+    """Return the JavaScript module ``name`` bundled with its imports."""
     parts: dict[str, str] = {}
     _collect(name, parts)
     *needed, entry = parts.values()
-    return _bare("\n".join([*needed, entry]))
+    return _stripped("\n".join([*needed, entry]))
 
 
 def style(name: str) -> str:
-    """Return the style sheet ``name``, after what all views have in common."""
-    texts = ((HERE / f"{part}.css").read_text(encoding="utf-8") for part in ("common", name))
-    return _bare("\n".join(texts))
+    """Return the style sheet ``name``, preceded by the rules common to all views."""
+    texts = ((FOLDER / f"{part}.css").read_text(encoding="utf-8") for part in ("common", name))
+    return _stripped("\n".join(texts))
 
 
 def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:
-    text = (HERE / f"{name}.js").read_text(encoding="utf-8")
+    text = (FOLDER / f"{name}.js").read_text(encoding="utf-8")
     for _, needed in _IMPORT.findall(text):
         if needed not in parts:
             _collect(needed, parts, entry=False)
@@ -41,6 +41,6 @@ def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:
     parts[name] = text
 
 
-def _bare(text: str) -> str:
+def _stripped(text: str) -> str:
     lines = (line.strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))

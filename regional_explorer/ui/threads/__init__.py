@@ -1,1 +1,1 @@
-"""Background work of a panel: worker thread, turns on the main thread, debouncing, progress."""
+"""Background work of a panel: worker thread, work on the main thread, debouncing, heartbeat, progress."""

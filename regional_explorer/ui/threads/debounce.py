@@ -9,27 +9,27 @@ DELAY_S = 0.25
 
 
 class Debounce:
-    """Does what it was asked last, on a thread of its own, once nobody has asked for a moment."""
+    """Runs the most recently submitted work on its own thread, after a delay without further submissions."""
 
     def __init__(self, delay_s: float = DELAY_S) -> None:
         self._delay_s = delay_s
         self._timer: threading.Timer | None = None
 
-    def ask(self, work: Callable[[Callable[[], bool]], None]) -> None:
-        """Do ``work`` soon, and nothing asked before; it is given a function that tells whether it is still wanted."""
-        self.stop()
+    def submit(self, work: Callable[[Callable[[], bool]], None]) -> None:
+        """Schedule ``work`` in place of earlier work; it gets a function that says if it is still the latest."""
+        self.cancel()
         timer = threading.Timer(self._delay_s, lambda: work(lambda: self._timer is timer))
-        timer.name, timer.daemon = "regional_explorer soon", True
+        timer.name, timer.daemon = "regional_explorer debounce", True
         self._timer = timer
         timer.start()
 
-    def stop(self) -> None:
-        """Do nothing of what was asked."""
+    def cancel(self) -> None:
+        """Discard the submitted work."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until what was asked is done."""
+        """Wait until the submitted work has run."""
         if self._timer is not None:
             self._timer.join(timeout_s)

@@ -1,4 +1,4 @@
-"""Runs timed work on the kernel's main thread, in turns with cells."""
+"""Runs timed work on the kernel's main thread, between cells."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from regional_explorer.ui.threads.worker import Modes
 
 T = TypeVar("T")
 
-_LOOK_S = 0.1
-"""So often is asked whether the measurement was cancelled, while its turn has not come."""
+_POLL_S = 0.1
+"""Seconds between two checks for cancellation while timed work waits for the main thread."""
 
 
 class Loop(Protocol):
-    """The event loop of the main thread; tornado's, in a kernel."""
+    """The event loop of the main thread (tornado's, in a kernel)."""
 
     def add_callback(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` on the main thread, soon."""
+        """Schedule ``callback`` on the main thread."""
 
 
 class MainThread:
-    """The main thread for what is timed, and for all else threads that end with it.
+    """Executor that runs timed work on the main thread, and untimed work on a thread of its own.
 
     While a cell runs, measuring waits: neither takes time from the other.
     """
@@ -34,34 +34,38 @@ class MainThread:
         self._cancelled = cancelled
 
     def run_timed(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on the main thread, under the modes of the calling one."""
+        """Run ``work`` on the main thread, under the calling thread's modes.
+
+        Raises:
+            CancelledError: the job was cancelled before the work began.
+        """
         if threading.current_thread() is threading.main_thread():
             return work()
         task = _Task(work)
         self._loop.add_callback(task.run)
-        while not task.done(_LOOK_S):
+        while not task.done(_POLL_S):
             if self._cancelled() and task.future.cancel():
                 raise CancelledError
         return task.future.result()
 
     def run_untimed(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on a thread of its own, under the modes of the calling one."""
+        """Run ``work`` on a new thread, under the calling thread's modes."""
         task = _Task(work)
         # A daemon: a compile that takes long must not keep the kernel from ending.
-        threading.Thread(target=task.run, name="regional_explorer aside", daemon=True).start()
+        threading.Thread(target=task.run, name="regional_explorer untimed", daemon=True).start()
         return task.future.result()
 
 
 class _Task(Generic[T]):
-    """Work for another thread, under the modes of this one."""
+    """Work for another thread, to run under the modes of the thread that creates it."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.future: Future[T] = Future()
         self._work = work
-        self._modes = Modes.here()
+        self._modes = Modes.current()
 
     def run(self) -> None:
-        """Do the work, unless it was cancelled; what it raises, an interrupt of the kernel included, goes back."""
+        """Run the work unless it was cancelled; exceptions, kernel interrupts included, are passed to the future."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -70,5 +74,5 @@ class _Task(Generic[T]):
             self.future.set_exception(error)
 
     def done(self, timeout_s: float) -> bool:
-        """Wait for the work; tell whether it is done."""
+        """Wait up to ``timeout_s`` for the work; return whether it is done."""
         return not concurrent.futures.wait([self.future], timeout_s).not_done

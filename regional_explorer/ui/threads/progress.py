@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import TextIO
 
 INTERVAL_S = 0.25
-"""Seconds between two tellings of one kind of work. Each costs time, which a benchmark would feel."""
+"""Seconds between two reports of the same kind of work. Each takes time that would disturb a benchmark."""
 
 _WIDTH = 24
 _NUMBERS = re.compile(r"\d+")
 
 
 class Throttle:
-    """Passes on what is told: new kinds of work at once, how far one is only now and then."""
+    """A progress callback that limits the rate of reports: a new kind of work is reported at once."""
 
     def __init__(self, progress: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._callback = progress
@@ -24,7 +24,7 @@ class Throttle:
         self._last_s = 0.0
 
     def __call__(self, doing: str, fraction: float) -> None:
-        """Tell what is being done and how far it is."""
+        """Report what is being done, and the fraction done."""
         kind, now_s = _NUMBERS.sub("", doing), self._clock()
         if kind != self._kind or now_s - self._last_s >= INTERVAL_S:
             self._kind, self._last_s = kind, now_s
@@ -32,7 +32,7 @@ class Throttle:
 
 
 class StreamProgress:
-    """Tells on a stream: one line that changes on a terminal, elsewhere a line per kind of work."""
+    """A progress callback that writes to a stream: a progress bar on a terminal, else one line per kind of work."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -40,7 +40,7 @@ class StreamProgress:
         self._kind: str | None = None
 
     def __call__(self, doing: str, fraction: float) -> None:
-        """Show what is being done and how far it is."""
+        """Write what is being done, and the fraction done."""
         if self._live:
             done = round(_WIDTH * fraction)
             self._stream.write(f"\r\x1b[K{'━' * done}{'╌' * (_WIDTH - done)} {doing}")
@@ -50,7 +50,7 @@ class StreamProgress:
         self._stream.flush()
 
     def finish(self) -> None:
-        """Take the line away."""
+        """Erase the progress bar."""
         if self._live:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

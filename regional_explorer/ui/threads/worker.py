@@ -1,4 +1,4 @@
-"""Runs work off the main thread, under the modes of the thread that made the exploration."""
+"""Runs jobs on a worker thread, under the torch modes of the thread that created the exploration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regional_explorer.torch_api import AUTOCAST_DEVICES
 
 @dataclass(frozen=True)
 class Modes:
-    """What torch keeps per thread, and what Python keeps per context: another thread has neither, or its own."""
+    """The thread-local state of torch (grad mode, autocast, default device, stream) and the context variables."""
 
     context: contextvars.Context
     grad: bool
@@ -27,7 +27,7 @@ class Modes:
     cuda_stream: Any
 
     @classmethod
-    def here(cls) -> Modes:
+    def current(cls) -> Modes:
         """Return the modes of the calling thread."""
         return cls(
             context=contextvars.copy_context(),
@@ -70,7 +70,7 @@ class Modes:
 
 
 class Worker:
-    """Runs one job at a time, each on a thread of its own that ends with it."""
+    """Runs one job at a time, each on a new thread."""
 
     def __init__(self, modes: Modes) -> None:
         self._modes = modes
@@ -78,22 +78,22 @@ class Worker:
         self._cancelled = threading.Event()
 
     def start(self, work: Callable[[], None]) -> None:
-        """Start ``work``, which must not raise; it asks ``cancelled`` now and then."""
+        """Start ``work``, which must not raise and should check ``cancelled`` regularly."""
         self._cancelled = threading.Event()
         # A daemon: a compile that takes long must not keep the kernel from ending.
         self._thread = threading.Thread(target=self._modes.run, args=(work,), name="regional_explorer", daemon=True)
         self._thread.start()
 
     def cancel(self) -> None:
-        """Tell the job to end at the next place where it can."""
+        """Ask the job to stop at its next check of ``cancelled``."""
         self._cancelled.set()
 
     def cancelled(self) -> bool:
-        """Whether the job was told to end."""
+        """Return whether the job was asked to stop."""
         return self._cancelled.is_set()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the job to end; return whether it has."""
+        """Wait for the job to end; return whether it ended in time."""
         if self._thread is None:
             return True
         self._thread.join(timeout_s)

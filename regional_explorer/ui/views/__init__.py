@@ -1,1 +1,1 @@
-"""Widgets with a front end of their own: graph, source, and trees of HTML elements."""
+"""anywidget views with JavaScript front ends: graph, source, and trees of HTML elements."""

@@ -1,4 +1,4 @@
-"""Trees of HTML elements as nested lists, shown by one widget; no markup to escape."""
+"""HTML elements as nested lists, and the widget that shows them; nothing needs escaping."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from regional_explorer.render.style.untrusted import LONG_TEXT, clean, sendable
 from regional_explorer.ui.static import script
 
 Tree = list[Any]
-"""An element: its tag, its attributes, and what is in it, elements or texts."""
+"""An element: its tag, its attributes, then its children (elements or texts)."""
 
-Told = Callable[[Mapping[str, Any]], None]
-"""Told what was pressed: ``do`` and ``of`` of the element, ``value`` of an input, and whether ``shift`` or ``ctrl``."""
+OnMessage = Callable[[Mapping[str, Any]], None]
+"""Called with a message of the page: ``do`` and ``of`` of the element, an input's ``value``, ``shift``, ``ctrl``."""
 
 
 def node(tag: str, /, *children: object, **attributes: object) -> Tree:
-    """Return an element. Texts are cleaned here; ``class_`` is written so, and ``_`` within a name stands for ``-``."""
+    """Return an element with cleaned texts; ``_`` in attribute names becomes ``-``, a trailing ``_`` is dropped."""
     named = {
         name.rstrip("_").replace("_", "-"): sendable(value) if isinstance(value, str) else value
         for name, value in attributes.items()
@@ -29,11 +29,11 @@ def node(tag: str, /, *children: object, **attributes: object) -> Tree:
     return [tag, named, *(child for child in inside if child != "")]
 
 
-class Sheet(anywidget.AnyWidget):
-    """Shows ``tree``, the elements at its top; ``on_message`` hears of what is pressed or typed in those with a ``do``.
+class ElementTree(anywidget.AnyWidget):
+    """Widget that shows a list of elements; ``on_message`` is called for input to elements with a ``do`` attribute.
 
-    Elements whose ``do`` is ``pick`` are rows that the keyboard walks through. ``lit`` lights some of them without
-    sending the tree again: ``rows`` has words for what they are ``of``, ``say`` what a screen reader says of it.
+    Elements whose ``do`` is ``pick`` are rows, reachable by arrow keys. ``lit`` highlights some of them without
+    sending the tree again: ``rows`` maps their ``of`` to the kinds of highlight, ``say`` is for screen readers.
     """
 
     _esm = script("sheet")
@@ -43,13 +43,13 @@ class Sheet(anywidget.AnyWidget):
     tree: Any = traitlets.List().tag(sync=True)
     lit: Any = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
 
-    def __init__(self, on_message: Told, **traits: Any) -> None:
+    def __init__(self, on_message: OnMessage, **traits: Any) -> None:
         super().__init__(**traits)
         self._on_message = on_message
         self.on_msg(self.receive)
 
     def receive(self, widget: Any, message: Any, buffers: Any) -> None:  # noqa: ARG002 - as ipywidgets calls it
-        """Pass on what the page says; afterwards it shows what stands, also where that is not what was typed."""
+        """Handle a message from the page, then make the page show the current tree, also after rejected input."""
         match message:
             case {"do": str(), "of": str()}:
                 self._on_message(message)
@@ -57,5 +57,5 @@ class Sheet(anywidget.AnyWidget):
                     self.send({"again": True})
 
     def press(self, do: str, of: str = "", **more: Any) -> None:
-        """Do as the page does when an element is pressed."""
+        """Simulate pressing an element on the page."""
         self.receive(self, {"do": do, "of": of, "value": None, "shift": False, "ctrl": False, **more}, None)

@@ -13,18 +13,18 @@ from regional_explorer.ui.views.overlay import scale
 FIND = (
     ("previous", "↑", "Previous match (Shift+Enter)"),
     ("next", "↓", "Next match (Enter)"),
-    ("matched", "Select", "Select all that was found (s)"),
+    ("matched", "Select", "Select all matches (s)"),
 )
 TOOLS = (
     (
-        ("fit", "Fit", "Show all of it (f)"),
+        ("fit", "Fit", "Fit the graph to the view (f)"),
         ("out", "−", "Zoom out (−)"),
         ("in", "+", "Zoom in (+)"),
     ),
     (
         ("lasso", "Lasso", "Draw around boxes to select them (l, or drag with Alt)"),
-        ("upstream", "Upstream", "Select also what feeds the selection (u)"),
-        ("downstream", "Downstream", "Select also what the selection feeds (d)"),
+        ("upstream", "Upstream", "Also select everything the selection depends on (u)"),
+        ("downstream", "Downstream", "Also select everything that depends on the selection (d)"),
     ),
     (
         ("open all", "Expand all", "Open every module, run and repeat (e)"),
@@ -32,26 +32,26 @@ TOOLS = (
     ),
 )
 """What each button does, its text and its title, in groups."""
-OVERLAY = "Next figure on the regions, or none (o)"
+OVERLAY = "Next overlay, or none (o)"
 SWITCHES = {"lasso", "help"}
 KEYS = (
-    ("Drag, wheel, arrows", "move; with Shift far"),
+    ("Drag, wheel, arrows", "pan; with Shift faster"),
     ("Ctrl+wheel, + −", "zoom"),
-    ("N P, Home End", "walk through the boxes; with Shift select"),
-    ("Click, Space", "select; with Ctrl add or drop, Shift all between"),
+    ("N P, Home End", "move between boxes; with Shift select"),
+    ("Click, Space", "select; with Ctrl add or remove, with Shift a range"),
     ("Alt+drag, L", "lasso; with Ctrl add"),
-    ("Double-click, Enter", "open it, or close what is around it"),
-    ("F, E, C", "show all of it, expand all, collapse all"),
+    ("Double-click, Enter", "expand it, or collapse the group around it"),
+    ("F, E, C", "fit to view, expand all, collapse all"),
     ("U, D, S", "select upstream, downstream, the matches"),
     ("Ctrl+A, Esc", "select all, none"),
     ("/", "search"),
-    ("G, T", "next graph, the one before"),
-    ("O, M", "next overlay; map on or off"),
+    ("G, T", "next graph, previous graph"),
+    ("O, M", "next overlay; minimap on or off"),
 )
 HINT = "Words, name: op: shape: dtype: module: line: region: state: or /a regular expression/ (key /)"
 
 
-def frame(
+def graph_bars(
     tabs: Iterable[Sequence[str]],
     tab: str,
     legend: Sequence[Entry | str],
@@ -62,17 +62,17 @@ def frame(
     arranging: bool = False,
     problem: str = "",
 ) -> list[Tree]:
-    """Return all that is around the drawing, with a place for it: the parts that the page fills are empty.
+    """Return the elements of the graph view, toolbar to legend; those that the page fills are empty.
 
     Args:
         tabs: id and title of each tab.
-        tab: the id of the one in view.
-        legend: what is in it: regions, and what its signs say.
-        figures: whether there are figures to lay over the regions.
-        overlay: the figures that are laid over them now, if there are any.
-        empty: whether there is nothing in it.
-        arranging: whether better places are being looked for.
-        problem: what went wrong last.
+        tab: id of the current tab.
+        legend: its entries: regions, and the meanings of badges.
+        figures: whether any overlay is available.
+        overlay: the current overlay, or None.
+        empty: whether the tab has no op.
+        arranging: whether a better layout is being computed.
+        problem: the last error message.
     """
     field = node(
         "input",
@@ -88,7 +88,7 @@ def frame(
     stage = node(
         "div",
         node("canvas", class_="rxg-canvas", aria_hidden="true"),
-        _part("empty", "There is no op here." if empty else ""),
+        _part("empty", "This graph has no ops." if empty else ""),
         node("canvas", class_="rxg-map", aria_hidden="true", hidden=True),
         _part("tip", role="tooltip", hidden=True),
         node("dl", *keys, class_="rxg-help", hidden=True),
@@ -96,11 +96,11 @@ def frame(
         tabindex="0",
         role="application",
         aria_roledescription="graph",
-        aria_description="N and P walk through the boxes, ? lists the keys.",
+        aria_description="N and P move between boxes, ? lists the keys.",
     )
     tools = [_group(group) for group in TOOLS]
-    said = f"Overlay: {overlay.get('title', '')}" if overlay else "Overlay"
-    tools[-1].append(_button("overlay", said, OVERLAY, pressed=overlay is not None, disabled=not figures))
+    label = f"Overlay: {overlay.get('title', '')}" if overlay else "Overlay"
+    tools[-1].append(_button("overlay", label, OVERLAY, pressed=overlay is not None, disabled=not figures))
     tools.append(_group([("help", "?", "Keys (?)")]))
     return [
         _part("bar", _tabs(tabs, tab), _part("find", field, count, _group(FIND))),
@@ -140,19 +140,21 @@ def _group(tools: Iterable[tuple[str, str, str]]) -> Tree:
 
 
 def _button(do: str, text: str, title: str, *, pressed: bool | None = None, disabled: bool = False) -> Tree:
-    said = None if pressed is None else str(pressed).lower()
+    label = None if pressed is None else str(pressed).lower()
     return node(
-        "button", text, type="button", data_do=do, title=title, aria_label=title, aria_pressed=said, disabled=disabled
+        "button", text, type="button", data_do=do, title=title, aria_label=title, aria_pressed=label, disabled=disabled
     )
 
 
 def _legend(legend: Iterable[Entry | str], overlay: Mapping[str, Any] | None) -> Iterable[Tree]:
-    """Return a button for each region, what the signs in the picture say, and the scale of the overlay."""
+    """Return a button for each region, the meanings of badges, and the scale of the overlay."""
     for one in legend:
         yield node("span", one) if isinstance(one, str) else _chip(one)
     if overlay and (found := scale(overlay)):
         low, high, bars = found
-        yield node("span", f"{overlay.get('title', '')} {low}", node("i", style=_both(bars)), high, class_="rxg-key")
+        yield node(
+            "span", f"{overlay.get('title', '')} {low}", node("i", style=_css_variables(bars)), high, class_="rxg-key"
+        )
 
 
 def _chip(entry: Entry) -> Tree:
@@ -165,7 +167,7 @@ def _chip(entry: Entry) -> Tree:
     }
     return node(
         "button",
-        node("span", own.letter, class_="rxg-chip", style=f"{_both(colours)};border-style:{own.line}"),
+        node("span", own.letter, class_="rxg-chip", style=f"{_css_variables(colours)};border-style:{own.line}"),
         node("b", entry.title),
         node("span", entry.state),
         type="button",
@@ -175,6 +177,6 @@ def _chip(entry: Entry) -> Tree:
     )
 
 
-def _both(colours: Mapping[str, str]) -> str:
-    """Return colours for both themes; the style sheet takes those of the theme that the page has."""
+def _css_variables(colours: Mapping[str, str]) -> str:
+    """Return CSS variables with the colours of both themes; the style sheet uses those of the page's theme."""
     return ";".join(f"--{name}:{colour}" for name, colour in colours.items())

@@ -1,7 +1,7 @@
 """The graph view: one graph of a session on a canvas, to pan, search, select and fold.
 
-It knows the frozen record only. The page draws and answers the pointer; folding and placing are done here, in the
-kernel, and travel as binary arrays. So is all that stands around the drawing, which travels as a tree.
+It depends on the frozen record only. The page draws and handles the pointer; folding and layout are done here, in the
+kernel, and sent as binary arrays. The toolbar and legend are made here too, and sent as an element tree.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ from regional_explorer.render.picture.placement import arranged, layers
 from regional_explorer.render.picture.scene import Scene
 from regional_explorer.render.style.untrusted import clean_page
 from regional_explorer.ui.static import script, style
-from regional_explorer.ui.views.element_tree import Sheet
-from regional_explorer.ui.views.graph_bars import frame
+from regional_explorer.ui.views.element_tree import ElementTree
+from regional_explorer.ui.views.graph_bars import graph_bars
 from regional_explorer.ui.views.overlay import heat
 
 TIME_LIMIT_S = 6.0
-"""How long Graphviz may take to better a placement that is already shown."""
+"""How long Graphviz may take to improve a layout that is already shown."""
 MOST_ARRANGED = 2500
-"""A picture with more boxes than this keeps its first placement: Graphviz would not be done in time."""
+"""A picture with more boxes keeps its first layout: Graphviz would not finish in time."""
 
 NO_OVERLAY = -1
 
 _numbers = itertools.count(1)
 
 
-class GraphView(Sheet):
-    """Shows the graphs of a session, one tab each.
+class GraphView(ElementTree):
+    """Widget that shows the graphs of a session, one tab each.
 
     Attributes:
-        tab: id of the graph in view, or ``"partitions"``; ``tabs`` lists them with their titles.
-        selection: selected nodes as ``graph:name``, of any graph; set by either side.
-        hover: nodes under the pointer, here or in a view that is linked.
-        search: what the search field holds: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
-        overlays: numbers on partitions, shown one after the other:
-            ``[{"title": "time", "unit": "µs", "values": {partition id: number}}]``; what is not finite is left out.
-        height: of the drawing, in pixels; the lower edge can be dragged.
-        problem: what went wrong last, shown above the drawing.
+        tab: id of the current graph, or ``"partitions"``; ``tabs`` lists ids and titles.
+        selection: selected nodes as ``graph:name``, of any graph; set by the kernel or the page.
+        hover: nodes under the pointer, in this view or a linked one.
+        search: the text of the search field: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
+        overlays: numbers on partitions, one overlay shown at a time:
+            ``[{"title": "time", "unit": "µs", "values": {partition id: number}}]``; values that are not finite are
+            left out.
+        height: height of the drawing in pixels; the lower edge can be dragged.
+        problem: the last error message, shown above the drawing.
 
-    ``payload``, ``places`` and ``heat`` are what the page draws, ``arranging`` tells that better places are being
-    looked for, ``tree`` is what stands around.
+    ``payload``, ``places`` and ``heat`` are what the page draws; ``arranging`` is True while a better layout is being
+    computed; ``tree`` has the toolbar and legend.
     """
 
     _esm = script("graph")
@@ -61,7 +62,7 @@ class GraphView(Sheet):
     arranging = traitlets.Bool(default_value=False)
     heat = traitlets.Dict().tag(sync=True)
     tab = traitlets.Unicode()
-    # No echo: it could bring an older selection back to a page that has gone on since.
+    # No echo: it could overwrite a newer selection on the page with an older one.
     selection = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
     hover = traitlets.List(traitlets.Unicode()).tag(sync=True)
     search = traitlets.Unicode().tag(sync=True)
@@ -70,31 +71,31 @@ class GraphView(Sheet):
     problem = traitlets.Unicode()
 
     def __init__(self, session: Session | None = None, *, time_limit_s: float = TIME_LIMIT_S, **traits: Any) -> None:
-        super().__init__(self._do, kind="rxg", label="Graph view", **traits)
+        super().__init__(self._on_view_message, kind="rxg", label="Graph view", **traits)
         self.tabs: tuple[tuple[str, str], ...] = ()
         self._session: Session | None = None
         self._picture: Picture | None = None
-        self._worn = NO_OVERLAY
+        self._overlay_index = NO_OVERLAY
         self._time_limit_s = time_limit_s
         self._openings: dict[str, Opening] = {}
         self._number = 0
         self._arranger = threading.Thread()
-        self._arranges = False
+        self._arranger_runs = False
         self._waiting: tuple[int, Scene] | None = None
         self._stop = threading.Event()
         self._lock = threading.RLock()  # what is set under it has observers, which take it too
-        self.here: Callable[[], None] = _nothing
+        self.on_pong: Callable[[], None] = _ignore_pong
         self.observe(self._follow_tab, "tab")
         self.observe(lambda _: self._apply_overlay(), "overlays")
-        self.observe(lambda _: self._frame(), ("arranging", "problem"))
-        self._frame()
+        self.observe(lambda _: self._update_bars(), ("arranging", "problem"))
+        self._update_bars()
         if session is not None:
             self.set_session(session)
 
     # ------------------------------------------------------------------------------------------------- from the kernel
 
     def set_session(self, session: Session) -> None:
-        """Show ``session``; tab, folds and selection stay as far as it has them too."""
+        """Show ``session``; keep tab, folds and selection as far as they exist in it."""
         self._session = session
         self.tabs = tabs(session)
         known = {f"{graph.id}:{node.name}" for graph in session.graphs for node in graph.nodes}
@@ -109,17 +110,17 @@ class GraphView(Sheet):
         """Select nodes, given as ``graph:name``, and nothing else."""
         self.selection = list(nodes)
 
-    def choose(self, nodes: Iterable[str]) -> None:
-        """Select nodes for the person at the page, which has the last word: what it is about to tell would be older."""
+    def select_on_page(self, nodes: Iterable[str]) -> None:
+        """Select nodes on the page too, which then sends the selection back: one it is about to send would be older."""
         self.select(nodes)
         self.send({"pick": self.selection})
 
     def show_nodes(self, nodes: Iterable[str]) -> None:
-        """Bring the first of ``nodes`` that is in the tab into view."""
+        """Scroll the first of ``nodes`` that is in the current tab into view."""
         self.send({"show": list(nodes)})
 
-    def ask(self) -> None:
-        """Ask the pages whether they show the view; each that does calls ``here``."""
+    def ping(self) -> None:
+        """Ping the pages; ``on_pong`` is called for each one that shows the view."""
         self.send({"do": "answer"})
 
     def selected(self) -> Mapping[str, tuple[str, ...]]:
@@ -131,26 +132,26 @@ class GraphView(Sheet):
         return {graph: tuple(names) for graph, names in found.items()}
 
     def fold(self, key: str, *, opened: bool) -> None:
-        """Open or close the fold of that key in the tab; keys come with the payload."""
+        """Open or close a fold of the current tab; keys come with the payload."""
         now = self._opening
         self._open(replace(now, chosen={**now.chosen, key: opened}))
 
     def expand_all(self) -> None:
-        """Open every fold of the tab."""
+        """Open every fold of the current tab."""
         self._open(Opening(UNLIMITED))
 
     def collapse_all(self) -> None:
-        """Close every fold of the tab."""
+        """Close every fold of the current tab."""
         self._open(Opening(0))
 
     def wait_arranged(self, timeout_s: float | None = None) -> bool:
-        """Wait until no better placement is being looked for; tell whether that is so."""
+        """Wait until the layout is final; return whether it is."""
         if self._arranger.ident is not None:
             self._arranger.join(timeout_s)
         return not self._arranger.is_alive()
 
     def close(self) -> None:
-        """Close the view; a placement that is being looked for is given up."""
+        """Close the view and stop computing its layout."""
         with self._lock:
             self._waiting = None
             self._stop.set()
@@ -160,23 +161,23 @@ class GraphView(Sheet):
     # --------------------------------------------------------------------------------------------------- from the page
 
     def receive(self, widget: Any, message: Any, buffers: Any) -> None:
-        """Do what the page says.
+        """Handle a message from the page.
 
-        A selection comes here as well as by its trait: the page holds back a change of that while the kernel is busy
-        with the one before, and a button that is pressed meanwhile would be heard first.
+        A selection is sent as a message as well as by its trait: ipywidgets delays a change of a trait while the
+        kernel is busy with the previous one, and a button pressed meanwhile would be handled first.
         """
         try:
             match message:
                 case {"do": "select", "nodes": [*nodes]} if all(isinstance(one, str) for one in nodes):
                     self.set_state({"selection": nodes})
                 case {"do": "here"}:
-                    self.here()
+                    self.on_pong()
                 case _:
                     super().receive(widget, message, buffers)
         except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
             self._show_error(error)
 
-    def _do(self, message: Mapping[str, Any]) -> None:
+    def _on_view_message(self, message: Mapping[str, Any]) -> None:
         what, of = message["do"], message["of"]
         match what:
             case "open all":
@@ -190,9 +191,11 @@ class GraphView(Sheet):
             case "next tab" | "tab before":
                 self._go_to_tab(1 if what == "next tab" else -1)
             case "upstream" | "downstream" if self._picture is not None:
-                self.choose(self._picture.reach(self.selection, upstream=what == "upstream"))
+                self.select_on_page(self._picture.reach(self.selection, upstream=what == "upstream"))
             case "overlay":
-                self._worn = NO_OVERLAY if self._worn + 1 >= len(self.overlays) else self._worn + 1
+                self._overlay_index = (
+                    NO_OVERLAY if self._overlay_index + 1 >= len(self.overlays) else self._overlay_index + 1
+                )
                 self._apply_overlay()
 
     def _go_to_tab(self, step: int) -> None:
@@ -208,7 +211,7 @@ class GraphView(Sheet):
 
     def _show_error(self, error: Exception) -> None:
         self.problem = clean_page(f"{type(error).__name__}: {error}")
-        self._frame()
+        self._update_bars()
 
     # --------------------------------------------------------------------------------------------------------- drawing
 
@@ -220,10 +223,10 @@ class GraphView(Sheet):
         self._openings[self.tab] = opening
         self._draw()
 
-    def _frame(self) -> None:
-        """Show what stands around the drawing."""
+    def _update_bars(self) -> None:
+        """Update the toolbar, messages and legend."""
         with self._lock:
-            self.tree = frame(
+            self.tree = graph_bars(
                 self.tabs,
                 self.tab,
                 self._picture.legend if self._picture else (),
@@ -236,12 +239,12 @@ class GraphView(Sheet):
 
     @property
     def _overlay(self) -> Mapping[str, Any] | None:
-        return self.overlays[self._worn] if 0 <= self._worn < len(self.overlays) else None
+        return self.overlays[self._overlay_index] if 0 <= self._overlay_index < len(self.overlays) else None
 
     def _apply_overlay(self) -> None:
         with self._lock, self.hold_sync():
             self.heat = heat(self._overlay) if self._overlay else {}
-            self._frame()
+            self._update_bars()
 
     def _draw(self) -> None:
         if self._session is None:
@@ -262,19 +265,19 @@ class GraphView(Sheet):
                 self.problem = ""
                 self.arranging = wanted
                 self.payload = first
-                self._frame()
-            if wanted and not self._arranges:
-                self._arranges = True
+                self._update_bars()
+            if wanted and not self._arranger_runs:
+                self._arranger_runs = True
                 self._arranger = threading.Thread(target=self._arrange, name="arranging a graph", daemon=True)
                 self._arranger.start()
 
     def _arrange(self) -> None:
-        """Look for better places of the newest picture, until there is no newer one; runs in a thread of its own."""
+        """Compute a better layout of the latest picture until there is no newer one; runs on its own thread."""
         while True:
             with self._lock:
                 task, self._waiting = self._waiting, None
                 self._stop = stop = threading.Event()
-                self._arranges = task is not None
+                self._arranger_runs = task is not None
             if task is None:
                 return
             number, scene = task
@@ -287,5 +290,5 @@ class GraphView(Sheet):
                             self.places = {"of": number, **places(scene, found)}
 
 
-def _nothing() -> None:
-    """Heed nothing."""
+def _ignore_pong() -> None:
+    """Do nothing."""

@@ -23,7 +23,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...]
 
 
 def overlays(session: Session) -> list[dict[str, Any]]:
-    """Return what can be laid over the graph, each as numbers by partition; nothing before regions were measured."""
+    """Return the available overlays, each with numbers by partition; empty before regions were measured."""
     measured = standing(session)
     found = []
     for title, unit, figure in _FIGURES:
@@ -34,13 +34,13 @@ def overlays(session: Session) -> list[dict[str, Any]]:
 
 
 _SCALES = {"light": ("#f3f6fa", "#08306b"), "dark": ("#22303f", "#9ecbff")}
-"""The colours of the lowest and of the highest figure: lightness needs no sense of colour."""
+"""The colours of the lowest and the highest value by theme; they differ in lightness, for colour-blind people."""
 _REACH = 0.8
-"""How far towards the second colour the scale goes."""
+"""The part of the way to the second colour that the scale covers."""
 
 
 def heat(overlay: Mapping[str, Any]) -> dict[str, Any]:
-    """Return for each partition of ``overlay`` what is written on it, and its colours in each theme."""
+    """Return for each partition of ``overlay`` its label, and its colours in each theme."""
     values = _finite(overlay)
     low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
     found: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def heat(overlay: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scale(overlay: Mapping[str, Any]) -> tuple[str, str, dict[str, str]] | None:
-    """Return the lowest and the highest figure of ``overlay``, and what lies between in each theme; None without."""
+    """Return the labels of the lowest and highest value, and a CSS gradient by theme; None without values."""
     values = _finite(overlay).values()
     if not values:
         return None

@@ -14,29 +14,29 @@ from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 from regional_explorer.ui.static import style
-from regional_explorer.ui.views.element_tree import Sheet, Tree, node
+from regional_explorer.ui.views.element_tree import ElementTree, Tree, node
 
 if TYPE_CHECKING:
     from regional_explorer.ui.views.graph_view import GraphView
 
-MOST_HOVERED = 400
-"""A line that more nodes pass through lights none of them when it is pointed at."""
+MAX_HOVERED = 400
+"""Pointing at a line with more nodes than this highlights none of them."""
 
-STATUS = node("div", role="status", class_="rxs-live")
-"""Where a screen reader is told what was selected."""
+LIVE_REGION = node("div", role="status", class_="rxs-live")
+"""The element whose text screen readers announce."""
 
 Names = Mapping[str, tuple[int, str]]
-"""For a node, as ``graph:name``, number and name of its region."""
+"""Number and name of a node's region, by ``graph:name``."""
 
 
-class SourceView(Sheet):
-    """Shows the functions that the nodes of a session come from.
+class SourceView(ElementTree):
+    """Widget that shows the functions that the nodes of a session come from.
 
     Attributes:
-        selection: selected nodes as ``graph:name``, of any graph; a click on a line selects the nodes that pass it,
-            with Shift those of all lines from the last one on, with Ctrl it adds or drops them.
-        hover: nodes under the pointer, here or in a view that is linked.
-        height: in pixels, at most, of the next session that is shown; the lower edge can be dragged.
+        selection: selected nodes as ``graph:name``, of any graph; a click on a line selects its nodes and those of
+            the functions it calls, with Shift those of a range of lines, with Ctrl it adds or removes them.
+        hover: nodes under the pointer, in this view or a linked one.
+        height: maximal height in pixels, from the next session on; the lower edge can be dragged.
     """
 
     _css = style("source")
@@ -46,16 +46,16 @@ class SourceView(Sheet):
     height = traitlets.Int(360)
 
     def __init__(self, session: Session | None = None, **traits: Any) -> None:
-        super().__init__(self._hear, kind="rxs", **traits)
-        self.tree = [STATUS]
+        super().__init__(self._on_line_message, kind="rxs", **traits)
+        self.tree = [LIVE_REGION]
         self._lines: dict[str, tuple[Function, Line]] = {}
         self._own: dict[str, list[str]] = {}
         self._passing: dict[str, list[str]] = {}
         self._order: dict[str, int] = {}
         self._anchor = ""
-        self._choose: Callable[[Iterable[str]], None] = self.select
+        self._select_nodes: Callable[[Iterable[str]], None] = self.select
         self._links: tuple[traitlets.link | traitlets.directional_link, ...] = ()
-        self.observe(lambda _: self._light(), ("selection", "hover"))
+        self.observe(lambda _: self._highlight_lines(), ("selection", "hover"))
         if session is not None:
             self.set_session(session)
 
@@ -74,7 +74,7 @@ class SourceView(Sheet):
         self._anchor = ""
         with self.hold_sync():
             self.tree = source_tree(functions, session, self.height)
-            self._light()
+            self._highlight_lines()
 
     def select(self, nodes: Iterable[str]) -> None:
         """Select nodes, given as ``graph:name``, and nothing else."""
@@ -83,34 +83,34 @@ class SourceView(Sheet):
     def link(self, view: GraphView) -> None:
         """Share selection and hover with a graph view, until ``unlink``."""
         self.unlink()
-        self._choose = view.choose
+        self._select_nodes = view.select_on_page
         self._links = (
             traitlets.dlink((view, "selection"), (self, "selection")),
             traitlets.link((view, "hover"), (self, "hover")),
         )
 
     def unlink(self) -> None:
-        """Share nothing any longer."""
+        """Stop sharing selection and hover."""
         for link in self._links:
             link.unlink()
         self._links = ()
-        self._choose = self.select
+        self._select_nodes = self.select
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
+    def _on_line_message(self, message: Mapping[str, Any]) -> None:
         key = message["of"]
         match message["do"]:
             case "point":
                 passing = self._lines[key][1].passing if key in self._lines else ()
-                self.hover = list(passing) if len(passing) <= MOST_HOVERED else []
+                self.hover = list(passing) if len(passing) <= MAX_HOVERED else []
             case "pick" if key in self._lines:
                 nodes = self._picked(key, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))
-                self._choose(sorted(nodes, key=lambda name: self._order.get(name, len(self._order))))
-                self._light(f"{count(len(nodes), 'node')} selected")
+                self._select_nodes(sorted(nodes, key=lambda name: self._order.get(name, len(self._order))))
+                self._highlight_lines(f"{count(len(nodes), 'node')} selected")
             case "clear":
-                self._choose([])
+                self._select_nodes([])
 
     def _picked(self, key: str, *, shift: bool, ctrl: bool) -> set[str]:
-        """Return what is selected once the line ``key`` is pressed."""
+        """Return the nodes to select after a click on the line ``key``."""
         anchor = self._anchor if shift and self._anchor else key
         if self._lines[anchor][0] is not self._lines[key][0]:
             anchor = key
@@ -123,8 +123,8 @@ class SourceView(Sheet):
         now = set(self.selection)
         return now - found if found <= now else now | found
 
-    def _light(self, say: str = "") -> None:
-        """Tell the page which lines are selected and pointed at: by nodes of their own, or of what they call."""
+    def _highlight_lines(self, announcement: str = "") -> None:
+        """Send the page which lines to highlight, for nodes of their own or of functions they call."""
         rows: dict[str, dict[str, None]] = {}
         for word, nodes, lines in (
             ("selected", self.selection, self._passing),
@@ -135,11 +135,11 @@ class SourceView(Sheet):
             for name in nodes:
                 for key in lines.get(name, ()):
                     rows.setdefault(key, {})[word] = None
-        self.lit = {"rows": {key: " ".join(words) for key, words in rows.items()}, "say": say}
+        self.lit = {"rows": {key: " ".join(words) for key, words in rows.items()}, "say": announcement}
 
 
 def source_tree(functions: Sequence[Function], session: Session, height: int) -> list[Tree]:
-    """Return the functions as a list of lines to choose from; library code is folded."""
+    """Return the functions as selectable lines; library code is folded."""
     regions = {
         sendable(f"{graph}:{name}"): (number, region.name)
         for number, region in enumerate(session.plan.regions)
@@ -147,7 +147,7 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
         for name in names
     }
     if not functions:
-        return [node("div", "No node says which line it comes from.", class_="rxs-empty"), STATUS]
+        return [node("div", "The nodes of this session have no source lines.", class_="rxs-empty"), LIVE_REGION]
     colours = ["style", {}, page_css([paint(number) for number in range(len(session.plan.regions))])]
     numbers = iter(range(sum(len(one.lines) for one in functions)))
     blocks = [
@@ -163,18 +163,18 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
     ]
     listed = node("div", colours, *blocks, class_="rx rxs-list", style=f"max-height:{height}px", role="listbox")
     listed[1] |= {"aria-multiselectable": "true", "aria-label": "Source lines"}
-    return [listed, STATUS]
+    return [listed, LIVE_REGION]
 
 
 def _row(line: Line, regions: Names, number: int | None) -> Tree:
     chips, tint = _chips(line, regions)
-    told = f"{count(len(line.own), 'node')} from here, {len(line.passing)} with those of what it calls"
+    tooltip = f"{count(len(line.own), 'node')} from here, {len(line.passing)} including the functions it calls"
     row = node(
         "div",
         node("span", str(line.number), class_="rxs-number"),
         node("span", *chips, class_="rxs-marks"),
         ["code", {}, line.text or " "],
-        node("span", str(len(line.passing) or ""), class_="rxs-count", title=told),
+        node("span", str(len(line.passing) or ""), class_="rxs-count", title=tooltip),
         class_="rxs-line",
         role="presentation" if number is None else "option",
         style=tint,
@@ -185,9 +185,9 @@ def _row(line: Line, regions: Names, number: int | None) -> Tree:
 
 
 def _chips(line: Line, regions: Names) -> tuple[list[Tree], str | None]:
-    """Return a chip for each region of a line, and its tint where it is all in one region.
+    """Return a chip for each region of a line, and a tint if the whole line is in one region.
 
-    A chip is filled where the line itself is in the region, an outline where it calls into it.
+    A chip is filled if the line itself is in the region, and outlined if a function it calls is.
     """
     inside = {regions[name] for name in line.own if name in regions}
     through = dict.fromkeys(regions[name] for name in line.passing if name in regions)

@@ -17,20 +17,20 @@ def close_tree(widget: widgets.Widget) -> None:
         one.close()
 
 
-def hear_in_order(widget: widgets.Widget) -> None:
-    """Hear what the page tells ``widget`` and those inside it in the order in which it was told.
+def keep_message_order(widget: widgets.Widget) -> None:
+    """Handle messages from the page to ``widget`` and the widgets inside it in the order they were sent.
 
     JupyterLab sends all messages of widgets to one thread of the kernel, its subshell. ipykernel 7.4 sends some of them
-    on to the main thread: those to a widget that was last changed from a cell (``BaseComm._reply_subshell_for``). A
-    name that was typed and the button that was pressed next then race, and the name waits where a cell runs. Here each
-    message stays with the thread it was sent to; other kernels have no such method, and need none.
+    on to the main thread: those to a widget that was last changed from a cell (``BaseComm._reply_subshell_for``). Then
+    typing a name races with pressing the next button, and the name is delayed while a cell runs. With this patch each
+    message stays on the thread it was sent to. Other kernels lack the method and need no patch.
     """
     for one in _tree(widget):
         if hasattr(one.comm, "_reply_subshell_for"):
-            one.comm._reply_subshell_for = _as_sent  # noqa: SLF001 - there is no public way
+            one.comm._reply_subshell_for = _same_subshell  # noqa: SLF001 - there is no public way
 
 
-def _as_sent(_data: Any, subshell: str | None) -> str | None:
+def _same_subshell(_data: Any, subshell: str | None) -> str | None:
     return subshell
 
 

@@ -7,35 +7,35 @@ from dataclasses import replace
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.session import Session
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.diagnostics_list import FEW, findings_tree, places
+from regional_explorer.ui.panel.diagnostics_list import FOLD_ABOVE, diagnostics_tree, nodes_of
 from regional_explorer.ui.panel.panel import Panel
 
 
-def with_findings(session: Session, *found: Diagnostic) -> Session:
+def with_diagnostics(session: Session, *found: Diagnostic) -> Session:
     return replace(session, diagnostics=found)
 
 
 def test_a_place_is_its_nodes_or_its_lines_or_its_region(control: Control) -> None:
     session = control.session
     relu = next(node for node in session.graph("0/forward").ops if "relu" in node.name)
-    assert places(Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/forward", nodes=(relu.name,)), session) == [
+    assert nodes_of(Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/forward", nodes=(relu.name,)), session) == [
         f"0/forward:{relu.name}"
     ]
     assert relu.source is not None
-    assert f"0/forward:{relu.name}" in places(
+    assert f"0/forward:{relu.name}" in nodes_of(
         Diagnostic(DiagnosticCode.REGION_WORTH, "b", where=(relu.source,)), session
     )
-    assert f"0/forward:{relu.name}" in places(Diagnostic(DiagnosticCode.REGION_WORTH, "b", region="act"), session)
-    assert places(Diagnostic(DiagnosticCode.REGION_WORTH, "b"), session) == []
+    assert f"0/forward:{relu.name}" in nodes_of(Diagnostic(DiagnosticCode.REGION_WORTH, "b", region="act"), session)
+    assert nodes_of(Diagnostic(DiagnosticCode.REGION_WORTH, "b"), session) == []
 
 
 def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Control) -> None:
     name = control.session.graph("0/backward").ops[0].name
-    control.session = with_findings(
+    control.session = with_diagnostics(
         control.session, Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/backward", nodes=(name,))
     )
-    panel.findings.show(control.session)
-    panel.findings.sheet.press("show", "0")
+    panel.diagnostics.show(control.session)
+    panel.diagnostics.tree_widget.press("show", "0")
     assert panel.graph.tab == "0/backward"
     assert panel.graph.selection == [f"0/backward:{name}"]
 
@@ -44,11 +44,11 @@ def test_texts_are_told_in_full_and_many_are_folded(control: Control) -> None:
     one = Diagnostic(
         DiagnosticCode.REGION_SPLIT, "<b>bad</b> " + "x" * 500, Severity.ERROR, upstream="nothing", remedy="do this"
     )
-    heading, listed = findings_tree(with_findings(control.session, one))
+    heading, listed = diagnostics_tree(with_diagnostics(control.session, one))
     assert (heading[0], heading[2]) == ("h4", "1 diagnostic")
     text = str(listed)
     assert "<b>bad</b> " + "x" * 500 in text  # a text, which the page makes a text node
     assert "✗ error" in text
     assert "What to do: do this" in text
-    (folded,) = findings_tree(with_findings(control.session, *[one] * (FEW + 1)))
+    (folded,) = diagnostics_tree(with_diagnostics(control.session, *[one] * (FOLD_ABOVE + 1)))
     assert folded[0] == "details"

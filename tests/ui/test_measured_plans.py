@@ -49,17 +49,17 @@ def test_plans_are_compared_as_a_table() -> None:
 
 def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Control) -> None:
     exploration = control.exploration
-    assert panel.compare.box.layout.display == "none"
+    assert panel.measured_plans.box.layout.display == "none"
     first = exploration.plan
     second = first.changed("act", config={"max_fusion_size": 4})
     exploration._benchmarks.runs = (run(first, 1e-3, 2.0), run(second, 0.5e-3, 4.0))
-    panel.compare.show(control)
-    assert panel.compare.box.layout.display == ""
-    text = str(panel.compare.sheet.tree)
-    assert "the plan now" in text
+    panel.measured_plans.show(control)
+    assert panel.measured_plans.box.layout.display == ""
+    text = str(panel.measured_plans.tree_widget.tree)
+    assert "current plan" in text
     assert "act: max_fusion_size=4" in text
     assert "▲ 4.00×" in text
-    panel.compare.sheet.press("take", "1")
+    panel.measured_plans.tree_widget.press("take", "1")
     assert exploration.plan == second
     assert control.state.plan == second
     panel.actions.undo.click()

@@ -1,0 +1,82 @@
+"""Work of a panel that no page shows any longer ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.ui.control import ABANDONED
+from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.threads import heartbeat
+from regional_explorer.ui.threads.heartbeat import Heartbeat
+from tests.ui.conftest import BlockedWork
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.01)
+
+
+@pytest.fixture
+def watched() -> Iterator[tuple[Heartbeat, threading.Event]]:
+    found, gone = Heartbeat(), threading.Event()
+    yield found, gone
+    found.stop()
+
+
+def free() -> None:
+    """Stands in for a main thread that is always free."""
+
+
+def test_a_page_that_replies_counts_as_open(watched: tuple[Heartbeat, threading.Event]) -> None:
+    found, gone = watched
+    found.pings.append(found.on_reply)
+    found.start(free, gone.set)
+    assert not gone.wait(0.3)
+    found.pings.clear()  # the page is closed
+    assert gone.wait(5)
+
+
+def test_a_page_that_never_replied_is_ignored(watched: tuple[Heartbeat, threading.Event]) -> None:
+    found, gone = watched
+    found.start(free, gone.set)
+    assert not gone.wait(0.3)
+
+
+def test_missing_replies_do_not_count_while_the_main_thread_is_busy(watched: tuple[Heartbeat, threading.Event]) -> None:
+    found, gone = watched
+    turns = threading.Semaphore(1)
+    found.on_reply()
+
+    def wait() -> None:
+        turns.acquire()
+
+    found.start(wait, gone.set)
+    assert not gone.wait(0.3)  # as long as it has no turn
+    for _ in range(heartbeat.MAX_UNANSWERED):
+        turns.release()
+    assert gone.wait(5)
+
+
+def test_a_cell_that_ran_resets_the_count_of_missing_replies(watched: tuple[Heartbeat, threading.Event]) -> None:
+    found, gone = watched
+    found.on_reply()
+    found.start(free, gone.set)
+    for _ in range(30):
+        found.reset()
+        assert not gone.wait(0.01)
+
+
+def test_the_job_of_a_closed_panel_ends(panel: Panel, exploration: Exploration, blocked_work: BlockedWork) -> None:
+    sent: list[object] = []
+    panel.graph.send = sent.append  # the page, as far as it matters here
+    panel.graph.receive(panel.graph, {"do": "here"}, [])
+    panel.actions.measure.click()
+    assert panel.control.wait(10)
+    assert len(sent) == heartbeat.MAX_UNANSWERED
+    assert panel.control.state.note == ABANDONED
+    panel.close()
+    assert panel.control.heartbeat.pings == []
