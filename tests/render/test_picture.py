@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from regional_explorer.errors import SessionError
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
@@ -148,7 +149,7 @@ def test_bodies_and_the_dynamo_graph_are_drawn_on_request_only() -> None:
     assert [graph.id for graph in shown_graphs(session)] == ["0/forward", "0/backward"]
     assert [graph.id for graph in shown_graphs(session, "0/forward/body")] == ["0/forward/body"]
     assert [graph.id for graph in shown_graphs(replace(session, graphs=(dynamo,)))] == ["0/dynamo"]
-    with pytest.raises(KeyError):
+    with pytest.raises(SessionError):
         compose(session, "nonsense")
 
 
