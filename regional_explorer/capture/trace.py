@@ -23,6 +23,7 @@ from regional_explorer.torch_api import (
     ORIGIN,
     BoxedCall,
     Folded,
+    GeneratedCode,
     aot_backend,
     as_first_call,
     bodies,
@@ -33,12 +34,16 @@ from regional_explorer.torch_api import (
     graph_breaks,
     noting_marks,
     recompile_reason,
+    release_compiled,
 )
 
 _TRACING = threading.RLock()
 """Held while a call is captured: what listens to Dynamo meanwhile is the same for all threads."""
 
 GRAPH_INPUTS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER})
+
+
+_NO_GRAPH = fx.GraphModule({}, fx.Graph())
 
 
 class LiveGraph:
@@ -93,8 +98,8 @@ class LiveGraph:
         return call
 
     def close(self) -> None:
-        """Let go of the graph and of all that runs it: Dynamo keeps the function it was given for good."""
-        self.gm = fx.GraphModule({}, fx.Graph())
+        """Let go of the graph and of all that runs it: autograd graphs of the user's may still hold the function."""
+        self.gm = _NO_GRAPH
         self.eager = self.implementation = closed
 
 
@@ -140,11 +145,13 @@ class Capture:
         self._names = module_names(call.modules)
         self._next_origin = 0
         self._done = False
+        self.closed = False
         self.run = compile_isolated(_traceable(call.fn), _backend_of(self), dynamic=dynamic)
         vars(self.run)[_KEPT] = self
+        self.generated = GeneratedCode()
         with _TRACING, ExitStack() as locked:
             locked.enter_context(compile_lock())
-            with call.kept(), as_first_call(call.fn), noting_marks(), graph_breaks() as breaks:
+            with self.generated.collected(), call.kept(), as_first_call(call.fn), noting_marks(), graph_breaks() as breaks:
                 while not self._ran(locked):
                     call.restore()
                     locked.enter_context(compile_lock())
@@ -191,12 +198,15 @@ class Capture:
         return [live for frame in self.frames for live in frame.live]
 
     def close(self) -> None:
-        """Let go of the live graphs and the traced callable; the record stays."""
+        """Let go of the live graphs and the traced callable, and of what torch keeps for it; the record stays."""
         for live in self.live:
             live.close()
         for frame in self.frames:
             frame.live = []
         self.on_graph = lambda _frame, _live: None
+        self.closed = True
+        release_compiled(self.run)
+        self.generated.release()
         self.run = self.call.fn
 
     def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
@@ -218,7 +228,8 @@ class Capture:
                 return capture.add_graph(frame, GraphKind(kind), aot_gm, origins, inputs_read)
 
         backend = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)
-        compiled = backend(gm, inputs)
+        with self.generated.collected():
+            compiled = backend(gm, inputs)
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what came through.
         self.frames.append(frame)
         return compiled
@@ -270,14 +281,15 @@ _KEPT = "_regional_explorer_capture"
 def _backend_of(capture: Capture) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
     """Return the backend that hands Dynamo's graphs to ``capture`` and does not keep it.
 
-    Dynamo keeps the backend as long as the user's code lives, and would keep with it the arguments of every call ever
-    explored. Who can call the traced callable has the capture, too: ``_KEPT`` is an attribute of it.
+    Dynamo keeps what a backend made until ``release`` ends it, and would keep with it the arguments of the call. Who can call the traced callable has the capture, too: ``_KEPT`` is an attribute of it.
     """
     owner = weakref.ref(capture)
 
     def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         kept = owner()
-        return gm.forward if kept is None else kept.add_frame(gm, inputs)
+        if kept is None:
+            return gm.forward
+        return closed if kept.closed else kept.add_frame(gm, inputs)
 
     return backend
 

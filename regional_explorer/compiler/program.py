@@ -118,9 +118,10 @@ class Program:
 
         records = {graph.id: graph.by_name() for graph in graphs}
         order = [region.name for region in self.plan.regions]
-        proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
-        self._cyclic += proposed.cyclic()
-        made = cut_graph(proposed, call_for)
+        with self.capture.generated.collected():
+            proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
+            self._cyclic += proposed.cyclic()
+            made = cut_graph(proposed, call_for)
         # What has no partition runs as captured, so that there is nothing to pay for.
         return _Cut(live, boxed(made.gm) if switches else live.eager, switches)
 
@@ -246,6 +247,7 @@ class Program:
         """Let go of the artifacts and of everything live. The record stays."""
         self._made = []
         self.capture.close()
+        self.store.generated.release()
         self.store = ArtifactStore()
 
 

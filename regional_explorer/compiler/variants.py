@@ -11,7 +11,7 @@ from typing import Any
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.record.timing import CompileCost
-from regional_explorer.torch_api import CacheAnswers, as_first_call, compile_isolated
+from regional_explorer.torch_api import CacheAnswers, as_first_call, compile_isolated, release_compiled
 
 
 class VariantName(StrEnum):
@@ -76,7 +76,7 @@ class Variants:
         function = compile_isolated(self.call.fn, "inductor", dynamic=self._dynamic)
         answers = CacheAnswers.now()
         started = time.perf_counter()
-        with self.call.kept(), as_first_call(self.call.fn):
+        with self.program.capture.generated.collected(), self.call.kept(), as_first_call(self.call.fn):
             outputs = self.call.forward(function)
             if self.call.grad:
                 self.call.backward(outputs)
@@ -85,5 +85,7 @@ class Variants:
         self._full = function
 
     def close(self) -> None:
-        """Let go of the whole-graph compile: Dynamo keeps the user's function with it."""
-        self._full = None
+        """Let go of the whole-graph compile, and of what torch keeps for it."""
+        if self._full is not None:
+            release_compiled(self._full)
+            self._full = None

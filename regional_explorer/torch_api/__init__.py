@@ -54,6 +54,7 @@ from regional_explorer.torch_api.graphs import (
 )
 from regional_explorer.torch_api.lock import acquired, compile_lock
 from regional_explorer.torch_api.marks import OpenMark, noting_marks
+from regional_explorer.torch_api.release import GeneratedCode, release_compiled
 from regional_explorer.torch_api.settings import Settings
 from regional_explorer.torch_api.shapes import (
     fake_mode_with_symbols,
@@ -90,6 +91,7 @@ __all__ = [
     "Compiled",
     "ConfigEntry",
     "Folded",
+    "GeneratedCode",
     "OpenMark",
     "Settings",
     "acquired",
@@ -124,6 +126,7 @@ __all__ = [
     "propose_partitions",
     "read_config",
     "recompile_reason",
+    "release_compiled",
     "rename",
     "require_supported_torch",
     "resolve",

@@ -24,6 +24,7 @@ from torch._guards import TracingContext
 
 from regional_explorer.torch_api.folding import Folded, folding
 from regional_explorer.torch_api.marks import OpenMark, open_marks
+from regional_explorer.torch_api.release import release_when_dropped
 from regional_explorer.torch_api.versions import BoxedCall
 
 
@@ -36,13 +37,14 @@ def compile_isolated(fn: Callable[..., Any], backend: Any, *, dynamic: bool | No
 
     Dynamo counts recompiles per code object and silently gives up after eight; ``torch._dynamo.reset()`` would throw
     away the user's own compiled functions. ``isolate_recompiles`` (2.12 and newer) keeps our entries apart; on 2.11 a
-    fresh code object does, except behind graph breaks.
+    fresh code object does, except behind graph breaks. What Dynamo keeps for it is given back when it is dropped.
     """
     if ISOLATES:
         options: dict[str, Any] = {"isolate_recompiles": True}
     else:
         fn, options = _with_fresh_code(fn), {}
     compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, **options)
+    release_when_dropped(compiled, backend)
     return compiled
 
 

@@ -12,7 +12,14 @@ from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
 from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
 from regional_explorer.regions.cutting.cut import Piece
-from regional_explorer.torch_api import BoxedCall, compile_lock, compile_piece, fake_mode_with_symbols, guard_check
+from regional_explorer.torch_api import (
+    BoxedCall,
+    GeneratedCode,
+    compile_lock,
+    compile_piece,
+    fake_mode_with_symbols,
+    guard_check,
+)
 
 
 @dataclass(frozen=True)
@@ -40,12 +47,14 @@ class ArtifactStore:
     """All artifacts of one exploration, by key; ``compiles`` counts the runs of Inductor.
 
     ``retried`` are failures that say nothing of the region: the next compile tries again.
+    ``generated`` is the code behind them, which torch lets go together with the store.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     retried: set[str] = field(default_factory=set)
     compiles: int = 0
+    generated: GeneratedCode = field(default_factory=GeneratedCode)
 
     def compile(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
         """Compile ``piece`` under ``config`` and keep the artifact under ``key``.
@@ -55,7 +64,7 @@ class ArtifactStore:
         """
         self.compiles += 1
         try:
-            with compile_lock():
+            with compile_lock(), self.generated.collected():
                 artifact = _compiled(key, piece, inputs, config)
         except CompileEnvironmentError as error:
             self.failures[key] = str(error)

@@ -1,0 +1,130 @@
+"""Giving back what torch keeps of a compile for as long as the process, or the user's function, lives.
+
+``torch._dynamo.reset()`` would do it for everybody, and throw away the user's own compiled functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import linecache
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
+from torch._dynamo import convert_frame
+from torch._dynamo import eval_frame as dynamo_eval_frame
+from torch._dynamo.guards import CheckFunctionManager, DeletedGuardManagerWrapper
+from torch.fx import graph_module
+
+NO_REGION = -1
+"""What Dynamo calls the cache entries of all compiles that are not isolated."""
+
+_BACKENDS: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakref.WeakKeyDictionary()
+
+
+def release_when_dropped(compiled: Callable[..., Any], backend: Any) -> None:
+    """Let Dynamo forget what it traced for ``compiled``, a ``torch.compile`` with ``backend``, once nobody has it."""
+    _BACKENDS[compiled] = backend
+    weakref.finalize(compiled, _release, _region(compiled), backend).atexit = False
+
+
+def release_compiled(compiled: Callable[..., Any]) -> None:
+    """Let Dynamo forget what it traced for ``compiled`` now: code, guards, fake tensors and graphs.
+
+    Cache entries of any other compile of the same functions stay. When called again, ``compiled`` is traced again.
+    """
+    _release(_region(compiled), _BACKENDS[compiled])
+
+
+def _region(compiled: Callable[..., Any]) -> int:
+    """Return the number under which Dynamo keeps the entries of an isolated compile apart: torch 2.12 and newer."""
+    return int(getattr(getattr(compiled, "dynamo_ctx", compiled), "_isolate_recompiles_id", NO_REGION))
+
+
+def _release(region: int, backend: Any) -> None:
+    ours = functools.partial(_is_of, region, backend)
+    deleted = DeletedGuardManagerWrapper("its exploration was closed")
+    guards = []
+    for reference in list(convert_frame.input_codes.seen):
+        code = reference()
+        entries = [] if code is None else _debug_get_cache_entry_list(code)
+        for entry in filter(ours, entries):
+            manager: Any = entry.guard_manager
+            if manager.extra_state is not None:
+                guards.append(manager)
+                # As Dynamo does it when an object that guards depend on is freed; what is left is a hundred bytes.
+                manager.extra_state.invalidate(entry, deleted)
+    _detach_finalizers({id(manager) for manager in guards})
+    for key, kept in list(dynamo_eval_frame.cached_backends.items()):
+        if backend is not None and getattr(kept, "compiler_fn", None) is backend:
+            dynamo_eval_frame.cached_backends.pop(key, None)
+
+
+def _is_of(region: int, backend: Any, entry: Any) -> bool:
+    if region != NO_REGION:
+        return bool(entry.isolate_recompiles_id == region)
+    return backend is not None and getattr(entry.backend, "compiler_fn", None) is backend
+
+
+def _detach_finalizers(guards: set[int]) -> None:
+    """Detach what Dynamo hung on objects that ``guards``, by id, depend on: modules, classes, functions.
+
+    Those often live as long as the process, and with them the finalizers, which hold the guards.
+    """
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
+        found = finalizer.peek()
+        call = found[1] if found else None
+        holder = getattr(call.func, "__self__", None) if isinstance(call, functools.partial) else None
+        if isinstance(holder, CheckFunctionManager) and id(getattr(holder, "guard_manager", None)) in guards:
+            finalizer.detach()
+
+
+class GeneratedCode:
+    """The Python code that torch generates inside some blocks, and would keep to the end of the process.
+
+    That is the source of every version of every ``GraphModule``, for tracebacks, and each module that Inductor loads.
+    It is given back when this object is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._sources: set[str] = set()
+        self._modules: list[ModuleType] = []
+        weakref.finalize(self, _forget, self._sources, self._modules).atexit = False
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """A block in which what is generated belongs to this object."""
+        sources, modules = set(graph_module._loader.eval_cache), len(_inductor_modules())
+        try:
+            yield
+        finally:
+            self._sources |= graph_module._loader.eval_cache.keys() - sources
+            self._modules += _inductor_modules()[modules:]
+
+    def release(self) -> None:
+        """Let torch forget it all now. Functions that still live go on; their tracebacks no longer show lines."""
+        _forget(self._sources, self._modules)
+
+
+def _forget(sources: set[str], modules: list[ModuleType]) -> None:
+    for name in sources:
+        graph_module._loader.eval_cache.pop(name, None)
+        linecache.cache.pop(name, None)
+    ours = {id(module) for module in modules}
+    loaded = _inductor_modules()
+    loaded[:] = [module for module in loaded if id(module) not in ours]
+    for module in modules:
+        if sys.modules.get(module.__name__) is module:
+            del sys.modules[module.__name__]
+    sources.clear()
+    modules.clear()
+
+
+def _inductor_modules() -> list[ModuleType]:
+    """Return the list in which Inductor keeps all it loaded; empty while Inductor is not imported."""
+    codecache = sys.modules.get("torch._inductor.codecache")
+    return [] if codecache is None else codecache.PyCodeCache.modules
