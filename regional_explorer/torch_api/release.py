@@ -18,6 +18,7 @@ from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
 from torch._dynamo import convert_frame
 from torch._dynamo import eval_frame as dynamo_eval_frame
 from torch._dynamo.guards import CheckFunctionManager, DeletedGuardManagerWrapper
+from torch._dynamo.utils import get_metrics_context
 from torch.fx import graph_module
 
 NO_REGION = -1
@@ -49,6 +50,7 @@ def _release(region: int, backend: Any) -> None:
     ours = functools.partial(_is_of, region, backend)
     deleted = DeletedGuardManagerWrapper("its exploration was closed")
     guards = []
+    forget_metric_edits()
     for reference in list(convert_frame.input_codes.seen):
         code = reference()
         entries = [] if code is None else _debug_get_cache_entry_list(code)
@@ -62,6 +64,17 @@ def _release(region: int, backend: Any) -> None:
     for key, kept in list(dynamo_eval_frame.cached_backends.items()):
         if backend is not None and getattr(kept, "compiler_fn", None) is backend:
             dynamo_eval_frame.cached_backends.pop(key, None)
+
+
+def forget_metric_edits() -> None:
+    """Empty the list in which Dynamo notes where each metric of a compile was set, for the text of an error.
+
+    No torch up to 2.15 empties it. Each note is a traceback, which holds the code of its frames: behind a graph break
+    that is compiled code, and with it all that is released here.
+    """
+    context: Any = get_metrics_context()
+    if not context.in_progress():
+        getattr(context, "_edits", []).clear()
 
 
 def _is_of(region: int, backend: Any, entry: Any) -> bool:

@@ -24,7 +24,7 @@ from torch._guards import TracingContext
 
 from regional_explorer.torch_api.folding import Folded, folding
 from regional_explorer.torch_api.marks import OpenMark, open_marks
-from regional_explorer.torch_api.release import release_when_dropped
+from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
 from regional_explorer.torch_api.versions import BoxedCall
 
 
@@ -63,6 +63,7 @@ def as_first_call(fn: Callable[..., Any]) -> Iterator[None]:
             yield
         finally:
             _forget_skip(fn)
+            forget_metric_edits()
 
 
 def _forget_skip(fn: Callable[..., Any]) -> None:
