@@ -122,8 +122,8 @@ class Program:
             proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
             self._cyclic += proposed.cyclic()
             made = cut_graph(proposed, call_for)
-        # What has no partition runs as captured, so that there is nothing to pay for.
-        return _Cut(live, boxed(made.gm) if switches else live.eager, switches)
+            # What has no partition runs as captured, so that there is nothing to pay for.
+            return _Cut(live, boxed(made.gm) if switches else live.eager, switches)
 
     def select_regional(self, *, on: bool) -> None:
         """Run the cut graphs, or with ``on=False`` the graphs as captured: that is ``aot_eager``."""

@@ -19,6 +19,7 @@ from torch._dynamo import convert_frame
 from torch._dynamo import eval_frame as dynamo_eval_frame
 from torch._dynamo.guards import CheckFunctionManager, DeletedGuardManagerWrapper
 from torch._dynamo.utils import get_metrics_context
+from torch._guards import TracingContext
 from torch.fx import graph_module
 
 NO_REGION = -1
@@ -100,18 +101,22 @@ class GeneratedCode:
     """The Python code that torch generates inside some blocks, and would keep to the end of the process.
 
     That is the source of every version of every ``GraphModule``, for tracebacks, and each module that Inductor loads.
-    It is given back when this object is dropped.
+    It is given back when this object is dropped, and with it the fake tensors of traces that these blocks were in.
     """
 
     def __init__(self) -> None:
         self._sources: set[str] = set()
         self._modules: list[ModuleType] = []
-        weakref.finalize(self, _forget, self._sources, self._modules).atexit = False
+        self._traces: weakref.WeakSet[Any] = weakref.WeakSet()
+        weakref.finalize(self, _forget, self._sources, self._modules, self._traces).atexit = False
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
         """A block in which what is generated belongs to this object."""
         sources, modules = set(graph_module._loader.eval_cache), len(_inductor_modules())
+        context = TracingContext.try_get()
+        if context is not None and context.fake_mode is not None:
+            self._traces.add(context.fake_mode)
         try:
             yield
         finally:
@@ -120,10 +125,14 @@ class GeneratedCode:
 
     def release(self) -> None:
         """Let torch forget it all now. Functions that still live go on; their tracebacks no longer show lines."""
-        _forget(self._sources, self._modules)
+        _forget(self._sources, self._modules, self._traces)
 
 
-def _forget(sources: set[str], modules: list[ModuleType]) -> None:
+def _forget(sources: set[str], modules: list[ModuleType], traces: weakref.WeakSet[Any]) -> None:
+    for mode in list(traces):
+        # A fake tensor with a gradient or a history is part of a cycle that Python's collector does not see.
+        if tracked := getattr(mode.shape_env, "tracked_fakes", None):
+            tracked.clear()
     for name in sources:
         graph_module._loader.eval_cache.pop(name, None)
         linecache.cache.pop(name, None)
@@ -133,8 +142,8 @@ def _forget(sources: set[str], modules: list[ModuleType]) -> None:
     for module in modules:
         if sys.modules.get(module.__name__) is module:
             del sys.modules[module.__name__]
-    sources.clear()
-    modules.clear()
+    for collected in (sources, modules, traces):
+        collected.clear()
 
 
 def _inductor_modules() -> list[ModuleType]:

@@ -1,0 +1,75 @@
+"""What torch keeps of an exploration is given back when it is closed, or dropped."""
+
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+import regional_explorer as rx
+from tests.engine import exploring_often
+from tests.engine.exploring_often import Net, broken, explored, pair, straight
+
+
+@pytest.fixture(scope="module")
+def growth() -> dict[str, dict[str, int]]:
+    program = Path(exploring_often.__file__)
+    done = subprocess.run([sys.executable, program], stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, dict[str, int]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("how", ["closed", "dropped"])
+@pytest.mark.parametrize("name", ["straight", "graph break", "module"])
+def test_nothing_is_left_of_an_exploration(growth: dict[str, dict[str, int]], name: str, how: str) -> None:
+    left = {kind: count for kind, count in growth[f"{name}, {how}"].items() if count >= exploring_often.CYCLES}
+    assert not left, "each exploration leaves something"
+
+
+def test_the_whole_compile_is_given_back_too(growth: dict[str, dict[str, int]]) -> None:
+    left = {kind: count for kind, count in growth["whole compile"].items() if count >= exploring_often.CYCLES}
+    assert not left, "each exploration leaves something"
+
+
+def test_the_users_own_compiled_function_stays() -> None:
+    graphs = []
+
+    def backend(gm: fx.GraphModule, _inputs: Any) -> Any:
+        graphs.append(gm)
+        return gm.forward
+
+    for fn in (straight, broken):
+        graphs.clear()
+        own = torch.compile(fn, backend=backend)
+        expected = own(*(args := pair()))
+        traced = len(graphs)
+        explored(fn, close=True)
+        explored(fn, close=False)
+        gc.collect()
+        assert torch.equal(own(*args), expected)
+        assert len(graphs) == traced > 0, "traced again"
+
+
+def test_one_of_two_explorations_of_a_function_stays_when_the_other_goes() -> None:
+    first, second = rx.explore(broken, pair()), rx.explore(broken, pair())
+    compiled, args = second.compiled, pair()
+    graphs = len(second.session.graphs)
+    first.close()
+    del first
+    gc.collect()
+    torch.testing.assert_close(compiled(*args), broken(*args))
+    assert len(second.session.graphs) == graphs, "traced again"
+
+
+def test_a_function_kept_from_a_closed_exploration_says_so() -> None:
+    for fn in (straight, broken, Net()):
+        ex = rx.explore(fn, pair())
+        compiled = ex.compiled
+        ex.close()
+        with pytest.raises(rx.ClosedError, match="was closed"):
+            compiled(*pair())
