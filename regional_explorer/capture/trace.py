@@ -151,7 +151,13 @@ class Capture:
         self.generated = GeneratedCode()
         with _TRACING, ExitStack() as locked:
             locked.enter_context(compile_lock())
-            with self.generated.collected(), call.kept(), as_first_call(call.fn), noting_marks(), graph_breaks() as breaks:
+            with (
+                self.generated.collected(),
+                call.kept(),
+                as_first_call(call.fn),
+                noting_marks(),
+                graph_breaks() as breaks,
+            ):
                 while not self._ran(locked):
                     call.restore()
                     locked.enter_context(compile_lock())
@@ -281,7 +287,8 @@ _KEPT = "_regional_explorer_capture"
 def _backend_of(capture: Capture) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
     """Return the backend that hands Dynamo's graphs to ``capture`` and does not keep it.
 
-    Dynamo keeps what a backend made until ``release`` ends it, and would keep with it the arguments of the call. Who can call the traced callable has the capture, too: ``_KEPT`` is an attribute of it.
+    Dynamo keeps the backend and what it made until they are released, and would keep with them the arguments of the
+    call. Who can call the traced callable has the capture, too: ``_KEPT`` is an attribute of it.
     """
     owner = weakref.ref(capture)
 

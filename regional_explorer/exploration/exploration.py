@@ -227,15 +227,16 @@ class Exploration:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
         """
         self._require_open()
-        self._benchmarks.run(
-            variants,
-            budget_s,
-            regions=regions,
-            cancelled=cancelled,
-            progress=progress,
-            executor=executor,
-            session=lambda: self.session,
-        )
+        with self._capture.generated.collected():
+            self._benchmarks.run(
+                variants,
+                budget_s,
+                regions=regions,
+                cancelled=cancelled,
+                progress=progress,
+                executor=executor,
+                session=lambda: self.session,
+            )
         return self.timings
 
     # ------------------------------------------------------------------------------------------------------- results

@@ -25,6 +25,8 @@ from torch.fx import graph_module
 NO_REGION = -1
 """What Dynamo calls the cache entries of all compiles that are not isolated."""
 
+_DELETED = DeletedGuardManagerWrapper("its exploration was closed")
+
 _BACKENDS: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakref.WeakKeyDictionary()
 
 
@@ -49,7 +51,6 @@ def _region(compiled: Callable[..., Any]) -> int:
 
 def _release(region: int, backend: Any) -> None:
     ours = functools.partial(_is_of, region, backend)
-    deleted = DeletedGuardManagerWrapper("its exploration was closed")
     guards = []
     forget_metric_edits()
     for reference in list(convert_frame.input_codes.seen):
@@ -60,7 +61,7 @@ def _release(region: int, backend: Any) -> None:
             if manager.extra_state is not None:
                 guards.append(manager)
                 # As Dynamo does it when an object that guards depend on is freed; what is left is a hundred bytes.
-                manager.extra_state.invalidate(entry, deleted)
+                manager.extra_state.invalidate(entry, _DELETED)
     _detach_finalizers({id(manager) for manager in guards})
     for key, kept in list(dynamo_eval_frame.cached_backends.items()):
         if backend is not None and getattr(kept, "compiler_fn", None) is backend:
@@ -71,7 +72,7 @@ def forget_metric_edits() -> None:
     """Empty the list in which Dynamo notes where each metric of a compile was set, for the text of an error.
 
     No torch up to 2.15 empties it. Each note is a traceback, which holds the code of its frames: behind a graph break
-    that is compiled code, and with it all that is released here.
+    that is compiled code, and with it all that is released here: docs/upstream.md.
     """
     context: Any = get_metrics_context()
     if not context.in_progress():
@@ -89,7 +90,7 @@ def _detach_finalizers(guards: set[int]) -> None:
 
     Those often live as long as the process, and with them the finalizers, which hold the guards.
     """
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # there is no public way
         found = finalizer.peek()
         call = found[1] if found else None
         holder = getattr(call.func, "__self__", None) if isinstance(call, functools.partial) else None
@@ -130,7 +131,7 @@ class GeneratedCode:
 
 def _forget(sources: set[str], modules: list[ModuleType], traces: weakref.WeakSet[Any]) -> None:
     for mode in list(traces):
-        # A fake tensor with a gradient or a history is part of a cycle that Python's collector does not see.
+        # A fake tensor with a gradient is part of a cycle that Python's collector does not see: docs/upstream.md.
         if tracked := getattr(mode.shape_env, "tracked_fakes", None):
             tracked.clear()
     for name in sources:

@@ -59,3 +59,16 @@ def test_closures_share_a_nested_compile_region(tmp_path):
 def test_annotate_in_two_threads_leaves_its_mark(tmp_path):
     with pytest.raises(AssertionError, match="'mark': 1"):
         run("`annotate` in two threads", tmp_path)
+
+
+def test_dynamo_keeps_a_traceback_of_every_compile(tmp_path):
+    with pytest.raises(AssertionError):
+        run("Dynamo keeps a traceback of every compile", tmp_path)
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="2.15 frees it")
+def test_a_trace_of_a_parameter_with_a_gradient_is_never_freed(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(program("A trace of a parameter with a gradient"), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(path)], stderr=subprocess.PIPE, text=True, check=False)
+    assert "assert not any" in done.stderr
