@@ -8,7 +8,7 @@ import statistics
 
 import torch
 
-from benchmarks import drawing, measuring
+from benchmarks import drawing, measuring, memory
 from benchmarks.engine import ROWS
 from benchmarks.row import Row
 from regional_explorer.measure.timing.self_test import table
@@ -24,7 +24,7 @@ def line(row: Row) -> str:
 def main() -> None:
     """Print the table, a row as soon as it is measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    names = [*ROWS, "measuring", "drawing"]
+    names = [*ROWS, "measuring", "drawing", "memory"]
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(names)}; all when left out")
     chosen = parser.parse_args().rows or names
     if unknown := [name for name in chosen if name not in names]:
@@ -37,7 +37,9 @@ def main() -> None:
     if "measuring" in chosen:
         print(f"\n{table(measuring.rows())}", flush=True)
     if "drawing" in chosen:
-        print(f"\n{drawing.table(drawing.rows())}")
+        print(f"\n{drawing.table(drawing.rows())}", flush=True)
+    if "memory" in chosen:
+        print(f"\n{memory.table(memory.rows())}")
 
 
 if __name__ == "__main__":
