@@ -19,10 +19,10 @@ from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
 
 DONE, FAILED, MISUSED = 0, 1, 2
-"""Exit codes: it worked; the call or the measuring failed; the command was wrong."""
+"""Exit codes: success; the call or the measurement failed; the command was invalid."""
 
 EXPLORED = "__explored__"
-"""The module name of the file that is run: like ``__main__``, it cannot be that of another module."""
+"""The module name under which the file runs; no other module can have it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _print_error("regional-explorer: interrupted.")
         return FAILED
-    except BrokenPipeError:  # whoever read the tables has seen enough
-        sys.stdout = None  # else Python writes what is left when it ends, and complains
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
+        sys.stdout = None  # else Python flushes stdout at exit and reports the error again
         return DONE
     return code
 
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="regional-explorer",
         description="See, compile and measure regions of a PyTorch function.",
-        epilog="Exit codes: 0 it worked, 1 the call or the measuring failed, 2 the command was wrong.",
+        epilog="Exit codes: 0 success, 1 the call or the measurement failed, 2 the command was invalid.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser(
@@ -60,14 +60,14 @@ def _parser() -> argparse.ArgumentParser:
         epilog='Example: regional-explorer run model.py "step(x)" -r mlp=modules:layers.*.mlp --save out.html',
         allow_abbrev=False,
     )
-    run.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines all the call needs")
+    run.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines everything the call uses")
     run.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
     add_options(run, leave_out=NOTEBOOK_ONLY)
     run.set_defaults(run=_run)
     show = commands.add_parser(
         "show", help="print a saved session; torch is not needed", description="Print a session saved as JSON."
     )
-    show.add_argument("file", metavar="FILE", type=Path, help="a .json file that --save or ex.save() wrote")
+    show.add_argument("file", metavar="FILE", type=Path, help="a .json file written by --save or ex.save()")
     show.set_defaults(run=_show, verbose=False)
     return parser
 
@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
         stream.finish()
     _print(session_text(exploration.session))
     if not complete:
-        _print_error("regional-explorer: interrupted; what was done until then is shown.")
+        _print_error("regional-explorer: interrupted; the results so far are shown.")
     if (saved := command.finish(exploration)) is not None:
         _print_error(f"Saved to {saved}.")
     return DONE if complete else FAILED
@@ -105,9 +105,9 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _execute(path: Path) -> dict[str, Any]:
-    """Execute a file as a module of its own, and return its names.
+    """Execute a file as a module and return its namespace.
 
-    Its name is not ``__main__``: what a script does when it is started stays undone.
+    Its name is not ``__main__``, so ``if __name__ == "__main__"`` blocks do not run.
     """
     try:
         source = path.read_text(encoding="utf-8")
@@ -116,7 +116,7 @@ def _execute(path: Path) -> dict[str, Any]:
     file = str(path.resolve())
     module = types.ModuleType(EXPLORED)
     module.__file__ = file
-    # Registered, so that classes and dataclasses defined there find their own module; its folder can be imported from.
+    # Registered because dataclasses look up their module; the file's folder is importable, as for scripts.
     sys.modules[EXPLORED] = module
     sys.path.insert(0, str(path.resolve().parent))
     linecache.checkcache(file)
@@ -131,13 +131,13 @@ def _execute(path: Path) -> dict[str, Any]:
 
 
 def _print(text: str) -> None:
-    """Print to stdout; what its encoding does not know is replaced."""
+    """Print to stdout, replacing characters that its encoding lacks."""
     coding = sys.stdout.encoding or "utf-8"
-    print(text.encode(coding, "replace").decode(coding), end="", flush=True)  # noqa: T201 - what was asked for
+    print(text.encode(coding, "replace").decode(coding), end="", flush=True)  # noqa: T201 - the output of the command
 
 
 def _print_error(text: str) -> None:
-    print(sendable(text), file=sys.stderr)  # noqa: T201 - the way of a command to tell something
+    print(sendable(text), file=sys.stderr)  # noqa: T201 - messages of a command
 
 
 if __name__ == "__main__":

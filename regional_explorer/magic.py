@@ -32,9 +32,9 @@ USAGE = f"""See, compile and measure the regions of one call.
     %{NAME} [options] f(x, y)       one line: the call
     %%{NAME} [options]              the cell runs; its last line is the call
 
-Options stand before the call; all after them is the call, as it is. A semicolon at its end shows nothing. The call's
-function, arguments and their gradients are left as they were. Given a name on the left, such as
-`ex = %{NAME} f(x)`, or by `-o ex`, the Exploration is kept.
+Options go before the call; everything after them is the call. A semicolon at its end suppresses output. The call's
+function, arguments and gradients are left unchanged. Assign the result, as in `ex = %{NAME} f(x)`, or use `-o ex`,
+to keep the Exploration.
 
 {help_text()}
 
@@ -43,12 +43,12 @@ Example
     %{NAME} -r mlp=modules:layers.*.mlp -c mlp:max_fusion_size=8 --budget 3 -o ex model(x)
 """
 
-INTERRUPTED = "Interrupted: what was done until then is shown."
+INTERRUPTED = "Interrupted. The results so far are shown."
 
 
 @magics_class
 class RegionalMagics(Magics):
-    """The magic: reads the line, explores the call, shows what is found."""
+    """The magics class: parses the line, explores the call, and displays the results."""
 
     shell: Any  # IPython sets it
 
@@ -64,32 +64,32 @@ class RegionalMagics(Magics):
         if cell is None and line.strip() in {"", "-h", "--help", "?"}:
             print(USAGE)  # noqa: T201 - what an empty line asks for
             return None
-        with _friendly(verbose=verbose):
+        with _as_usage_error(verbose=verbose):
             command, before, call = self._read(line, cell)
             command.check()
-        # Outside: what the user's own lines raise is shown as it is, traceback and all.
+        # Outside: exceptions of the user's own lines are shown unchanged, with their traceback.
         self._run(before)
-        with _friendly(verbose=verbose):
+        with _as_usage_error(verbose=verbose):
             exploration = self._explore(command, call, local_ns)
         return exploration if self._is_assigned(line) else None
 
     def _read(self, line: str, cell: str | None) -> tuple[Command, str, CallText]:
-        """Return what is asked for, the source to run before the call, and the call."""
+        """Return the parsed command, the source to run before the call, and the call."""
         words, rest = split_line(line)
         command = Command.of(read_options(words))
         if cell is None:
             return command, "", read_call(rest)
         if rest:
-            raise CommandError(f"In a cell the call is its last line, but {rest!r} stands beside %%{NAME}.")
+            raise CommandError(f"In a cell the call is the last line, but {rest!r} follows %%{NAME}. Move it there.")
         before, last = split_cell(self.shell.transform_cell(cell))
         return command, before, read_call(last)
 
     def _run(self, source: str) -> None:
-        """Run lines of the cell so that functions defined there have source lines, which a bare exec does not give."""
+        """Run lines of the cell such that functions defined there have source lines, unlike with a bare exec."""
         __tracebackhide__ = True
         if not source.strip():
             return
-        # One empty line stands for the line of the magic: numbers in tracebacks and tables are those that one sees.
+        # An empty line in place of the magic's: line numbers in tracebacks and tables match the cell's.
         source = f"\n{source}"
         name = self.shell.compile.cache(source, self.shell.execution_count, raw_code=source)
         tree = self.shell.transform_ast(ast.parse(source))
@@ -102,8 +102,8 @@ class RegionalMagics(Magics):
         try:
             exploration = command.explore(fn, args, kwargs)
         except KeyboardInterrupt:
-            raise CommandError("Interrupted while capturing the call: there is nothing to show yet.") from None
-        if command.output is not None:  # before anything that may end early: what is measured until then is kept
+            raise CommandError("Interrupted while capturing the call. There are no results to show.") from None
+        if command.output is not None:  # bound first, so that an interrupt keeps the results so far
             self.shell.user_ns[command.output] = exploration
         if call.quiet:
             command.measure(exploration, progress=lambda _doing, _fraction: None)
@@ -122,7 +122,7 @@ class RegionalMagics(Magics):
         return exploration
 
     def _is_assigned(self, line: str) -> bool:
-        """Tell whether the running cell gives what the magic returns to a name: only then is it not shown anew."""
+        """Return whether the running cell assigns the magic's result: IPython would display an unassigned one again."""
         history = self.shell.history_manager.input_hist_parsed
         try:
             tree = ast.parse(history[-1] if history else "")
@@ -141,8 +141,8 @@ RegionalMagics.regional_compile.__doc__ = USAGE
 
 
 @contextmanager
-def _friendly(*, verbose: bool) -> Iterator[None]:
-    """A block whose errors of ours are one clear line; with ``verbose`` they come as they are."""
+def _as_usage_error(*, verbose: bool) -> Iterator[None]:
+    """Context manager: turn this package's errors into one-line usage errors, unless ``verbose``."""
     try:
         yield
     except RegionalExplorerError as error:
@@ -155,7 +155,7 @@ def _friendly(*, verbose: bool) -> Iterator[None]:
 
 
 def completions(shell: InteractiveShell, event: Any) -> list[str]:
-    """Return what may stand at the cursor: options, and after ``-c`` regions and config keys."""
+    """Return the completions at the cursor: options, and after ``-c`` regions and config keys."""
     before = event.text_until_cursor
     words = before.split()
     word = "" if before.endswith((" ", "\t")) else words[-1]
@@ -216,7 +216,7 @@ preload = Preload((_import_dynamo, _import_inductor, _import_explorer), afterwar
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Register the magic and its completion, and get ready in the background what the first compile needs."""
+    """Register the magic and its completion, and start preloading in the background."""
     shell.register_magics(RegionalMagics)
     for name in (f"%{NAME}", f"%%{NAME}"):
         shell.set_hook("complete_command", lambda _self, event: completions(shell, event), str_key=name)
@@ -226,7 +226,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Take the magic and its completion away again."""
+    """Unregister the magic and its completion."""
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(NAME, None)
     for name in (f"%{NAME}", f"%%{NAME}"):

@@ -86,7 +86,7 @@ def test_show_needs_no_torch(model: str, tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["run", "{model}", "step(x"], MISUSED, "is not Python"),
         (["run", "{model}", "stp(x)"], MISUSED, "Did you mean 'step'"),
@@ -99,14 +99,14 @@ def test_show_needs_no_torch(model: str, tmp_path: Path, capsys: pytest.CaptureF
     ],
 )
 def test_a_mistake_is_one_line_and_an_exit_code(
-    model: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+    model: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
 ) -> None:
     assert main([argument.format(model=model) for argument in arguments]) == code
     out, err = capsys.readouterr()
     last = err.splitlines()[-1]
     assert out == ""
     assert last.startswith("regional-explorer: ")
-    assert said in last
+    assert message in last
     assert "Traceback" not in err
 
 
@@ -142,7 +142,7 @@ def test_what_was_found_is_printed_when_interrupted(
     assert main(["run", model, "step(x)"]) == FAILED
     out, err = capsys.readouterr()
     assert out.startswith("step\n")
-    assert "interrupted; what was done until then is shown" in err
+    assert "interrupted; the results so far are shown" in err
     assert main(["run", model, "stops(x)"]) == FAILED
     assert "interrupted" in capsys.readouterr().err
 

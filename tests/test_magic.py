@@ -222,13 +222,13 @@ def test_a_saved_plan_is_taken(run: Run, shell: Any, tmp_path: Path) -> None:
 
 
 def test_what_is_measured_is_what_was_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(Exploration, "benchmark", lambda _self, **given: asked.update(given))
+    requested: dict[str, Any] = {}
+    monkeypatch.setattr(Exploration, "benchmark", lambda _self, **given: requested.update(given))
     run("%regional_compile --variants regional,full --budget 0.5 f(x);")
-    assert asked["variants"] == ("regional", "full")
-    assert asked["budget_s"] == 0.5
+    assert requested["variants"] == ("regional", "full")
+    assert requested["budget_s"] == 0.5
     run("%regional_compile f(x);")
-    assert asked["budget_s"] == 5.0
+    assert requested["budget_s"] == 5.0
 
 
 def test_the_value_is_given_to_a_name_only(run: Run, shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,15 +254,15 @@ def test_a_terminal_gets_text_once(run: Run, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("3 + 4", "'3 + 4' is not one call"),
         ("f(x); f(x)", "is not one call"),
         ("f(x", "is not Python"),
         ("f(x) --grad", "Options go before the call: --grad … f(x)"),
         ("f(x) -o ex", "Options go before the call: -o … f(x)"),
-        ("--no-bench", "There is no call"),
-        ("--no-bnch f(x)", "There is no option --no-bnch. Did you mean '--no-bench'"),
+        ("--no-bench", "The call is missing"),
+        ("--no-bnch f(x)", "Unknown option --no-bnch. Did you mean '--no-bench'"),
         ("-o", "-o needs a value: -o ex"),
         ("-o 3x f(x)", "-o takes the name of a variable"),
         ("--grad=yes f(x)", "--grad takes no value"),
@@ -288,22 +288,22 @@ def test_a_terminal_gets_text_once(run: Run, capsys: pytest.CaptureFixture[str])
         ("--save nowhere/out.json f(x)", "there is no directory"),
     ],
 )
-def test_every_bad_line_gives_one_clear_line(refused: Callable[[str], str], line: str, said: str) -> None:
-    told = refused(f"%regional_compile {line}")
-    assert said in told
-    assert len(told.splitlines()) == 1
+def test_every_bad_line_gives_one_clear_line(refused: Callable[[str], str], line: str, message: str) -> None:
+    shown = refused(f"%regional_compile {line}")
+    assert message in shown
+    assert len(shown.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("cell", "said"),
+    ("cell", "message"),
     [
-        ("%%regional_compile --no-bench\nz = 10", "here it is 'z = 10'"),
+        ("%%regional_compile --no-bench\nz = 10", "here the last line is 'z = 10'"),
         ("%%regional_compile --no-bench\n# nothing", "the cell has no statement"),
-        ("%%regional_compile f(x)\nf(x)", "In a cell the call is its last line"),
+        ("%%regional_compile f(x)\nf(x)", "In a cell the call is the last line"),
     ],
 )
-def test_every_bad_cell_gives_one_clear_line(refused: Callable[[str], str], cell: str, said: str) -> None:
-    assert said in refused(cell)
+def test_every_bad_cell_gives_one_clear_line(refused: Callable[[str], str], cell: str, message: str) -> None:
+    assert message in refused(cell)
 
 
 def test_nothing_of_a_bad_cell_is_run(refused: Callable[[str], str], shell: Any) -> None:
@@ -352,7 +352,7 @@ def test_an_interrupt_while_measuring_keeps_what_is_there(
     monkeypatch.setattr(Exploration, "benchmark", interrupted)
     run("%regional_compile -r act=ops:aten.relu* -o ex f(x)")
     out, err = capsys.readouterr()
-    assert "Interrupted: what was done until then is shown." in err
+    assert "Interrupted. The results so far are shown." in err
     assert "ops:aten.relu*" in out
     assert isinstance(shell.user_ns["ex"], Exploration)
 
@@ -482,12 +482,12 @@ def test_without_the_widget_progress_is_one_output_that_empties(
 ) -> None:
     during: list[str] = []
 
-    def told(_self: Exploration, *, progress: Any, **_: Any) -> None:
+    def shown(_self: Exploration, *, progress: Any, **_: Any) -> None:
         for number in range(1000):
             progress(f"round {number}", number / 1000)
         during.append(outputs.shown[-1]["text/plain"])
 
-    monkeypatch.setattr(Exploration, "benchmark", told)
+    monkeypatch.setattr(Exploration, "benchmark", shown)
     run("%regional_compile --no-widget f(x)")
     assert len(outputs.shown) == 2
     assert during == ["round 0"]

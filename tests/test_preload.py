@@ -50,7 +50,7 @@ class Events:
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> Events:
-    monkeypatch.setattr(preload, "REST_S", 0.02)
+    monkeypatch.setattr(preload, "IDLE_S", 0.02)
     monkeypatch.setitem(sys.modules, "torch", object())  # a name is all that is asked for
     return Events()
 

@@ -1,4 +1,4 @@
-"""The parsed command, and the steps that carry it out: check, explore, measure, finish."""
+"""The parsed command and its steps: check, explore, measure, finish."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What is asked for. ``marks`` are (name, kind, patterns), ``settings`` (region, key, value as typed)."""
+    """The options of one command. ``marks`` are (name, kind, patterns), ``settings`` (region, key, value as text)."""
 
     marks: tuple[tuple[str, str, str], ...] = ()
     settings: tuple[tuple[str, str, str], ...] = ()
@@ -38,13 +38,13 @@ class Command:
 
     @classmethod
     def of(cls, options: Namespace) -> Self:
-        """Return the command that ``options`` ask for; what they do not name stays at its default."""
+        """Return the command for parsed ``options``; missing ones keep their defaults."""
         given = {name: value for name, value in vars(options).items() if name in cls.__slots__}
         lists: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
         return cls(**{**given, **lists})
 
     def check(self) -> None:
-        """Find every mistake that can be found before anything runs.
+        """Validate everything that can be validated before the call runs.
 
         Raises:
             RegionalExplorerError: a variant or config key is unknown, a value does not fit, a file cannot be written
@@ -52,7 +52,7 @@ class Command:
         """
         from regional_explorer.compiler.config.catalogue import parse_value
         from regional_explorer.compiler.variants import VariantName
-        from regional_explorer.export.files import writable
+        from regional_explorer.export.files import writable_path
         from regional_explorer.export.save import ENDINGS
         from regional_explorer.record.codec import load_plan
 
@@ -68,14 +68,16 @@ class Command:
             load_plan(self.plan)
         if self.save is not None:
             if self.save.suffix.lower() not in ENDINGS:
-                raise CommandError(f"--save {self.save}: the ending says how to write, one of {', '.join(ENDINGS)}.")
-            writable(self.save, CommandError)
+                raise CommandError(
+                    f"--save {self.save}: the file extension selects the format, one of {', '.join(ENDINGS)}."
+                )
+            writable_path(self.save, CommandError)
 
     def explore(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exploration:
         """Trace the call, mark and configure its regions.
 
         Raises:
-            RegionalExplorerError: whatever ``rx.explore``, ``mark`` and ``configure`` find wrong.
+            RegionalExplorerError: as ``rx.explore``, ``mark`` and ``configure``.
         """
         from regional_explorer.compiler.config.catalogue import parse_value
         from regional_explorer.exploration.exploration import explore
@@ -94,7 +96,7 @@ class Command:
         return exploration
 
     def measure(self, exploration: Exploration, *, progress: ProgressCallback) -> bool:
-        """Compile and measure, where that was asked for; return False if an interrupt ended it early.
+        """Compile and measure unless ``bench`` is False; return False if interrupted.
 
         Raises:
             RegionalExplorerError: nothing could be measured.
@@ -105,7 +107,7 @@ class Command:
         with Interrupts() as interrupts:
 
             def report(doing: str, fraction: float) -> None:
-                interrupts.raise_again()
+                interrupts.raise_if_seen()
                 progress(doing, fraction)
 
             try:
@@ -115,7 +117,7 @@ class Command:
             return not interrupts.seen()
 
     def finish(self, exploration: Exploration) -> Path | None:
-        """Write what was found where that was asked for, and return where.
+        """Save the session if ``save`` is set, and return the path.
 
         Raises:
             SessionError: the file cannot be written.
@@ -124,7 +126,7 @@ class Command:
 
 
 def _region_and_direction(plan: Plan, text: str) -> tuple[str, Direction | None]:
-    """Return what ``-c`` names: ``mlp.backward`` is the backward of ``mlp``, unless a region has that very name."""
+    """Parse a ``-c`` target: ``mlp.backward`` is the backward of ``mlp``, unless a region has exactly that name."""
     name, _, word = text.rpartition(".")
     if name not in plan or word not in tuple(Direction):
         return text, None

@@ -1,4 +1,4 @@
-"""Parses the text of a call, and splits a cell into the call and what comes before it."""
+"""Parses the text of a call, and splits a cell into the call and the source before it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLLECT = "regional_explorer collects the call"  # no identifier, so no name of
 
 @dataclass(frozen=True, slots=True)
 class CallText:
-    """One call expression. ``quiet`` tells that a semicolon ends it: nothing is to be shown."""
+    """One call expression. ``quiet`` is True if it ends in a semicolon, which suppresses output."""
 
     text: str
     call: ast.Call
@@ -30,22 +30,22 @@ class CallText:
     def evaluate(
         self, names: dict[str, Any], local: Mapping[str, Any] | None = None
     ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """Return the function, the positional and the keyword arguments, evaluated in that order; nothing is called.
+        """Evaluate and return the function, the positional and the keyword arguments, without making the call.
 
         Raises:
             CommandError: a name in it does not exist, or evaluating a part of it raises.
         """
-        # The call itself with another function put in: stars, doubled keywords and the order are Python's own.
+        # The call with another function in its place, so that Python itself handles stars, keywords and order.
         collect = ast.Call(ast.Name(_COLLECT, ast.Load()), [self.call.func, *self.call.args], self.call.keywords)
         tree = ast.fix_missing_locations(ast.Expression(ast.copy_location(collect, self.call)))
         try:
-            found = eval(  # noqa: S307 - the user's own words, in their own namespace
+            found = eval(  # noqa: S307 - the user's own expression, in their own namespace
                 compile(tree, "<call>", "eval"), names, {**(local or {}), _COLLECT: _collect}
             )
         except NameError as error:
             known = {*names, *(local or {}), *vars(builtins)}
-            near = did_you_mean(error.name or "", known)
-            raise CommandError(f"{str(error).rstrip('.')}.{near}") from error
+            suggestion = did_you_mean(error.name or "", known)
+            raise CommandError(f"{str(error).rstrip('.')}.{suggestion}") from error
         except Exception as error:
             raise CommandError(
                 f"Evaluating {self.text} raised {type(error).__name__} before the call: {error}"
@@ -59,24 +59,24 @@ def _collect(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> tuple[Any,
 
 
 def read_call(text: str) -> CallText:
-    """Read the text of one call.
+    """Parse the text of one call.
 
     Raises:
-        CommandError: it is not one call expression, or options stand after it.
+        CommandError: it is not one call expression, or options follow it.
     """
     if not text.strip():
-        raise CommandError(f"There is no call. Example: {EXAMPLE}")
+        raise CommandError(f"The call is missing. Example: {EXAMPLE}")
     try:
         body = ast.parse(text.strip()).body
     except SyntaxError as error:
-        _refuse_options_after(text)
+        _check_no_options_after(text)
         raise CommandError(
             f"{shown_value(text.strip())} is not Python: {error.msg}. Give one call: {EXAMPLE}"
         ) from error
     except (ValueError, RecursionError, MemoryError) as error:  # a null character, or brackets without end
         raise CommandError(f"{shown_value(text.strip())} cannot be read as Python. Give one call: {EXAMPLE}") from error
     if len(body) != 1 or not isinstance(body[0], ast.Expr) or not isinstance(body[0].value, ast.Call):
-        _refuse_options_after(text)
+        _check_no_options_after(text)
         raise CommandError(
             f"{shown_value(text.strip())} is not one call. Give a function with its arguments: {EXAMPLE}"
         )
@@ -86,7 +86,7 @@ def read_call(text: str) -> CallText:
 
 
 def split_cell(cell: str) -> tuple[str, str]:
-    """Divide a cell into the source before its last expression, line numbers kept, and that expression.
+    """Split a cell into the source before its last expression, and that expression.
 
     Raises:
         CommandError: the last statement is not a call.
@@ -95,8 +95,8 @@ def split_cell(cell: str) -> tuple[str, str]:
     body = ast.parse(cell).body
     if not body or not isinstance(body[-1], ast.Expr) or not isinstance(body[-1].value, ast.Call):
         last = (ast.get_source_segment(cell, body[-1]) or "").splitlines()[:1] if body else []
-        found = f"; here it is {last[0]!r}" if last else ", but the cell has no statement"
-        raise CommandError(f"The last line of the cell has to be the call{found}. Example: model(x)")
+        found = f"; here the last line is {last[0]!r}" if last else ", but the cell has no statement"
+        raise CommandError(f"The last line of the cell must be the call{found}. Example: model(x)")
     last_statement = body[-1]
     lines = cell.encode().splitlines(keepends=True)
     row, column = last_statement.lineno - 1, last_statement.col_offset
@@ -105,7 +105,7 @@ def split_cell(cell: str) -> tuple[str, str]:
     return before.decode(), after.decode()
 
 
-def _refuse_options_after(text: str) -> None:
+def _check_no_options_after(text: str) -> None:
     if (name := option_after(text)) is not None:
         call = text.strip().split(f" {name}")[0].strip()
         raise CommandError(f"Options go before the call: {name} … {call}")

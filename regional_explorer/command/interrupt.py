@@ -1,4 +1,4 @@
-"""Remembers keyboard interrupts: compilers catch what is raised while they run."""
+"""Records keyboard interrupts, because compilers may swallow the exception."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any, Self
 
 
 class Interrupts:
-    """A block that remembers an interrupt from the keyboard, which is raised as ever.
+    """Context manager that records a keyboard interrupt in addition to raising it.
 
-    Dynamo and Inductor run callbacks in which Python drops whatever is raised; work that asks ``seen`` ends all the
-    same. Off the main thread, where no signal arrives, nothing is done.
+    Dynamo and Inductor run callbacks in which Python drops exceptions; work that checks ``seen`` stops nevertheless.
+    Does nothing on other threads than the main one, which receive no signals.
     """
 
     def __init__(self) -> None:
         self._seen = False
-        self._before: Any = None
+        self._previous_handler: Any = None
 
     def __enter__(self) -> Self:
-        """Begin to listen."""
+        """Install the signal handler."""
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._note)
+            self._previous_handler = signal.signal(signal.SIGINT, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Listen no longer; who listened before does again."""
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        """Restore the previous signal handler."""
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGINT, self._previous_handler)
 
     def seen(self) -> bool:
-        """Whether there was an interrupt."""
+        """Return whether there was an interrupt."""
         return self._seen
 
-    def raise_again(self) -> None:
-        """Raise the interrupt again, if there was one.
+    def raise_if_seen(self) -> None:
+        """Raise KeyboardInterrupt if there was an interrupt.
 
         Raises:
             KeyboardInterrupt: there was one.
@@ -43,7 +43,7 @@ class Interrupts:
         if self._seen:
             raise KeyboardInterrupt
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._seen = True
-        pass_on = self._before if callable(self._before) else signal.default_int_handler
-        pass_on(number, frame)
+        handler = self._previous_handler if callable(self._previous_handler) else signal.default_int_handler
+        handler(number, frame)

@@ -17,12 +17,12 @@ NOTEBOOK_ONLY = frozenset({"output", "widget"})
 
 
 class CommandError(RegionalExplorerError):
-    """The command was written in a way that cannot be read; the text shows the right one."""
+    """The command is invalid; the message shows the right form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as a person writes it, with what ``argparse`` has to know about it."""
+    """One option: its names, help and example, and its arguments for ``argparse``."""
 
     names: tuple[str, ...]
     metavar: str
@@ -48,8 +48,8 @@ def _mark(text: str) -> tuple[str, str, str]:
 
 def _setting(text: str) -> tuple[str, str, str]:
     # The last colon before the first "=": a region made per module call may have colons in its name, a key has none.
-    place, equals, value = text.partition("=")
-    region, colon, key = place.rpartition(":")
+    position, equals, value = text.partition("=")
+    region, colon, key = position.rpartition(":")
     if not (equals and colon and region.strip() and key.strip()):
         raise ValueError(f"-c sets a config as REGION:KEY=VALUE, such as -c mlp:max_fusion_size=8; got {text!r}")
     return region.strip(), key.strip(), value.strip()
@@ -58,7 +58,7 @@ def _setting(text: str) -> tuple[str, str, str]:
 def _variants(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise ValueError("--variants takes names with commas between, such as --variants eager,regional")
+        raise ValueError("--variants takes names separated by commas, such as --variants eager,regional")
     return names
 
 
@@ -79,7 +79,7 @@ def _name(text: str) -> str:
 
 
 KINDS = ("modules", "lines", "ops", "nodes", "subgraphs")
-"""By what ``-r`` may pick nodes."""
+"""The kinds of selector that ``-r`` accepts."""
 
 _SWITCH = argparse.BooleanOptionalAction
 
@@ -102,7 +102,7 @@ OPTIONS = (
     Option(
         ("--grad", "--no-grad"),
         "",
-        "take gradients, or run under no_grad; left out: as the call would",
+        "take gradients, or run under no_grad; by default as the call would",
         "--no-grad",
         {"action": _SWITCH, "default": None},
     ),
@@ -116,14 +116,14 @@ OPTIONS = (
     Option(
         ("--variants",),
         "A,B,C",
-        "what to compare, of eager, aot_eager, regional and full; all when left out",
+        "the variants to compare: eager, aot_eager, regional, full; all by default",
         "--variants eager,regional",
         {"type": _variants, "default": ()},
     ),
     Option(
         ("--budget",),
         "SECONDS",
-        "how long to measure, compiling not counted; 5 when left out",
+        "seconds to measure, without compile time; 5 by default",
         "--budget 2.5",
         {"type": _budget, "default": 5.0},
     ),
@@ -173,7 +173,7 @@ OPTIONS = (
 
 
 def add_options(parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = frozenset()) -> None:
-    """Add the options to ``parser``, but for those stored under the names ``leave_out``."""
+    """Add the options to ``parser``, except those whose destination is in ``leave_out``."""
     for option in OPTIONS:
         arguments = {"type": _argument_type(option.arguments["type"])} if "type" in option.arguments else {}
         arguments = {**option.arguments, **arguments, **({"metavar": option.metavar} if option.takes_value else {})}
@@ -184,7 +184,7 @@ def add_options(parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = 
 
 
 def _argument_type(read: Any) -> Any:
-    """Return ``read`` with its error text kept: argparse shows that of one error class only."""
+    """Wrap ``read`` so that argparse shows the message of its ValueError."""
 
     def convert(text: str) -> Any:
         try:
@@ -195,54 +195,54 @@ def _argument_type(read: Any) -> Any:
     return convert
 
 
-class _Reader(argparse.ArgumentParser):
+class _OptionParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise instead of ending the process."""
         raise CommandError(message.split(": ", 1)[-1] if message.startswith("argument ") else message)
 
 
 def read_options(words: Sequence[str]) -> argparse.Namespace:
-    """Read the words that stand before the call.
+    """Parse the options before the call.
 
     Raises:
-        CommandError: one of them is no option, or its value is none.
+        CommandError: an option is unknown, or its value is invalid.
     """
-    reader = _Reader(prog="", add_help=False, allow_abbrev=False)
-    add_options(reader)
-    return reader.parse_args(list(words))
+    parser = _OptionParser(prog="", add_help=False, allow_abbrev=False)
+    add_options(parser)
+    return parser.parse_args(list(words))
 
 
 _WORD = re.compile(r"""\s*((?:'[^']*'|"[^"]*"|[^\s'"])+)""")
-_BY_NAME = {name: option for option in OPTIONS for name in option.names}
+_OPTIONS_BY_NAME = {name: option for option in OPTIONS for name in option.names}
 
 
 def split_line(line: str) -> tuple[list[str], str]:
-    """Divide a line into the words of its options and the raw text after them.
+    """Split a line into the words of its options and the raw text after them.
 
     Raises:
-        CommandError: there is an option that does not exist, or one that lacks its value.
+        CommandError: an option is unknown, or its value is missing.
     """
     words: list[str] = []
-    place = 0
-    while (found := _WORD.match(line, place)) and found[1].startswith("-"):
+    position = 0
+    while (found := _WORD.match(line, position)) and found[1].startswith("-"):
         word = found[1]
         name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
-        option = _BY_NAME.get(name)
+        option = _OPTIONS_BY_NAME.get(name)
         if option is None:
-            near = did_you_mean(name, _BY_NAME) or f" Options: {', '.join(_BY_NAME)}."
-            raise CommandError(f"There is no option {name}.{near}")
-        place = found.end()
+            suggestion = did_you_mean(name, _OPTIONS_BY_NAME) or f" Options: {', '.join(_OPTIONS_BY_NAME)}."
+            raise CommandError(f"Unknown option {name}.{suggestion}")
+        position = found.end()
         if option.takes_value and not equals:
-            found = _WORD.match(line, place)
+            found = _WORD.match(line, position)
             if found is None:
                 raise CommandError(f"{name} needs a value: {option.example}.")
-            value, place = found[1], found.end()
+            value, position = found[1], found.end()
         elif equals and not option.takes_value:
             raise CommandError(f"{name} takes no value: write {option.example}.")
         words += (
             [f"{name}={_unquoted(value)}" if name.startswith("--") else name + _unquoted(value)] if value else [name]
         )
-    return words, line[place:].strip()
+    return words, line[position:].strip()
 
 
 def _unquoted(text: str) -> str:
@@ -251,9 +251,9 @@ def _unquoted(text: str) -> str:
 
 
 def option_after(text: str) -> str | None:
-    """Return the first word of ``text`` that is an option's name, or None."""
+    """Return the first option name among the words of ``text``, or None."""
     words = (word.partition("=")[0] for word in text.split()[1:])
-    return next((word for word in words if word in _BY_NAME), None)
+    return next((word for word in words if word in _OPTIONS_BY_NAME), None)
 
 
 def help_text() -> str:

@@ -1,4 +1,4 @@
-"""Imports what the first exploration needs while no cell runs."""
+"""Imports the modules of the first exploration in the background, while no cell runs."""
 
 from __future__ import annotations
 
@@ -10,64 +10,64 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-REST_S = 0.5
-"""How long no cell must have run before the next stage begins."""
+IDLE_S = 0.5
+"""Seconds without a running cell before the next stage starts."""
 
 
 class Preload:
-    """Runs ``stages`` one by one in a thread of the kernel, each while no cell runs, once torch has been imported.
+    """Runs ``stages`` on a background thread, each while no cell runs, once torch has been imported.
 
-    A cell that comes while a stage runs waits for its end: threads that enter torch's circular imports at two places
-    may see half-made modules. ``afterwards`` runs beside cells. A user who never imports torch pays nothing. What fails
-    ends it all without a word: whoever needs what it was to bring is told then.
+    A cell that starts during a stage waits for it: two threads inside torch's circular imports may see partially
+    initialized modules. ``afterwards`` may run in parallel with cells. Without torch imported nothing runs. Exceptions
+    stop the thread silently: code that needs the same import raises them again.
     """
 
     def __init__(self, stages: Sequence[Callable[[], object]], afterwards: Callable[[], object]) -> None:
         self._stages = stages
         self._afterwards = afterwards
         self._events: Any = None
-        self._turn = threading.Lock()
-        self._resting = threading.Event()
-        self._ended = False
+        self._stage_lock = threading.Lock()
+        self._idle = threading.Event()
+        self._stopped = False
         self._thread: threading.Thread | None = None
 
     def attach(self, events: Any) -> None:
-        """Hear from IPython's ``events`` when cells begin and end."""
+        """Register for IPython's ``events`` of cells."""
         self._events = events
         events.register("pre_execute", self.before_cell)
         events.register("post_execute", self.after_cell)
-        atexit.register(self.end)
+        atexit.register(self.stop)
 
     def detach(self) -> None:
-        """Hear no more, and begin no further stage."""
+        """Unregister from the events, and stop."""
         if self._events is not None:
             self._events.unregister("pre_execute", self.before_cell)
             self._events.unregister("post_execute", self.after_cell)
             self._events = None
-            self.end()
+            self.stop()
 
     def before_cell(self) -> None:
-        """Let no stage begin from now on, and wait for the one under way."""
-        self._resting.clear()
-        with self._turn:
+        """Block further stages, and wait for the running one."""
+        self._idle.clear()
+        with self._stage_lock:
             pass
 
     def after_cell(self) -> None:
-        """Let stages begin."""
-        self._resting.set()
-        if self._thread is None and not self._ended and "torch" in sys.modules:
+        """Allow stages to run; start the thread if torch has been imported."""
+        self._idle.set()
+        if self._thread is None and not self._stopped and "torch" in sys.modules:
             self._thread = threading.Thread(target=self._run, name="regional-explorer-preload", daemon=True)
             self._thread.start()
 
-    def end(self) -> None:
-        """Begin no further stage, and wait for the one under way."""
-        self._ended = True
-        self._resting.set()
-        with self._turn:
+    def stop(self) -> None:
+        """Start no further stage, and wait for the running one."""
+        self._stopped = True
+        self._idle.set()
+        with self._stage_lock:
             pass
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all stages have run, and tell whether they have."""
+        """Wait until all stages have run; return whether they have."""
         if self._thread is not None:
             self._thread.join(timeout_s)
         return self._thread is not None and not self._thread.is_alive()
@@ -75,17 +75,17 @@ class Preload:
     def _run(self) -> None:
         with contextlib.suppress(Exception):
             for stage in self._stages:
-                while not self._ended and not self._run_at_rest(stage):
+                while not self._stopped and not self._run_when_idle(stage):
                     pass
-            if not self._ended:
+            if not self._stopped:
                 self._afterwards()
 
-    def _run_at_rest(self, stage: Callable[[], object]) -> bool:
-        """Run ``stage`` after a rest, or return False where a cell came in between."""
-        self._resting.wait()
-        time.sleep(REST_S)
-        with self._turn:
-            if self._ended or not self._resting.is_set():
+    def _run_when_idle(self, stage: Callable[[], object]) -> bool:
+        """Run ``stage`` after ``IDLE_S`` without a cell; return False if a cell started meanwhile."""
+        self._idle.wait()
+        time.sleep(IDLE_S)
+        with self._stage_lock:
+            if self._stopped or not self._idle.is_set():
                 return False
             stage()
             return True

@@ -11,59 +11,62 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import FAILED, NOT_COMPARABLE, Verdict
 from regional_explorer.render.style.figures import duration, listing
 
-MOST = 6
+MAX_LISTED = 6
 NUMERICS = DiagnosticCode.REGION_NUMERICS
 
 
-def still_true(session: Session, found: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Return what was found of partitions alone, without checks whose code no longer runs."""
+def without_outdated(session: Session, found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Return ``found`` without numerics diagnostics of artifacts that no longer run."""
     failed = {timing.region for timing in standing(session) if timing.numerics == FAILED}
     return [item for item in found if item.code != NUMERICS or item.region in failed]
 
 
-def region_findings(session: Session) -> list[Diagnostic]:
-    """Return one ``region-slower`` per region that loses time compiled, and one ``region-worth`` for all that gain."""
+def region_diagnostics(session: Session) -> list[Diagnostic]:
+    """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for the others."""
     rows = sorted(whole_region_timings(session).values(), key=lambda row: -(row.gain_s or 0.0))
-    return [*map(_slower, (row for row in rows if row.verdict is Verdict.SLOWER)), *_worth(rows)]
+    return [*map(_slower_diagnostic, (row for row in rows if row.verdict is Verdict.SLOWER)), *_worth_diagnostic(rows)]
 
 
-def _slower(row: RegionTiming) -> Diagnostic:
+def _slower_diagnostic(row: RegionTiming) -> Diagnostic:
     return Diagnostic(
         DiagnosticCode.REGION_SLOWER,
         f"Region {row.region!r} takes {duration(-(row.gain_s or 0.0))} longer in each call compiled than eager "
-        f"({row.speedup:.2f}×{_unchecked(row)}, measured alone).",
+        f"({row.speedup:.2f}×{_numerics_note(row)}, measured alone).",
         Severity.INFO,
         region=row.region,
-        upstream="compiles it all the same.",
-        remedy=f"ex.disable({row.region!r}), or a larger region: borders cost fusion, and each call a dispatch.",
+        upstream="compiles it anyway.",
+        remedy=f"ex.disable({row.region!r}), or mark a larger region: borders prevent fusion, calls cost a dispatch.",
     )
 
 
-def _worth(rows: list[RegionTiming]) -> list[Diagnostic]:
-    gaining = [row for row in rows if row.verdict is Verdict.FASTER]
+def _worth_diagnostic(rows: list[RegionTiming]) -> list[Diagnostic]:
+    faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
     unsure = [repr(row.region) for row in rows if row.verdict is Verdict.UNKNOWN and row.speedup is not None]
-    if not gaining and not same:
+    if not faster and not same:
         return []
-    total = sum(row.gain_s or 0.0 for row in gaining)
-    told = [f"{row.region!r} saves {duration(row.gain_s)} in each call{_paid(row)}{_unchecked(row)}" for row in gaining]
+    total = sum(row.gain_s or 0.0 for row in faster)
+    gains = [
+        f"{row.region!r} saves {duration(row.gain_s)} in each call{_pay_off_text(row)}{_numerics_note(row)}"
+        for row in faster
+    ]
     parts = [
-        f"Worth compiling: {listing(told, MOST)}" if gaining else "No region gains anything measurable by compiling",
-        f" ({duration(total)} together)" if len(gaining) > 1 else "",
-        f"; no difference: {listing(same, MOST)}" if same else "",
-        f"; not enough data, a larger budget_s helps: {listing(unsure, MOST)}" if unsure else "",
+        f"Worth compiling: {listing(gains, MAX_LISTED)}" if faster else "No region is measurably faster compiled",
+        f" ({duration(total)} together)" if len(faster) > 1 else "",
+        f"; no difference: {listing(same, MAX_LISTED)}" if same else "",
+        f"; not enough data (try a larger budget_s): {listing(unsure, MAX_LISTED)}" if unsure else "",
     ]
     return [Diagnostic(DiagnosticCode.REGION_WORTH, f"{''.join(parts)}. Each was measured alone.", Severity.INFO)]
 
 
-def _unchecked(row: RegionTiming) -> str:
+def _numerics_note(row: RegionTiming) -> str:
     return f" (numerics {NOT_COMPARABLE})" if NOT_COMPARABLE in row.numerics else ""
 
 
-def _paid(row: RegionTiming) -> str:
+def _pay_off_text(row: RegionTiming) -> str:
     calls = row.pays_off_after_calls
     if calls is None or math.isinf(calls):
         return ""
     if calls == 0:
         return ", its compile is shared"
-    return f", its {row.cache} compile of {duration(row.compile_s)} is paid for after {calls:,.0f} calls"
+    return f", its {row.cache} compile of {duration(row.compile_s)} pays off after {calls:,.0f} calls"

@@ -1,4 +1,4 @@
-"""``ex.benchmark``: compiles what is stale, checks the numerics, measures, and keeps the results."""
+"""``ex.benchmark``: compiles stale partitions, checks the numerics, measures, and stores the results."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from regional_explorer.record.session import Environment, Session
 
 ALL_VARIANTS = tuple(VariantName)
 REGION_SHARE = 0.5
-"""Of the budget, so much again goes to the regions alone."""
-MOST_RUNS = 50
-"""So many measured plans are kept."""
+"""Measuring regions alone takes this share of the budget in addition."""
+MAX_RUNS = 50
+"""How many measured plans are kept."""
 
 
 def no_progress(_doing: str, _fraction: float) -> None:
@@ -34,10 +34,10 @@ def no_progress(_doing: str, _fraction: float) -> None:
 
 
 class Benchmarks:
-    """The benchmarks of one exploration: ``outcome`` of the last one, the plan it ``measured``, and the ``runs``.
+    """The benchmarks of one exploration: the last ``outcome``, the plan it ``measured``, and all ``runs``.
 
     ``runs`` are the sessions of the last benchmark of each plan, in the order they were measured. ``revision`` changes
-    with whatever is found.
+    with every new result.
     """
 
     def __init__(self, variants: Variants, compiling: Compiling, environment: Environment) -> None:
@@ -60,35 +60,35 @@ class Benchmarks:
         executor: Executor,
         session: Callable[[], Session],
     ) -> None:
-        """Compile what is stale, check the numerics, measure, and keep what was found; see ``Exploration.benchmark``.
+        """Compile stale partitions, check the numerics, measure, and store the results; see ``Exploration.benchmark``.
 
-        ``session`` gives the record of the exploration as it is then.
+        ``session`` returns the current session of the exploration.
         """
         options = BenchmarkOptions(budget_s=budget_s)
         names = _variants(variants)
         check_flag("regions", regions)
         check_progress(cancelled, progress)
         check_executor(executor)
-        if self._variants.program.capture.failed_ops:  # told as aot-eager-failed
+        if self._variants.program.capture.failed_ops:  # reported as aot-eager-failed
             names = [name for name in names if name is not VariantName.AOT_EAGER]
         outcome = Outcome()
         if VariantName.REGIONAL in names or VariantName.FULL in names:
             requested = names
-            names = executor.run_untimed(lambda: self._compiled(requested, outcome, cancelled, progress))
+            names = executor.run_untimed(lambda: self._compile(requested, outcome, cancelled, progress))
         if cancelled():
             return
         plan = self._variants.program.plan
         toolchain.build.wait()
-        # As it is now: artifacts are compiled for this number, and all variants run with it.
+        # The current number of threads: artifacts are compiled for it, and all variants run with it.
         environment = replace(self._environment, threads=torch.get_num_threads())
         regions = regions and VariantName.REGIONAL in names
-        part = 1.0 / (1.0 + REGION_SHARE) if regions else 1.0
+        variants_share = 1.0 / (1.0 + REGION_SHARE) if regions else 1.0
 
         def progress_of_variants(doing: str, fraction: float) -> None:
-            progress(doing, part * fraction)
+            progress(doing, variants_share * fraction)
 
         def progress_of_regions(doing: str, fraction: float) -> None:
-            progress(doing, part + (1.0 - part) * fraction)
+            progress(doing, variants_share + (1.0 - variants_share) * fraction)
 
         try:
             benchmark(
@@ -113,10 +113,10 @@ class Benchmarks:
                     executor=executor,
                 )
         finally:
-            self._keep(outcome, plan, options.confidence, session)
+            self._store(outcome, plan, options.confidence, session)
 
-    def _keep(self, outcome: Outcome, plan: Plan, confidence: float, session: Callable[[], Session]) -> None:
-        """Keep what was found; what ended before it measured anything takes no earlier measurement away."""
+    def _store(self, outcome: Outcome, plan: Plan, confidence: float, session: Callable[[], Session]) -> None:
+        """Store the results, unless the run ended before it measured anything and there are earlier results."""
         if not outcome.timings and (self.outcome.timings or not (outcome.numerics or outcome.diagnostics)):
             return
         self.outcome, self.measured = outcome, plan
@@ -127,12 +127,12 @@ class Benchmarks:
             self.revision += 1
         if outcome.timings:
             now = session()
-            self.runs = (*(run for run in self.runs if run.plan != now.plan), now)[-MOST_RUNS:]
+            self.runs = (*(run for run in self.runs if run.plan != now.plan), now)[-MAX_RUNS:]
 
-    def _compiled(
+    def _compile(
         self, names: list[VariantName], outcome: Outcome, cancelled: Callable[[], bool], progress: ProgressCallback
     ) -> list[VariantName]:
-        """Compile what is stale; return the variants that can run, which without a compiler are the eager ones."""
+        """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
         try:
             if VariantName.FULL in names:
                 self._compiling.start_toolchain(progress)
@@ -144,13 +144,13 @@ class Benchmarks:
 
 
 def check_progress(cancelled: object, progress: object) -> None:
-    """Raise InvalidArgumentError unless both can be called."""
+    """Raise InvalidArgumentError unless both are callable."""
     check_callable("cancelled", cancelled, "a function that returns whether to stop")
     check_callable("progress", progress, "a function that takes what is being done and the fraction done")
 
 
 def check_executor(executor: object) -> None:
-    """Raise InvalidArgumentError unless it can run what is timed and what is not."""
+    """Raise InvalidArgumentError unless ``executor`` has ``run_timed`` and ``run_untimed``."""
     for method in ("run_timed", "run_untimed"):
         if not callable(getattr(executor, method, None)):
             raise InvalidArgumentError(f"executor={shown_value(executor)}: it has no {method}(); leave it out.")

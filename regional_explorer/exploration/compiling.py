@@ -1,4 +1,4 @@
-"""Compiles what is stale, with the toolchain's start paid for apart."""
+"""Compiles stale partitions, and accounts for the toolchain's start separately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from regional_explorer.torch_api import acquired, compile_lock
 class Compiling:
     """Compiles the partitions of ``program``.
 
-    ``toolchain`` is what starting the toolchain cost, which no region is charged for; None before the first compile.
+    ``toolchain`` is the cost of starting the toolchain, counted for no region; None before the first compile.
     """
 
     def __init__(self, program: Program, device_type: str) -> None:
@@ -26,9 +26,9 @@ class Compiling:
         self.toolchain: CompileCost | None = None
 
     def compile_stale(self, cancelled: Callable[[], bool], progress: ProgressCallback) -> set[str]:
-        """Compile the partitions that are stale, and return the keys of the artifacts made.
+        """Compile the stale partitions and return the keys of the new artifacts.
 
-        An interrupt keeps what is compiled. What another thread compiles meanwhile is waited for.
+        Artifacts compiled before an interrupt are kept. Compiles of other threads are waited for.
 
         Raises:
             NoCompilerError: there is no C++ compiler.
@@ -37,9 +37,9 @@ class Compiling:
         def on_wait() -> None:
             progress("waiting for another thread of this process that compiles", 0.0)
 
-        with acquired(self._program.compiling, cancelled, on_wait) as held:
+        with acquired(self._program.compiling, cancelled, on_wait) as is_free:
             before = set(self._program.store.artifacts)
-            if held and _is_free_to_compile(cancelled, on_wait):
+            if is_free and _wait_for_compile_lock(cancelled, on_wait):
                 if self._program.stale():
                     self.start_toolchain(progress)
                 for step in compile_stale(self._program, cancelled, on_wait):
@@ -47,22 +47,22 @@ class Compiling:
             return set(self._program.store.artifacts) - before
 
     def start_toolchain(self, progress: ProgressCallback) -> None:
-        """Compile a tiny graph once, so that no compile after it is charged for the toolchain.
+        """Compile a tiny graph once, so that later compiles do not include the toolchain's start.
 
         Raises:
             NoCompilerError: there is no C++ compiler.
         """
         if self.toolchain is None:
             progress("warming up the toolchain", 0.0)
-            # What it needs and cannot have is told of each region, which needs the same.
+            # Each region that fails for the same reason gets a diagnostic of its own.
             with contextlib.suppress(CompileEnvironmentError):
                 self.toolchain = warm_toolchain(self._device_type)
 
 
-def _is_free_to_compile(cancelled: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
-    """Wait until nothing else compiles, and tell whether that came: the call is run next, and may be traced again."""
-    with compile_lock(cancelled, on_wait) as held:
-        return held
+def _wait_for_compile_lock(cancelled: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
+    """Wait until no other thread compiles; return False if cancelled meanwhile."""
+    with compile_lock(cancelled, on_wait) as is_free:
+        return is_free
 
 
 def _describe(step: CompileStep) -> str:

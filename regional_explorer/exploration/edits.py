@@ -20,9 +20,9 @@ P = ParamSpec("P")
 
 @dataclass
 class Draft:
-    """A plan to try edits on; nothing is traced, cut or compiled.
+    """An editable copy of a plan; editing it traces, cuts and compiles nothing.
 
-    ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)`` shows what a plan would give; ``ex.plan = draft.plan``
+    ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)`` previews an edit; ``ex.plan = draft.plan``
     applies it.
     """
 
@@ -42,7 +42,7 @@ class Draft:
         only: Patterns = None,
         each: bool = False,
     ) -> Self:
-        """Mark a region without touching the source. Nothing is traced again.
+        """Mark a region without changing the source or tracing again.
 
         Args:
             name: its name; an existing region gets these nodes in addition.
@@ -53,7 +53,7 @@ class Draft:
             subgraphs: globs over the functions that ``nested_compile_region`` marks, such as ``Block.forward`` or
                 ``Block``; ``*`` for all. What is marked is the body, for all calls that share it.
             innermost: of ``lines``, leave out ops of functions that are called there.
-            only: of what the others pick, take the nodes of these names alone; instances stay what they are.
+            only: restrict the selected nodes to these names; instances stay the same.
             each: one region per module call that matches, named ``name[path]``, instead of one with many instances.
 
         Raises:
@@ -67,24 +67,24 @@ class Draft:
         return self
 
     def unmark(self, name: str) -> Self:
-        """Take a region out of the plan."""
+        """Remove a region from the plan."""
         self.plan = self.plan.removed(name)
         return self
 
     def rename(self, name: str, new_name: str) -> Self:
-        """Give a region another name; what was compiled stays."""
+        """Rename a region; its artifacts are kept."""
         self.plan = self.plan.changed(name, name=new_name)
         return self
 
     def merge(self, *names: str, name: str | None = None, config: Mapping[str, Any] | None = None) -> Self:
-        """Make one region of several. What they have is one instance where it feeds each other directly.
+        """Merge several regions into one. Their instances become one where they feed each other directly.
 
-        So two modules that follow each other become one compiled piece; in each layer, if each has them.
+        So two consecutive modules become one partition, in each layer that has them.
 
         Args:
-            *names: the regions; the merged one stands where the first of them in the plan stood.
-            name: what it is called; as the first named when left out.
-            config: its config, for forward and backward; needed where those of the regions differ.
+            *names: the regions; the merged one takes the position of the first of them in the plan.
+            name: its name; that of the first region by default.
+            config: its config, for forward and backward; required if those of the regions differ.
 
         Raises:
             UnknownRegionError, PlanError: fewer than two regions, configs that differ, or a name that is taken.
@@ -99,16 +99,16 @@ class Draft:
         return self
 
     def split(self, name: str, at: str | None = None) -> Self:
-        """Make several regions of one: ``name.1``, ``name.2``, …, each under its config.
+        """Split a region into ``name.1``, ``name.2``, …, each with its config.
 
         Args:
             name: the region.
             at: the node, of any graph, that the second part begins with, such as ``mul_1`` or ``0/forward:mul_1``; all
-                equal instances are cut in the same place. When left out, every instance becomes a region.
+                equal instances are cut in the same place. By default every instance becomes a region.
 
         Raises:
-            UnknownRegionError, SelectorError: ``at`` is no node of the region.
-            PlanError: there is nothing to cut.
+            UnknownRegionError, SelectorError: ``at`` is not a node of the region.
+            PlanError: there is nothing to split.
         """
         check_argument(
             "at", at, (str, type(None)), "the name of a node, such as 'mul_1' or '0/forward:mul_1'", SelectorError
@@ -125,10 +125,10 @@ class Draft:
         ops: Patterns = None,
         nodes: Patterns = None,
     ) -> Self:
-        """Let single ops of a region run eagerly, as ``annotate({"fallback_to_eager": True})`` does in the source.
+        """Run single ops of a region eagerly, as ``annotate({"fallback_to_eager": True})`` does in the source.
 
-        An op is one of the program: all nodes it was traced to go along, those of its backward too. The selectors are
-        those of ``mark``; of what they pick, the region's own ops count.
+        This includes all nodes that an op was traced to, also in the backward. The selectors are those of ``mark``;
+        nodes outside the region are ignored.
 
         Raises:
             UnknownRegionError, SelectorError: a selector matches nothing of the region.
@@ -147,7 +147,7 @@ class Draft:
         ops: Patterns = None,
         nodes: Patterns = None,
     ) -> Self:
-        """Take carved ops back into a region: those that the selectors pick, or all of them without one.
+        """Return carved ops to a region: those that the selectors pick, or all of them without selectors.
 
         Raises:
             UnknownRegionError, SelectorError: a selector matches no carved op.
@@ -159,17 +159,17 @@ class Draft:
         return self
 
     def disable(self, name: str) -> Self:
-        """Let a region run eagerly; its artifacts are kept."""
+        """Run a region eagerly; its artifacts are kept."""
         self.plan = self.plan.changed(name, enabled=False)
         return self
 
     def enable(self, name: str) -> Self:
-        """Let a region run compiled again."""
+        """Run a region compiled again."""
         self.plan = self.plan.changed(name, enabled=True)
         return self
 
     def configure(self, name: str, config: Mapping[str, Any], *, direction: Direction | str | None = None) -> Self:
-        """Merge ``config`` into a region's; the value ``DEFAULT`` takes a key out.
+        """Merge ``config`` into a region's config; the value ``DEFAULT`` removes a key.
 
         Args:
             name: the region.
@@ -184,25 +184,25 @@ class Draft:
         return self
 
     def reset(self, name: str, *, direction: Direction | str | None = None) -> Self:
-        """Take a region's config back to Inductor's own, for one direction or for both."""
+        """Reset a region's config to Inductor's defaults, for one direction or for both."""
         self.plan = self.plan.configured(name, {}, checked_direction(direction))
         return self
 
 
-class HasDraft(Protocol):
-    """What owns a plan and gives a draft of it."""
+class PlanOwner(Protocol):
+    """An object with a plan and drafts of it."""
 
     plan: Plan
 
     def draft(self) -> Draft:
-        """Return a copy of the plan to try edits on."""
+        """Return an editable copy of the plan."""
 
 
-Owner = TypeVar("Owner", bound=HasDraft)
+Owner = TypeVar("Owner", bound=PlanOwner)
 
 
 def edit_of_plan(edit: Callable[Concatenate[Draft, P], Draft]) -> Callable[Concatenate[Owner, P], Owner]:
-    """Return the method that makes an edit of a draft, and applies the plan it gives to its owner."""
+    """Return a method that applies an edit of ``Draft`` to its owner's plan."""
 
     @functools.wraps(edit)
     def method(owner: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Owner:

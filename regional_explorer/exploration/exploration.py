@@ -52,26 +52,26 @@ def explore(
     plan: Plan | str | Path | None = None,
     partitioner: str = "default",
 ) -> Exploration:
-    """Trace one call and return it as an Exploration. Nothing is compiled or measured yet.
+    """Trace one call and return an Exploration of it, without compiling or measuring.
 
-    The call runs: once in eager mode, once traced, each with gradients if it has any. What it changes in place and the
-    random generators are put back afterwards; arguments are held by reference.
+    The call runs once in eager mode and once traced, each with gradients if it has any. In-place changes and random
+    generators are restored afterwards; arguments are kept by reference.
 
     Args:
         fn: the function or module.
         args: its positional arguments, a tuple or list.
         kwargs: its keyword arguments.
-        grad: whether to take gradients; None: as the call would, False: run under ``no_grad``.
+        grad: whether to take gradients; None as the call would, False to run under ``no_grad``.
         dynamic: as in ``torch.compile``.
-        plan: a plan, or the path of a saved one, instead of the regions marked in the source.
+        plan: a plan, or the path of a saved one, to use instead of the regions marked in the source.
         partitioner: how AOTAutograd splits forward from backward, ``"default"`` (as upstream's regional path) or
             ``"min_cut"``.
 
     Raises:
-        InvalidArgumentError: an argument is not of its type; ``fn`` was made by torch.jit.
+        InvalidArgumentError: an argument has the wrong type, or ``fn`` was made by torch.jit.
         CaptureError: the call raises, trains by itself, or cannot be traced.
-        UnknownConfigKeyError, InvalidConfigValueError: a mark in the source holds a config that torch does not have.
-        SelectorError: the plan has a selector that is malformed.
+        UnknownConfigKeyError, InvalidConfigValueError: a region marked in the source has an invalid config.
+        SelectorError: a selector of the plan is malformed.
         UnsupportedTorchError: torch is too old.
         PlanError: the plan's file cannot be read.
     """
@@ -88,7 +88,7 @@ def explore(
 class Exploration:
     """One call, traced once: its graphs, regions, artifacts and measurements. Made by ``explore``.
 
-    ``results`` holds the tables, pictures and texts of everything found so far; those below have the same names there.
+    ``results`` has the tables, pictures and texts of all results so far; the tables are also attributes of this class.
     """
 
     regions = ResultTable()
@@ -141,14 +141,14 @@ class Exploration:
         self._program.apply(plan)
 
     def draft(self) -> Draft:
-        """Return a copy of the plan to try edits on: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
+        """Return a draft of the plan for edits: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
         return Draft(self.plan, self._capture.graphs)
 
     def preview(self, plan: Plan) -> Preview:
         """Return the partitions and diagnostics that a plan would give, without applying it.
 
         Raises:
-            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: the plan holds such a config.
+            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of the plan is invalid.
         """
         self._require_open()
         check_plan(plan)
@@ -171,11 +171,10 @@ class Exploration:
     def compile(
         self, *, cancelled: Callable[[], bool] = lambda: False, progress: ProgressCallback = no_progress
     ) -> pd.DataFrame:
-        """Compile the partitions that are stale and nothing else; return what was compiled and what it cost.
+        """Compile the stale partitions; return one row per partition that was compiled or failed, with its cost.
 
-        A region that does not compile is named in ``diagnostics`` and runs eagerly; the rest go on. An interrupt keeps
-        what is compiled. What another thread compiles meanwhile, of this exploration or of anything else, is waited
-        for: torch can do one compile at a time in a process.
+        A region that fails to compile gets a diagnostic and runs eagerly; the others are compiled. Artifacts compiled
+        before an interrupt are kept. Compiles of other threads are waited for: torch allows one at a time per process.
 
         Raises:
             NoCompilerError: there is no C++ compiler.
@@ -188,10 +187,10 @@ class Exploration:
 
     @property
     def compiled(self) -> Callable[..., Any]:
-        """The call's function under the chosen plan, to use right now; what is stale is compiled first.
+        """The call's function compiled under the plan; stale partitions are compiled first.
 
-        On other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
-        ``compile()``, and a warning says so.
+        For other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
+        ``compile()``, with a warning.
         """
         self._require_open()
         self.compile()
@@ -207,21 +206,21 @@ class Exploration:
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
     ) -> pd.DataFrame:
-        """Compile what is stale, check the numerics, then measure; return ``timings``.
+        """Compile stale partitions, check the numerics, measure, and return ``timings``.
 
-        With ``regions`` each distinct partition is then measured alone, its artifact against its eager piece, on
-        inputs recorded from the call: ``region_timings``, ``partition_timings``, ``region_numerics``, and in
-        ``reconciliation`` how the regions add up to the whole. That takes half the budget once more, divided among
-        the distinct partitions and one run for what dispatching the cut graph costs. ``memory`` has the peak of each
-        variant.
+        With ``regions`` each distinct partition is also measured alone, compiled against eager, on inputs recorded
+        from the call: see ``region_timings``, ``partition_timings``, ``region_numerics``, and ``reconciliation`` for
+        how the regions add up to the whole. That takes half the budget in addition, divided among the distinct
+        partitions and a run that measures the cost of dispatching the cut graph. ``memory`` has the peak memory of
+        each variant.
 
         Args:
-            variants: which of eager, aot_eager, regional and full; eager is always among them.
-            budget_s: seconds to measure the variants for, compiling not counted.
-            regions: whether to measure regions alone too; only where ``regional`` is among the variants.
-            cancelled: called between compiles and samples; what is done is kept.
+            variants: some of eager, aot_eager, regional and full; eager is always included.
+            budget_s: seconds to measure the variants, without compile time.
+            regions: whether to measure regions alone too; requires the variant ``regional``.
+            cancelled: called between compiles and samples; if it returns True the run stops and keeps its results.
             progress: called with what is being done and the fraction done.
-            executor: runs timed and untimed work, on the threads that are right for it.
+            executor: runs timed and untimed work on the right threads.
 
         Raises:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
@@ -243,7 +242,7 @@ class Exploration:
 
     @property
     def session(self) -> Session:
-        """The frozen record of everything found so far; after ``close`` the last one."""
+        """The frozen record of all results so far; after ``close`` the last one."""
         revision = None if self._call is None else (self._program.revision(), self._benchmarks.revision)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             taken = take_snapshot(
@@ -259,12 +258,12 @@ class Exploration:
 
     @property
     def results(self) -> Results:
-        """The tables, pictures and texts of everything found so far."""
+        """The tables, pictures and texts of all results so far."""
         return Results(self.session)
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
-        """What differs from what was requested, and what else to know; what matters most comes first."""
+        """The diagnostics, most severe first."""
         return list(self.session.diagnostics)
 
     @property
@@ -300,10 +299,10 @@ class Exploration:
         return self.results.save(path)
 
     def show(self, *, widget: bool = True) -> None:
-        """Open the interactive explorer in the notebook; with ``widget=False`` the tables and pictures alone.
+        """Open the panel in the notebook; with ``widget=False`` show only tables and pictures.
 
         Raises:
-            MissingPackageError: the packages of the notebook are not installed.
+            MissingPackageError: the packages of the notebook extra are not installed.
         """
         check_flag("widget", widget)
         open_panel(self, widget=widget)
@@ -313,18 +312,18 @@ class Exploration:
         return repr(self.results)
 
     def _repr_mimebundle_(self, **wanted: Any) -> dict[str, str]:
-        """Return plain text and HTML, for whatever shows it."""
+        """Return plain text and HTML for Jupyter front ends."""
         return self.results._repr_mimebundle_(**wanted)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Refuse to be copied or pickled: the traced call is part of this process."""
+        """Raise RegionalExplorerError: the traced call cannot leave this process, so it cannot be copied or pickled."""
         raise RegionalExplorerError(
             "An exploration cannot be copied or pickled. To try other plans use ex.draft() and ex.preview(plan), or "
-            "make another with rx.explore(fn, args, plan=ex.plan); ex.save('x.json') keeps what was found."
+            "make another with rx.explore(fn, args, plan=ex.plan); ex.save('x.json') saves the results."
         )
 
     def close(self) -> None:
-        """Free arguments, traces and artifacts. The session stays readable; nothing can be run any longer."""
+        """Free arguments, traces and artifacts. The session stays readable; nothing can be run any more."""
         if self._call is not None:
             self._snapshot = (None, self.session)
             self._call.close()

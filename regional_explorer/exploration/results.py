@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """The tables, pictures and texts of one session. It shows itself, as text or HTML."""
+    """The tables, pictures and texts of one session, displayed as text or HTML."""
 
     def __init__(self, session: Session) -> None:
         check_argument("session", session, Session, "an rx.Session, or open a file with rx.load('x.json')")
@@ -39,7 +39,7 @@ class Results:
 
     @property
     def partitions(self) -> pd.DataFrame:
-        """One row per partition, config asked beside config applied."""
+        """One row per partition, with requested and applied config."""
         return frames.partitions_frame(self.session)
 
     @property
@@ -49,7 +49,7 @@ class Results:
 
     @property
     def region_timings(self) -> pd.DataFrame:
-        """One row per region and phase: eager against compiled, alone; filled by ``benchmark(regions=True)``."""
+        """One row per region and phase, alone: eager against compiled; filled by ``benchmark(regions=True)``."""
         return region_frames.region_timings_frame(self.session)
 
     @property
@@ -64,7 +64,7 @@ class Results:
 
     @property
     def memory(self) -> pd.DataFrame:
-        """One row per variant: the peak of one call, and how it was read."""
+        """One row per variant: the peak memory of one call, and how it was measured."""
         return frames.memory_frame(self.session)
 
     @property
@@ -79,7 +79,7 @@ class Results:
 
     @property
     def compile_costs(self) -> pd.DataFrame:
-        """What was compiled and what it cost, cold and warm told apart."""
+        """One row per compile: what was compiled, seconds, and whether the cache was cold or warm."""
         return frames.compiles_frame(self.session)
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
@@ -98,7 +98,7 @@ class Results:
         return session_text(self.session)
 
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
-        """Return plain text and HTML, for whatever shows it."""
+        """Return plain text and HTML for Jupyter front ends."""
         session = self.session
         return {
             "text/plain": session_text(session),
@@ -107,35 +107,35 @@ class Results:
 
 
 class SavedSession(Results):
-    """The results of a session read from a file; torch is not needed for it."""
+    """The results of a session loaded from a file; does not need torch."""
 
 
 class ResultTable:
-    """A property of an exploration: the table of the same name of its results."""
+    """A property of an exploration that returns the table of the same name from its results."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Take the name, and with it the docstring."""
+        """Store the name, and copy the docstring of the table."""
         self._name = name
         self.__doc__ = getattr(Results, name).__doc__
 
-    def __get__(self, owner: HasResults, kind: type) -> pd.DataFrame:
-        """Return the table as it is now."""
+    def __get__(self, owner: ResultsOwner, kind: type) -> pd.DataFrame:
+        """Return the current table."""
         table: pd.DataFrame = getattr(owner.results, self._name)
         return table
 
 
-class HasResults(Protocol):
-    """What has results."""
+class ResultsOwner(Protocol):
+    """An object with results."""
 
     @property
     def results(self) -> Results:
-        """The tables, pictures and texts of everything found so far."""
+        """The tables, pictures and texts of all results so far."""
 
 
 def load(path: str | Path) -> SavedSession:
     """Open a session saved as JSON.
 
     Raises:
-        SessionError: the file cannot be read, is no session, or is of a newer format.
+        SessionError: the file cannot be read, is not a session, or has a newer format.
     """
     return SavedSession(load_session(path))

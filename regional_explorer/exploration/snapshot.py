@@ -1,4 +1,4 @@
-"""Writes down what an exploration has found so far as a session."""
+"""Builds the session of an exploration: the frozen record of all results so far."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.status import diagnostics, partitions
-from regional_explorer.exploration.advice import region_findings, still_true
+from regional_explorer.exploration.advice import region_diagnostics, without_outdated
 from regional_explorer.exploration.benchmarks import Benchmarks
 from regional_explorer.measure.benchmark import Outcome
 from regional_explorer.record.diagnostic import Diagnostic, Severity
@@ -25,7 +25,7 @@ def take_snapshot(
     benchmarks: Benchmarks,
     source_diagnostics: Sequence[Diagnostic],
 ) -> Session:
-    """Return the frozen record of everything found so far; what matters most of its diagnostics comes first."""
+    """Return the session with all results so far; its diagnostics are sorted by severity."""
     capture, outcome = program.capture, benchmarks.outcome
     graphs = capture.graphs
     parts = partitions(program)
@@ -63,8 +63,8 @@ def _conditions(conditions: Conditions | None, measured: Plan | None, plan: Plan
 def _measured(session: Session, outcome: Outcome) -> list[Diagnostic]:
     return [
         *outcome.diagnostics,
-        *still_true(session, outcome.partition_results.diagnostics),
-        *region_findings(session),
+        *without_outdated(session, outcome.partition_results.diagnostics),
+        *region_diagnostics(session),
     ]
 
 

@@ -19,7 +19,7 @@ _panel = ""
 
 
 def use_panel(module: str) -> None:
-    """Name the module whose ``show(exploration, **options)`` opens the panel; it is imported when first needed."""
+    """Set the module whose ``show(exploration, **options)`` opens the panel; it is imported when first used."""
     global _panel  # noqa: PLW0603 - one panel per process, named once
     _panel = module
 
@@ -40,5 +40,5 @@ def require_notebook(what: str, packages: Sequence[str] = NOTEBOOK_PACKAGES) -> 
     if missing:
         raise MissingPackageError(
             f"{what} needs {', '.join(missing)}, which is not installed: pip install 'regional-explorer[notebook]'. "
-            "Tables, ex.save() and everything else work without."
+            "Tables, ex.save() and everything else work without it."
         )

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 REGIONAL = "regional"
 
 
-class HasSession(Protocol):
-    """What has a session: an exploration, or one loaded from a file."""
+class SessionOwner(Protocol):
+    """An object with a session: an exploration, or a session loaded from a file."""
 
     @property
     def session(self) -> Session:
         """The frozen record."""
 
 
-def compare(*views: HasSession | Session) -> pd.DataFrame:
-    """Return one row per exploration or saved session: step times, speedup, compile time, and in what its plan differs.
+def compare(*views: SessionOwner | Session) -> pd.DataFrame:
+    """Return one row per exploration or saved session: step times, speedup, compile time, plan differences.
 
     Each speedup is against the eager samples of its own run. ``rx.compare(*ex.runs)`` compares the plans that one
     exploration measured.
@@ -43,13 +43,13 @@ def compare(*views: HasSession | Session) -> pd.DataFrame:
 
 
 def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
-    """Return one row per session; times are those of the whole call: the step, or the forward without gradients."""
+    """Return one row per session with times of the whole call: the step, or the forward without gradients."""
     import pandas as pd
 
     names = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
     rows = []
     for run, differs in zip(runs, differences([run.plan for run in runs]), strict=True):
-        times = whole_times(run)
+        times = whole_call_timings(run)
         regional = times.get(REGIONAL)
         rows.append(
             {
@@ -68,29 +68,33 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def whole_times(run: Session) -> dict[str, Timing]:
+def whole_call_timings(run: Session) -> dict[str, Timing]:
     """Return the timing of the whole call, by variant."""
     whole = Phase.STEP if any(timing.phase is Phase.STEP for timing in run.timings) else Phase.FORWARD
     return {timing.variant: timing for timing in run.timings if timing.phase is whole}
 
 
 def compile_seconds(run: Session) -> float:
-    """Return what compiling the regions of ``run`` took, or once took: equal pieces and plans tried before share it."""
+    """Return the seconds that compiling the partitions of ``run`` took, reused artifacts included."""
     return sum(part.compile_s or 0.0 for part in run.partitions)
 
 
 def differences(plans: Sequence[Plan]) -> list[list[str]]:
-    """Return of each plan, in words, only what is not the same in all of them."""
-    said = [dict(_facts(plan)) for plan in plans]
-    common = {key for key in said[0] if all(facts.get(key) == said[0][key] for facts in said)} if said else set()
-    return [[text for key, text in facts.items() if key not in common] for facts in said]
+    """Return for each plan a list of texts: its properties that not all plans share."""
+    described = [dict(_facts(plan)) for plan in plans]
+    common = (
+        {key for key in described[0] if all(facts.get(key) == described[0][key] for facts in described)}
+        if described
+        else set()
+    )
+    return [[text for key, text in facts.items() if key not in common] for facts in described]
 
 
 def _facts(plan: Plan) -> Iterator[tuple[tuple[str, ...], str]]:
     if not plan.regions:
         yield ("",), "no region"
     for region in plan.regions:
-        yield (region.name, ""), _picked(region)
+        yield (region.name, ""), _selection_text(region)
         if not region.enabled:
             yield (region.name, "", "off"), f"{region.name} off"
         for direction, config in region.configs:
@@ -99,5 +103,5 @@ def _facts(plan: Plan) -> Iterator[tuple[tuple[str, ...], str]]:
                 yield (name, key), f"{name}: {key}={value!r}"
 
 
-def _picked(region: Region) -> str:
+def _selection_text(region: Region) -> str:
     return f"{region.name} = {region.selection}"

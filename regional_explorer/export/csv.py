@@ -1,4 +1,4 @@
-"""Writes tables as CSV that spreadsheets open safely: text stays text, numbers stay numbers."""
+"""Writes tables as CSV, safe to open in a spreadsheet: no text is run as a formula."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""How a text begins that spreadsheets run as a formula; some take the wide forms of East Asian scripts for the same."""
+"""First characters of texts that spreadsheets run as formulas, with their full-width forms."""
 
 
 def table_csv(frame: pd.DataFrame) -> str:
-    """Return ``frame`` as CSV, with the texts in it made harmless."""
+    """Return ``frame`` as CSV with escaped texts."""
     text: str = frame.apply(lambda column: column.map(_cell)).to_csv(index=False)
     return text
 
 
 def _cell(value: Any) -> Any:
-    """Return a text on one line, without control characters, after a ``'`` if it would be run as a formula."""
+    """Return a text on one line without control characters, prefixed by ``'`` if it would be run as a formula."""
     if not isinstance(value, str):
         return value
     text = clean(value, LONG_TEXT)

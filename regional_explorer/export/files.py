@@ -14,66 +14,66 @@ from regional_explorer.render.style.untrusted import sendable
 
 
 def file_path(path: object, error: type[RegionalExplorerError]) -> Path:
-    """Return ``path`` as a Path, or raise ``error`` where it is none."""
+    """Return ``path`` as a Path; raise ``error`` if it is not a path."""
     if not isinstance(path, (str, Path)) or not str(path):
         raise error(f"Give the path of a file, such as 'x.json'; got {shown_value(path)}.")
     return Path(path)
 
 
 def write_file(target: Path, text: str, error: type[RegionalExplorerError]) -> None:
-    """Write ``text`` to ``target``: what was there stays until all of the new text is on the disk.
+    """Write ``text`` to ``target`` atomically: the old content stays until the new one is on disk.
 
     Raises:
-        RegionalExplorerError: of the class ``error``, where the file cannot be written.
+        RegionalExplorerError: of class ``error``, if the file cannot be written.
     """
     content = sendable(text).encode()
-    place = writable(target, error)
+    destination = writable_path(target, error)
     try:
-        if place.exists() and not place.is_file():
-            place.write_bytes(content)  # a device or a pipe is written to, never replaced
+        if destination.exists() and not destination.is_file():
+            destination.write_bytes(content)  # a device or a pipe is written to, never replaced
         else:
-            _replace(place, content)
+            _replace(destination, content)
     except OSError as problem:
         raise error(f"Cannot write {target}: {problem.strerror or problem}.") from problem
 
 
-def writable(target: Path, error: type[RegionalExplorerError]) -> Path:
-    """Return where ``target`` will be written, or raise ``error`` where that is no place for a file.
+def writable_path(target: Path, error: type[RegionalExplorerError]) -> Path:
+    """Return the resolved path of ``target``, or raise ``error`` if no file can be written there.
 
-    A link stays one, and what it points at is replaced.
+    Of a symbolic link, the file it points to is replaced.
     """
     try:
-        place = Path(os.path.realpath(target))
-        if place.is_dir():
+        destination = Path(os.path.realpath(target))
+        if destination.is_dir():
             raise error(f"Cannot write {target}: it is a directory. Give the name of a file in it.")
-        if not place.parent.is_dir():
-            raise error(f"Cannot write {target}: there is no directory {place.parent}. Make it first.")
-    except (OSError, ValueError) as problem:  # a ValueError: no file can have such a name
+        if not destination.parent.is_dir():
+            raise error(f"Cannot write {target}: there is no directory {destination.parent}. Make it first.")
+    except (OSError, ValueError) as problem:  # a ValueError: not a valid file name
         reason = getattr(problem, "strerror", None) or problem
         raise error(f"Cannot write {sendable(str(target))!r}: {reason}.") from problem
-    return place
+    return destination
 
 
-def _replace(place: Path, content: bytes) -> None:
-    number, name = tempfile.mkstemp(prefix=".regional-explorer-", dir=place.parent)
-    beside = Path(name)
+def _replace(destination: Path, content: bytes) -> None:
+    number, name = tempfile.mkstemp(prefix=".regional-explorer-", dir=destination.parent)
+    temporary = Path(name)
     try:
         with os.fdopen(number, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(number)
-        beside.chmod(_mode(place))
-        beside.replace(place)
+        temporary.chmod(_permissions(destination))
+        temporary.replace(destination)
     except BaseException:  # an interrupt too leaves no half-written file behind
         with contextlib.suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise
 
 
-def _mode(place: Path) -> int:
-    """Return the permissions of the file that is replaced, or those that a new one gets."""
+def _permissions(destination: Path) -> int:
+    """Return the permissions of the replaced file, or the default ones of a new file."""
     with contextlib.suppress(FileNotFoundError):
-        return stat.S_IMODE(place.stat().st_mode)
+        return stat.S_IMODE(destination.stat().st_mode)
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask

@@ -100,7 +100,7 @@ def regions_frame(session: Session) -> pd.DataFrame:
 
 
 def partitions_frame(session: Session) -> pd.DataFrame:
-    """Return one row per partition, the config asked beside the config applied."""
+    """Return one row per partition, with requested and applied config."""
     ops = {(graph.id, node.name) for graph in session.graphs for node in graph.ops}
     rows = [
         {
@@ -123,7 +123,7 @@ def partitions_frame(session: Session) -> pd.DataFrame:
 
 
 def timings_frame(session: Session) -> pd.DataFrame:
-    """Return one row per variant and phase; speedups are withheld where the numerics check failed."""
+    """Return one row per variant and phase; without speedup if the numerics check failed."""
     rows: list[dict[str, Any]] = [
         {
             "variant": timing.variant,
@@ -145,7 +145,7 @@ def timings_frame(session: Session) -> pd.DataFrame:
 
 
 def memory_frame(session: Session) -> pd.DataFrame:
-    """Return the peak of each variant above what was held before; below ``least_bytes`` it cannot be told from none."""
+    """Return the peak memory of each variant above what was allocated before; below ``least_bytes`` it is noise."""
     rows = [
         {"variant": row.variant, "peak_bytes": row.peak_bytes, "least_bytes": row.least_bytes, "how": row.how}
         for row in session.memory
@@ -159,7 +159,7 @@ def numerics_frame(session: Session) -> pd.DataFrame:
 
 
 def region_numerics_frame(session: Session) -> pd.DataFrame:
-    """Return one row per output of each partition that was checked alone, on the inputs recorded for it."""
+    """Return one row per output of each partition that was checked alone, on recorded inputs."""
     regions = {part.id: part.region for part in session.partitions}
     frame = _numerics(session.partition_numerics, (*NUMERICS_COLUMNS, "partition"))
     frame.insert(0, "region", frame["partition"].map(regions))
@@ -189,6 +189,6 @@ def _numerics(numerics: Sequence[Numerics], columns: Sequence[str]) -> pd.DataFr
 
 
 def compiles_frame(session: Session) -> pd.DataFrame:
-    """Return what was compiled and what it cost, cold and warm told apart; never part of any run time."""
+    """Return one row per compile: what was compiled, seconds, and whether the cache was cold or warm."""
     rows = [{"what": cost.what, "compile_s": cost.seconds, "cache": cost.cache} for cost in session.compile_costs]
     return pd.DataFrame(rows, columns=["what", "compile_s", "cache"])

@@ -9,9 +9,9 @@ from regional_explorer.record.region import DEFAULT, Direction, Plan, Region, Se
 
 
 def plan_source(plan: Plan) -> str:
-    """Return Python that makes this plan again: blocks for regions marked in the source, calls for all others.
+    """Return Python code that recreates the plan: blocks for regions marked in the source, calls for others.
 
-    A part of a region marked in the source cannot be told by a block: it is marked by its nodes.
+    A part of a region marked in the source cannot be written as a block; it is marked by its nodes.
     """
     if not plan.regions:
         return "# No region yet.\n"
@@ -45,7 +45,7 @@ def _region_source(region: Region) -> str:
 
 
 def configure_calls(region: Region) -> Iterator[str]:
-    """Yield the calls that give a region its configs."""
+    """Yield the ``ex.configure`` calls that set a region's configs."""
     if region.config:
         yield _configure(region.name, region.config, None)
     if region.backward_config is not None:
@@ -55,7 +55,7 @@ def configure_calls(region: Region) -> Iterator[str]:
 def _configure(
     name: str, config: Mapping[str, Any], direction: Direction | None, before: Mapping[str, Any] | None = None
 ) -> str:
-    """Return the call that sets ``config``, where that of both directions is ``before`` up to then."""
+    """Return the ``ex.configure`` call that changes the config from ``before`` to ``config``."""
     changed = {key: value for key, value in config.items() if (before or {}).get(key, DEFAULT) != value}
     gone = [key for key in before or () if key not in config]
     items = [*(f"{key!r}: {value!r}" for key, value in changed.items()), *(f"{key!r}: rx.DEFAULT" for key in gone)]
@@ -67,7 +67,7 @@ def _is_block(selector: Selector) -> bool:
 
 
 def _merged(region: Region, marks: Sequence[Selector]) -> Iterator[str]:
-    """Yield the calls that make a merged region: each selector marks one, then they are merged."""
+    """Yield the calls that recreate a merged region: one mark per selector, then a merge."""
     names = [region.name]
     if len(marks) == len(region.selectors):
         yield _mark(region.name, marks[0])

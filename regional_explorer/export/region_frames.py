@@ -107,7 +107,7 @@ def partition_timings_frame(session: Session) -> pd.DataFrame:
 
 
 def reconciliation_frame(session: Session) -> pd.DataFrame:
-    """Return how the regions and the rest add up to the whole, from one variant (``total``) to the next."""
+    """Return how regions and the rest add up to the whole, from one variant (``total``) to the next."""
     rows = [
         {
             "phase": str(row.phase),
@@ -124,7 +124,7 @@ def reconciliation_frame(session: Session) -> pd.DataFrame:
 
 
 def times(timing: RegionTiming | None) -> dict[str, Any]:
-    """Return the figures of a region's row, none where it was not measured."""
+    """Return the timing columns of a region's row, None for each if it was not measured."""
     if timing is None:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""Saves a session, in the format that the file's ending selects, or a plan."""
+"""Saves a session in the format that the file extension selects, or a plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def save(session: Session, path: str | Path) -> Path:
     """Write ``session`` to ``path``: ``.json`` (all of it), ``.html``, ``.svg`` (picture), ``.csv`` (timings).
 
     Raises:
-        SessionError: the ending is none of these, or the file cannot be written.
+        SessionError: the extension is not one of these, or the file cannot be written.
     """
     target = file_path(path, SessionError)
     match target.suffix.lower():
@@ -34,7 +34,9 @@ def save(session: Session, path: str | Path) -> Path:
         case ".csv":
             text = table_csv(timings_frame(session))
         case other:
-            raise SessionError(f"Cannot save to {target.name!r}: the ending {other!r} is none of {', '.join(ENDINGS)}.")
+            raise SessionError(
+                f"Cannot save to {target.name!r}: the extension must be one of {', '.join(ENDINGS)}, not {other!r}."
+            )
     write_file(target, text, SessionError)
     return target
 

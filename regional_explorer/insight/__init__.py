@@ -1,1 +1,1 @@
-"""Shows what the compiler generated for a region."""
+"""The code that Inductor generated for a region."""

@@ -13,7 +13,7 @@ KERNEL = re.compile(r"\b((?:cpp|triton)_(?:fused|red|per|poi|tem)\w*)\s*=")
 
 @dataclass(frozen=True, slots=True)
 class PartitionCode:
-    """What was generated for one partition: the text, its kernels' names, and the lines it comes from."""
+    """The generated code of one partition, the names of its kernels, and the source lines it comes from."""
 
     partition: str
     text: str
@@ -33,7 +33,7 @@ class RegionCode:
         return iter(self.partitions)
 
     def __str__(self) -> str:
-        """Return all of it as text, each partition under a heading."""
+        """Return the code of all partitions as text, each under a heading."""
         if not self.partitions:
             return f"No code yet for region {self.region!r}: it has not been compiled. Call ex.compile()."
         return "\n\n".join(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from regional_explorer.exploration.advice import region_findings
+from regional_explorer.exploration.advice import region_diagnostics
 from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop
 from regional_explorer.measure.reconcile import BORDERS, CUT, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.record.region_timing import RegionTiming, region_timings
@@ -75,18 +75,18 @@ def slower() -> Session:
 
 
 def test_a_region_that_gains_is_told_with_its_price() -> None:
-    (found,) = region_findings(measured())
+    (found,) = region_diagnostics(measured())
     assert found.code == "region-worth"
-    assert "'mlp' saves 300 µs in each call, its cold compile of 3.00 s is paid for after 10,000 calls" in found.message
+    assert "'mlp' saves 300 µs in each call, its cold compile of 3.00 s pays off after 10,000 calls" in found.message
 
 
 def test_a_region_that_loses_is_told_with_the_way_out() -> None:
-    (found,) = region_findings(slower())
+    (found,) = region_diagnostics(slower())
     assert (found.code, found.region) == ("region-slower", "mlp")
     assert "takes 150 µs longer" in found.message
     assert "ex.disable('mlp')" in found.remedy
 
 
 def test_nothing_is_advised_without_data() -> None:
-    assert region_findings(measured(verdict=Verdict.UNKNOWN)) == []
-    assert region_findings(replace(measured(), partition_timings=())) == []
+    assert region_diagnostics(measured(verdict=Verdict.UNKNOWN)) == []
+    assert region_diagnostics(replace(measured(), partition_timings=())) == []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regional_explorer.measure.timing.statistics import (
-    LEAST_FLOOR,
+    MIN_FLOOR,
     Floats,
     bootstrap_interval,
     floor_of,
@@ -119,19 +119,19 @@ def test_a_verdict_needs_samples_significance_and_a_difference_beyond_the_floor(
 
 
 def test_the_floor_is_the_reach_of_the_control() -> None:
-    assert floor_of(None, CONFIDENCE) == LEAST_FLOOR
-    assert floor_of(np.full(5, 1.5), CONFIDENCE) == LEAST_FLOOR
-    assert floor_of(np.full(50, 1.001), CONFIDENCE) == LEAST_FLOOR
+    assert floor_of(None, CONFIDENCE) == MIN_FLOOR
+    assert floor_of(np.full(5, 1.5), CONFIDENCE) == MIN_FLOOR
+    assert floor_of(np.full(50, 1.001), CONFIDENCE) == MIN_FLOOR
     assert floor_of(np.full(50, 1.25), CONFIDENCE) == 0.25
     assert floor_of(np.full(50, 0.8), CONFIDENCE) == 0.25
 
 
 def test_the_smallest_difference_is_one_that_is_found_nine_times_in_ten() -> None:
-    assert smallest_difference(np.full(9, 1.0), CONFIDENCE, LEAST_FLOOR) is None
-    assert smallest_difference(np.full(50, 1.0), CONFIDENCE, LEAST_FLOOR) == LEAST_FLOOR
+    assert smallest_difference(np.full(9, 1.0), CONFIDENCE, MIN_FLOOR) is None
+    assert smallest_difference(np.full(50, 1.0), CONFIDENCE, MIN_FLOOR) == MIN_FLOOR
     runs = noise(13, 400, 200)
-    claimed = float(np.median([smallest_difference(run, CONFIDENCE, LEAST_FLOOR) or 0.0 for run in runs]))
-    found = [verdict_of(run * (1.0 + claimed), CONFIDENCE, LEAST_FLOOR) is Verdict.FASTER for run in runs]
+    claimed = float(np.median([smallest_difference(run, CONFIDENCE, MIN_FLOOR) or 0.0 for run in runs]))
+    found = [verdict_of(run * (1.0 + claimed), CONFIDENCE, MIN_FLOOR) is Verdict.FASTER for run in runs]
     assert 0.8 < np.mean(found) < 0.97
 
 

@@ -93,8 +93,8 @@ def use_all_of(view: SavedSession, tmp_path: Path) -> None:
 
 def show(path: Path) -> tuple[int, str]:
     """Return the exit code of ``regional-explorer show`` and what it writes to stderr."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-        return main(["show", str(path)]), said.getvalue()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as message:
+        return main(["show", str(path)]), message.getvalue()
 
 
 def check_session_file(path: Path) -> None:
@@ -250,26 +250,26 @@ BAD_PLANS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "said"), BAD_SESSIONS.values(), ids=BAD_SESSIONS.keys())
-def test_a_malformed_session_is_refused_with_one_line(tmp_path: Path, text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "message"), BAD_SESSIONS.values(), ids=BAD_SESSIONS.keys())
+def test_a_malformed_session_is_refused_with_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SessionError) as refused:
         load(path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
     assert show(path) == (FAILED, f"regional-explorer: {refused.value}\n")
 
 
-@pytest.mark.parametrize(("text", "said"), BAD_PLANS.values(), ids=BAD_PLANS.keys())
+@pytest.mark.parametrize(("text", "message"), BAD_PLANS.values(), ids=BAD_PLANS.keys())
 def test_a_malformed_plan_is_refused_with_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     path = tmp_path / "x.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(PlanError) as refused:
         load_plan(path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
     (tmp_path / "empty.py").write_text("", encoding="utf-8")
     assert main(["run", str(tmp_path / "empty.py"), "f(x)", "--plan", str(path)]) == FAILED

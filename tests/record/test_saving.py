@@ -97,7 +97,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder.json").mkdir()
-    for path, said in (
+    for path, message in (
         (tmp_path / "nowhere" / "x.json", "there is no directory"),
         (tmp_path / "folder.json", "it is a directory"),
         (tmp_path / f"{300 * 'x'}.json", "Cannot write"),
@@ -106,9 +106,9 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
         (3, "Give the path of a file"),
         (None, "Give the path of a file"),
     ):
-        with pytest.raises(SessionError, match=said):
+        with pytest.raises(SessionError, match=message):
             save(sessions.measured(), path)  # type: ignore[arg-type]
-        with pytest.raises(PlanError, match=said):
+        with pytest.raises(PlanError, match=message):
             save_plan(Plan(), path)  # type: ignore[arg-type]
 
 

@@ -25,7 +25,7 @@ def test_one_that_was_caught_is_remembered_all_the_same() -> None:
             signal.raise_signal(signal.SIGINT)
         assert interrupts.seen()
         with pytest.raises(KeyboardInterrupt):
-            interrupts.raise_again()
+            interrupts.raise_if_seen()
 
 
 def test_a_handler_of_the_users_own_is_asked() -> None:

@@ -9,13 +9,13 @@ from numbers import Real
 from regional_explorer.errors import MeasureError
 from regional_explorer.errors.arguments import shown_value
 
-LOOKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
-"""Parts of the budget after which a run may stop early; its end is one more look."""
+STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
+"""Fractions of the budget at which a run checks if it may stop early; its end is one more check."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
-    """The limits of one run.
+    """The options of one run of rounds.
 
     ``budget_s`` is for all variants together, in seconds; the first calls of a variant, which may compile, are not
     counted. ``precision`` is the relative half width at which the CI of a speedup is narrow enough. ``confidence`` is
@@ -30,7 +30,7 @@ class BenchmarkOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured with.
+        """Validate the options.
 
         Raises:
             MeasureError: the budget or the precision is not a positive, finite number.
@@ -42,11 +42,11 @@ class BenchmarkOptions:
 
     @property
     def verdict_confidence(self) -> float:
-        """The confidence a single look needs for ``confidence`` to hold over all of them (Bonferroni).
+        """The confidence of a single check such that ``confidence`` holds over all of them (Bonferroni).
 
-        Where a run may stop is fixed beforehand, as parts of the budget, so the number of looks is known.
+        The points where a run may stop are fixed fractions of the budget, so the number of checks is known.
         """
-        return 1.0 - (1.0 - self.confidence) / (len(LOOKS) + 1)
+        return 1.0 - (1.0 - self.confidence) / (len(STOP_CHECKS) + 1)
 
 
 def _check(name: str, value: object, meaning: str) -> None:

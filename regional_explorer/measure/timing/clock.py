@@ -1,4 +1,4 @@
-"""Clocks: the host's for CPU work, events for CUDA work; tests pass a fake one."""
+"""Clocks: the host's clock for CPU work, events for CUDA work; tests pass a fake one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Moment = TypeVar("Moment")
 
 
 class Clock(Protocol[Moment]):
-    """Takes marks while a sample runs and turns them into seconds after it.
+    """Records marks during a sample, and returns the seconds between them afterwards.
 
-    A device works behind the host's back, so what lies between two marks is known only once it has settled.
+    A device runs asynchronously, so the time between two marks is known only after ``settle``.
     """
 
     def now(self) -> float:
         """Return seconds of wall time, for budgets."""
 
     def flush(self) -> None:
-        """Bring the caches into the state every timed call starts from; stands before the call's first mark."""
+        """Bring caches into the state that every timed call starts from; called before its first mark."""
 
     def mark(self) -> Moment:
-        """Mark this moment in the work of the device, without waiting for it."""
+        """Record a mark in the device's stream of work, without waiting for it."""
 
     def settle(self) -> None:
         """Wait until all marks have been reached."""
@@ -34,7 +34,7 @@ class Clock(Protocol[Moment]):
 
 
 class CpuClock:
-    """The host's monotonic clock. Caches are left as the last call left them: warm, as in a loop of the user."""
+    """The host's monotonic clock. Caches stay warm between calls, as in a user's loop."""
 
     def now(self) -> float:
         """Return seconds of wall time."""
@@ -96,5 +96,5 @@ class CudaClock:
 
 
 def clock_for(device: str) -> Clock[Any]:
-    """Return the clock that fits work on ``device``: ``cpu``, ``cuda``, ``cuda:1``, its name behind it or not."""
+    """Return the clock for work on ``device``: ``cpu``, ``cuda``, ``cuda:1``, optionally followed by the GPU's name."""
     return CudaClock(device.partition(" ")[0]) if device.startswith("cuda") else CpuClock()

@@ -25,11 +25,11 @@ class Executor(Protocol):
         """
 
     def run_untimed(self, work: Callable[[], T]) -> T:
-        """Run what is not timed: compiles, checks, calls that are recorded."""
+        """Run untimed work: compiles, checks, recorded calls."""
 
 
 class SameThread:
-    """The thread that asks."""
+    """Executor that runs everything on the calling thread."""
 
     def run_timed(self, work: Callable[[], T]) -> T:
         """Run ``work``."""

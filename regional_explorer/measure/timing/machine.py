@@ -16,16 +16,16 @@ from regional_explorer.measure.timing.executor import Executor
 from regional_explorer.measure.timing.timed_call import TimedCall
 
 LAUNCH_BOUND = 0.8
-"""From this part of a call's time on the device that the host takes to launch it, the launches are what is timed."""
+"""A call is launch-bound if launching takes the host at least this part of its time on the device."""
 
-CLOCK_FELL = 0.9
+CLOCK_RATIO_LIMIT = 0.9
 
 _CALLS = 5
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
 def waited_s() -> float | None:
-    """Return the seconds this thread has waited for a core so far, or None where the system does not tell."""
+    """Return the seconds this thread has waited for a core so far, or None if the system does not report it."""
     try:
         return int(_SCHEDSTAT.read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
@@ -33,9 +33,9 @@ def waited_s() -> float | None:
 
 
 def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
-    """Return the part of a call's time on the device that the host spent launching it, from an idle device.
+    """Return the time the host takes to launch a call, as a fraction of its time on the (initially idle) device.
 
-    Where the host is done long before the device, the figures are the device's; near 1 the device waits for the host.
+    A small fraction means that the device's own speed is measured; near 1 the device waits for the host.
     """
     timed_call.select()
     shares = []
@@ -56,7 +56,7 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
 def launch_warnings(
     timed_calls: Iterable[TimedCall], clock: Clock[Any], executor: Executor
 ) -> dict[str, tuple[str, ...]]:
-    """Return by name what ``launch_warning`` says of each; nothing of those whose turn did not come any more."""
+    """Return the ``launch_warning`` of each call by name; calls are missing if the run was cancelled before them."""
     found = {}
     with suppress(CancelledError):
         for timed_call in timed_calls:
@@ -65,15 +65,15 @@ def launch_warnings(
 
 
 def launch_warning(share: float) -> tuple[str, ...]:
-    """Return a warning where launches are what is timed."""
+    """Return a warning if a call is launch-bound."""
     if share < LAUNCH_BOUND:
         return ()
-    return (f"launch-bound: launching took {share:.0%} of the time on the device; its kernels alone are quicker",)
+    return (f"launch-bound: launching took {share:.0%} of the time on the device; the kernels alone are faster",)
 
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Clock, temperature and memory of a GPU at one moment; None where nothing reads them (torch needs pynvml)."""
+    """Clock, temperature and memory of a GPU; clock and temperature are None if torch cannot read them (no pynvml)."""
 
     clock_mhz: int | None
     temperature_c: int | None
@@ -87,22 +87,20 @@ def device_state(device: str) -> DeviceState | None:
         return None
     import torch
 
-    executor = torch.device(device.partition(" ")[0])
-    free, total = torch.cuda.mem_get_info(executor)
-    return DeviceState(
-        _read(torch.cuda.clock_rate, executor), _read(torch.cuda.temperature, executor), total - free, total
-    )
+    gpu = torch.device(device.partition(" ")[0])
+    free, total = torch.cuda.mem_get_info(gpu)
+    return DeviceState(_read(torch.cuda.clock_rate, gpu), _read(torch.cuda.temperature, gpu), total - free, total)
 
 
-def _read(reader: Any, executor: Any) -> int | None:
+def _read(reader: Any, gpu: Any) -> int | None:
     try:
-        return int(reader(executor))
+        return int(reader(gpu))
     except Exception:  # noqa: BLE001 - without pynvml, a driver or the right to read: each raises its own
         return None
 
 
 def describe(before: DeviceState | None, after: DeviceState | None) -> str:
-    """Return what is to be shown of a GPU's state over a run."""
+    """Return a text on a GPU's memory, clock and temperature over a run."""
     if before is None or after is None:
         return ""
     facts = [f"{after.used_bytes / 2**30:.1f} of {after.total_bytes / 2**30:.1f} GiB in use"]
@@ -114,9 +112,9 @@ def describe(before: DeviceState | None, after: DeviceState | None) -> str:
 
 
 def throttled(before: DeviceState | None, after: DeviceState | None) -> tuple[str, ...]:
-    """Return a warning where a GPU's clock fell during a run."""
+    """Return a warning if a GPU's clock fell during a run."""
     if before is None or after is None or before.clock_mhz is None or after.clock_mhz is None:
         return ()
-    if after.clock_mhz >= CLOCK_FELL * before.clock_mhz:
+    if after.clock_mhz >= CLOCK_RATIO_LIMIT * before.clock_mhz:
         return ()
     return (f"throttling: the SM clock fell from {before.clock_mhz} to {after.clock_mhz} MHz while measuring",)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.timing.benchmark_options import LOOKS, BenchmarkOptions
+from regional_explorer.measure.timing.benchmark_options import STOP_CHECKS, BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, CpuClock
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor, T
 from regional_explorer.measure.timing.machine import waited_s
@@ -33,9 +33,9 @@ _WARMUP_SHARE = 0.1
 _STEADY = 0.98
 _REPORT_EVERY_S = 0.05
 _ROUNDS_WANTED = 50
-_ROUNDS_AT_MOST = 2000
-_ROUNDS_WITH_CONTROL = 10
-"""With fewer there is no verdict, and so nothing to hold against a floor."""
+_MAX_ROUNDS = 2000
+_MIN_ROUNDS_WITH_CONTROL = 10
+"""With fewer rounds there is no verdict that a control could limit."""
 
 _CONTROL = "\0control"
 
@@ -50,23 +50,23 @@ def run_rounds(
     on_progress: Callable[[Progress], None] = lambda _: None,
     executor: Executor = SAME_THREAD,
 ) -> RoundsResult:
-    """Measure the contenders against each other.
+    """Measure the calls against each other.
 
-    A contender that raises is dropped and the rest go on; an interrupt ends the run. Either way what was measured is
+    A call that raises is dropped and the others continue; an interrupt ends the run. Samples measured before are
     in the result.
 
     Args:
         timed_calls: the variants, of distinct names.
         options: the limits of the run.
-        baseline: the name of the variant the others are compared with. Without one of it there are no speedups.
-        clock: the clock that fits the device; the host's by default.
-        cancelled: looked at between samples; the run ends as soon as it is true.
+        baseline: the name of the variant the others are compared with. Without it there are no speedups.
+        clock: the clock of the device; the host's by default.
+        cancelled: called between samples; the run ends when it returns True.
         on_progress: called before a variant is warmed up, and after a round when the last time is 50 ms ago: it costs
             time that is not measured with.
-        executor: on which threads the contenders run.
+        executor: runs the calls on the right threads.
 
     Raises:
-        MeasureError: there is no contender, two share a name, or every one of them raised before the first round
+        MeasureError: there is no call, two have the same name, or all of them raised before the first round
             was complete.
     """
     _check_names(timed_calls)
@@ -77,12 +77,12 @@ def run_rounds(
 
 
 class _Cancelled(Exception):  # noqa: N818 - no error: the way out of a round
-    """The person cancelled the run."""
+    """The run was cancelled."""
 
 
 @dataclass
 class _Run:
-    """One run under way. A seat is a place in the round; the control is a second seat of the baseline."""
+    """The state of one run. Every entry is sampled once per round; the control is a second entry of the baseline."""
 
     timed_calls: Sequence[TimedCall]
     options: BenchmarkOptions
@@ -104,10 +104,10 @@ class _Run:
         """Warm up and measure; return why it ended."""
         self.entries = {timed_call.name: timed_call for timed_call in self.timed_calls}
         try:
-            self._call_first()
+            self._make_first_calls()
             self.began_s, self.queued_s = self.clock.now(), 0.0
             self.waited_before_s = self._timed(waited_s)
-            self._settle_calls(self._warm_up())
+            self._choose_calls_per_sample(self._warm_up())
             return self._measure()
         except (_Cancelled, CancelledError):
             return Stop.CANCELLED
@@ -115,7 +115,7 @@ class _Run:
             return Stop.INTERRUPTED
 
     def finish(self, stopped: Stop) -> RoundsResult:
-        """Return what was seen, or raise where nothing could be."""
+        """Return the result; raise MeasureError if nothing was measured."""
         if stopped is Stop.FAILED and not self.history:
             raise MeasureError("No variant could be measured. " + " ".join(self.dropped.values()))
         samples = self._samples()
@@ -133,7 +133,7 @@ class _Run:
             waited_s=self._waited_s(),
         )
 
-    def _call_first(self) -> None:
+    def _make_first_calls(self) -> None:
         for name in list(self.entries):
             self._report(f"first calls of {name}")
             for _ in range(FIRST_CALLS):
@@ -152,7 +152,7 @@ class _Run:
         return costs
 
     def _steady_cost(self, name: str, share_s: float) -> float | None:
-        """Call one variant until it gets no quicker; return the wall seconds of a call, or None when it raised."""
+        """Call one variant until it gets no faster; return the wall seconds of a call, or None if it raised."""
         began_s, calls, best_s = self.clock.now(), 1, math.inf
         while True:
             before_s = self.clock.now()
@@ -167,10 +167,10 @@ class _Run:
             # Longer blocks until one is as long as a sample, then more of the same length.
             calls = calls * 2 if took_s < SAMPLE_S else calls
 
-    def _settle_calls(self, costs: Mapping[str, float]) -> None:
-        """Choose the calls per sample, and whether a control takes part.
+    def _choose_calls_per_sample(self, costs: Mapping[str, float]) -> None:
+        """Choose the number of calls per sample, and whether to add a control.
 
-        The number is one for all: the first call after another variant finds cold caches, and weighs by it.
+        All variants use the same number: the first call after another variant finds cold caches.
         """
         if not costs:
             return
@@ -178,42 +178,42 @@ class _Run:
         bare_s = sum(costs.values())  # a round of one call each, without the control
         round_s = max(bare_s + costs.get(self.baseline, 0.0), 1e-9)
         long_enough = math.ceil(SAMPLE_S / max(min(costs.values()), 1e-9))
-        few_enough = math.ceil(budget_s / (_ROUNDS_AT_MOST * round_s))
+        few_enough = math.ceil(budget_s / (_MAX_ROUNDS * round_s))
         self.calls = max(1, min(max(long_enough, few_enough), int(budget_s / (_ROUNDS_WANTED * round_s))))
         wanted = self.options.control
         if wanted is None:
-            wanted = budget_s >= _ROUNDS_WITH_CONTROL * self.calls * bare_s
+            wanted = budget_s >= _MIN_ROUNDS_WITH_CONTROL * self.calls * bare_s
         if wanted and self.baseline in self.entries and len(self.entries) > 1:
             self.entries[_CONTROL] = self.entries[self.baseline]
 
     def _measure(self) -> Stop:
         order = random.Random(self.options.seed)  # noqa: S311 - an order, no secret
         budget_s, first_s = self.options.budget_s, self._spent_s()
-        looks = list(LOOKS)
+        checks = list(STOP_CHECKS)
         while self.entries:
             round_s = (self._spent_s() - first_s) / max(1, len(self.history))
             if self.history and self._spent_s() + round_s > budget_s:
                 return Stop.BUDGET
-            self._timed(lambda: self._round(order))
+            self._timed(lambda: self._run_round(order))
             if self.clock.now() >= self.reported_s + _REPORT_EVERY_S:
                 self._report(f"round {len(self.history)}")
-            if looks and self._spent_s() >= looks[0] * budget_s:
-                looks = [look for look in looks if look * budget_s > self._spent_s()]
+            if checks and self._spent_s() >= checks[0] * budget_s:
+                checks = [check for check in checks if check * budget_s > self._spent_s()]
                 if self._precise():
                     return Stop.PRECISE
         return Stop.FAILED
 
-    def _round(self, order: random.Random) -> None:
-        """Sample every seat once. The round enters the history whole, or not at all."""
+    def _run_round(self, order: random.Random) -> None:
+        """Sample every entry once. Only a complete round is added to the history."""
         names = list(self.entries)
         order.shuffle(names)
         drawn = ((name, self._sample(name, self.calls)) for name in names if name in self.entries)
-        seen = {name: figures for name, figures in drawn if figures is not None}
-        if seen:
-            self.history.append(seen)
+        samples_of_round = {name: figures for name, figures in drawn if figures is not None}
+        if samples_of_round:
+            self.history.append(samples_of_round)
 
     def _sample(self, entry: str, calls: int) -> Mapping[Phase, float] | None:
-        """Return one sample, or None when the contender raised: it has lost its seats then."""
+        """Return one sample, or None if the call raised; its entries are removed then."""
         if self.cancelled():
             raise _Cancelled
         timed_call = self.entries[entry]
@@ -227,9 +227,12 @@ class _Run:
             return None
 
     def _samples(self) -> dict[str, Mapping[Phase, tuple[float, ...]]]:
-        """Return seconds per call by seat and phase. A seat that was lost has a shorter row: rounds stay aligned."""
+        """Return seconds per call by entry and phase. A dropped entry has fewer samples; rounds stay aligned."""
         entries = [timed_call.name for timed_call in self.timed_calls] + [_CONTROL]
-        rows = {entry: [seen[entry] for seen in self.history if entry in seen] for entry in entries}
+        rows = {
+            entry: [samples_of_round[entry] for samples_of_round in self.history if entry in samples_of_round]
+            for entry in entries
+        }
         return {
             entry: {phase: tuple(figures[phase] for figures in row) for phase in row[0]}
             for entry, row in rows.items()
@@ -237,7 +240,7 @@ class _Run:
         }
 
     def _precise(self) -> bool:
-        """Tell whether the CI of every speedup (of every median, where there is nothing to compare) is narrow.
+        """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
 
         The control is one of them: a wide one would hide small differences behind a high floor.
         """
@@ -260,7 +263,7 @@ class _Run:
         return 0.0 if self.began_s is None else self.clock.now() - self.began_s - self.queued_s
 
     def _timed(self, work: Callable[[], T]) -> T:
-        """Run what is timed; waiting for its turn costs nothing of the budget."""
+        """Run timed work; time spent waiting for the thread is not counted in the budget."""
         requested_s = self.clock.now()
 
         def begin() -> T:
@@ -274,7 +277,7 @@ class _Run:
             return None
         try:
             now_s = self._timed(waited_s)
-        except CancelledError:  # the thread never came free again
+        except CancelledError:  # the thread did not become free again
             return None
         return None if now_s is None else now_s - self.waited_before_s
 
@@ -289,4 +292,6 @@ def _check_names(timed_calls: Sequence[TimedCall]) -> None:
         raise MeasureError("There is nothing to measure: give at least one variant.")
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise MeasureError(f"Two variants are called {doubled[0]!r}: names must differ, for results are kept by name.")
+        raise MeasureError(
+            f"Two variants are called {doubled[0]!r}: names must differ, because results are stored by name."
+        )

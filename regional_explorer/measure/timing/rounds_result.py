@@ -23,7 +23,7 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands: complete rounds, the part of the budget that is spent, and what is being done."""
+    """The progress of a run: complete rounds, the fraction of the budget spent, and what is being done."""
 
     round: int
     fraction: float
@@ -32,12 +32,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RoundsResult:
-    """What a run saw. Rounds are complete; a variant that raised keeps those before it did.
+    """The samples of a run, from complete rounds; a variant that raised keeps its earlier samples.
 
     ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
-    baseline's second seat, empty without a control. ``dropped`` tells by variant what was raised, and when.
-    ``waited_s`` is for how long of ``spent_s`` this thread was ready to run and got no core; None where the system does
-    not tell.
+    baseline's second entry, empty without a control. ``dropped`` says by variant what was raised, and when.
+    ``waited_s`` is for how long of ``spent_s`` this thread was ready to run and got no core; None if the system does
+    not report it.
     """
 
     baseline: str
@@ -52,7 +52,7 @@ class RoundsResult:
     waited_s: float | None = None
 
     def ratios(self, variant: str, phase: Phase) -> Floats | None:
-        """Return baseline / variant by round, or None where one of them was not measured."""
+        """Return baseline / variant by round, or None if one of them was not measured."""
         return ratios_of(self.samples.get(self.baseline, {}), self.samples.get(variant, {}), phase)
 
     def control_ratios(self, phase: Phase) -> Floats | None:
@@ -63,6 +63,6 @@ class RoundsResult:
 def ratios_of(
     baseline: Mapping[Phase, Sequence[float]], variant: Mapping[Phase, Sequence[float]], phase: Phase
 ) -> Floats | None:
-    """Return baseline / variant by round, or None where one of them was not measured."""
+    """Return baseline / variant by round, or None if one of them was not measured."""
     above, below = baseline.get(phase), variant.get(phase)
     return paired_ratios(above, below) if above and below else None

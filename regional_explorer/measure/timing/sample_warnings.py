@@ -1,7 +1,7 @@
 """Warnings about measured samples, as short texts.
 
-What the machine did is told on the baseline alone; what a variant did, on its ratio to the baseline, in which the
-machine cancels out.
+Warnings about the machine are given for the baseline only; those about a variant use its ratio to the baseline, in
+which changes of the machine cancel out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.statistics import (
-    LEAST_FLOOR,
+    MIN_FLOOR,
     Floats,
     median_and_iqr,
     outlying,
@@ -29,7 +29,7 @@ _WAITING = 0.05
 
 
 def warnings_on_baseline(samples_s: Sequence[float]) -> tuple[str, ...]:
-    """Return what the baseline's own samples tell about the machine."""
+    """Return warnings about the machine, from the baseline's samples."""
     median_s, iqr_s = median_and_iqr(samples_s)
     shift = trend(np.asarray(samples_s))
     found = []
@@ -43,15 +43,15 @@ def warnings_on_baseline(samples_s: Sequence[float]) -> tuple[str, ...]:
 
 
 def warnings_on_control(interval: tuple[float, float] | None) -> tuple[str, ...]:
-    """Return a warning when the baseline differs from itself, given the CI of that ratio."""
-    if interval is None or interval[0] - LEAST_FLOOR <= 1.0 <= interval[1] + LEAST_FLOOR:
+    """Return a warning if the baseline differs from itself, given the CI of that ratio."""
+    if interval is None or interval[0] - MIN_FLOOR <= 1.0 <= interval[1] + MIN_FLOOR:
         return ()
     low, high = interval
     return (f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here",)
 
 
 def warnings_on_waiting(waited_s: float | None, spent_s: float) -> tuple[str, ...]:
-    """Return a warning when this thread was often ready to run and got no core."""
+    """Return a warning if this thread often waited for a core."""
     share = 0.0 if waited_s is None or spent_s <= 0.0 else waited_s / spent_s
     return (f"no core was free for {share:.0%} of the time: a busy machine",) if share > _WAITING else ()
 
@@ -59,7 +59,7 @@ def warnings_on_waiting(waited_s: float | None, spent_s: float) -> tuple[str, ..
 def warnings_on_variant(
     samples_s: Sequence[float], ratios: Floats | None, options: BenchmarkOptions
 ) -> tuple[str, ...]:
-    """Return what to know about a variant's figure; ``ratios`` are baseline / variant, None without a speedup."""
+    """Return warnings about a variant; ``ratios`` are baseline / variant, None without a speedup."""
     found = []
     if ratios is not None:
         if rank_interval(ratios, options.verdict_confidence) is None:
@@ -71,7 +71,7 @@ def warnings_on_variant(
 
 
 def _on_samples(samples_s: Sequence[float]) -> tuple[str, ...]:
-    """Return what the samples tell on their own."""
+    """Return warnings that follow from the samples alone."""
     found = []
     beyond = outlying(samples_s)
     if beyond > _OUTLYING:

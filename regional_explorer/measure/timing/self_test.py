@@ -27,7 +27,7 @@ STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What one way of measuring said of one pair: ``verdict`` is about the second function against the first."""
+    """The verdict of one method on one pair: the second function against the first."""
 
     method: str
     work: str

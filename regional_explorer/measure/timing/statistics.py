@@ -11,9 +11,9 @@ from regional_explorer.record.timing import Verdict
 
 Floats = NDArray[np.float64]
 
-LEAST_FLOOR = 0.005
-"""A difference below this is never called one: where data and code come to lie in memory alone moves a figure so far,
-and stays as it is for as long as the process lives, so that no number of rounds averages it out."""
+MIN_FLOOR = 0.005
+"""Smaller relative differences are never reported: the memory layout of data and code alone causes them, and it is
+fixed for the life of the process, so that no number of rounds averages them out."""
 
 _RESAMPLES = 10_000
 _POWER = 0.9
@@ -57,7 +57,7 @@ def bootstrap_interval(values: Floats, confidence: float, seed: int) -> tuple[fl
 
 
 def rank_interval(values: Floats, confidence: float) -> tuple[float, float] | None:
-    """Return the CI of the median between two order statistics, or None where there are too few values.
+    """Return the CI of the median between two order statistics, or None if there are too few values.
 
     Each value lies below the median with probability one half, whatever their distribution, so the interval covers
     with at least ``confidence`` for any number of values. Far out, where a verdict is made, a bootstrap does not.
@@ -76,19 +76,19 @@ def rank_interval(values: Floats, confidence: float) -> tuple[float, float] | No
 
 
 def floor_of(control: Floats | None, confidence: float) -> float:
-    """Return how far from 1 a speedup must lie to count, as seen on eager against itself in the same rounds.
+    """Return the smallest relative difference that counts, from eager against itself in the same rounds.
 
-    That is how far the CI of the control reaches, and never less than ``LEAST_FLOOR``.
+    That is how far the CI of the control reaches, and never less than ``MIN_FLOOR``.
     """
     interval = None if control is None else rank_interval(control, confidence)
     if interval is None:
-        return LEAST_FLOOR
+        return MIN_FLOOR
     low, high = interval
-    return max(LEAST_FLOOR, high - 1.0, 1.0 / low - 1.0)
+    return max(MIN_FLOOR, high - 1.0, 1.0 / low - 1.0)
 
 
 def verdict_of(ratios: Floats, confidence: float, floor: float) -> Verdict:
-    """Return what the ratios say at ``confidence``, once a difference is beyond ``floor``."""
+    """Return the verdict of the ratios at ``confidence``; differences below ``floor`` are ignored."""
     interval = rank_interval(ratios, confidence)
     if interval is None:
         return Verdict.UNKNOWN
@@ -102,7 +102,7 @@ def verdict_of(ratios: Floats, confidence: float, floor: float) -> Verdict:
 
 
 def smallest_difference(ratios: Floats, confidence: float, floor: float) -> float | None:
-    """Return the relative difference that a run like this one would have found nine times in ten, or None.
+    """Return the smallest relative difference that such a run finds with 90 % probability, or None.
 
     The spread is read off the interval itself; what is added to the bar is the luck of the one run in ten.
     """

@@ -27,7 +27,7 @@ from regional_explorer.record.timing import Conditions, Phase, Timing, Verdict
 
 
 class Summary(NamedTuple):
-    """What a run allows one to say."""
+    """The timings, conditions and diagnostics of a run."""
 
     timings: tuple[Timing, ...]
     conditions: Conditions
@@ -41,17 +41,17 @@ def summarize(
     numerics: Mapping[str, str] | None = None,
     withheld: Collection[str] = (),
 ) -> Summary:
-    """Turn the samples of a run into the record.
+    """Return the timings of a run with verdicts, warnings and diagnostics.
 
     Args:
         result: the run.
         environment: where it ran.
-        numerics: what the numerics check said, by variant; others are "not checked".
-        withheld: variants whose speedup is not shown, since their numerics check failed.
+        numerics: the verdict of the numerics check by variant; others are "not checked".
+        withheld: variants whose speedup is not shown because their numerics check failed.
     """
-    said = numerics or {}
+    numerics_by_variant = numerics or {}
     timings = tuple(
-        _timing(result, variant, phase, said.get(variant, "not checked"), show=variant not in withheld)
+        _timing(result, variant, phase, numerics_by_variant.get(variant, "not checked"), show=variant not in withheld)
         for variant, phases in result.samples.items()
         for phase in phases
     )
@@ -134,7 +134,7 @@ def _smallest_difference(result: RoundsResult) -> float | None:
 
 
 def _diagnostics(result: RoundsResult) -> tuple[Diagnostic, ...]:
-    """Return one finding per variant that could not be measured to the end."""
+    """Return one diagnostic per variant that raised while it was measured."""
     return tuple(
         Diagnostic(
             code=DiagnosticCode.VARIANT_FAILED,

@@ -14,13 +14,13 @@ from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.record.timing import Phase
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedCall:
-    """One variant, built from callables, so that measuring knows nothing of torch.
+    """One variant as a set of callables, so that measuring does not depend on torch.
 
     ``forward`` makes the call and returns its outputs; ``backward`` takes those and returns gradients, None where no
     gradient is taken. ``before`` restores what a call changes (random state, buffers) and runs before every call,
@@ -30,8 +30,8 @@ class TimedCall:
     name: str
     forward: Callable[[], object]
     backward: Callable[[Any], object] | None = None
-    before: Callable[[], None] = _nothing
-    select: Callable[[], None] = _nothing
+    before: Callable[[], None] = _do_nothing
+    select: Callable[[], None] = _do_nothing
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -39,10 +39,10 @@ class TimedCall:
         return (Phase.FORWARD,) if self.backward is None else (Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
 
     def sample(self, clock: Clock[Any], calls: int) -> Mapping[Phase, float]:
-        """Run ``calls`` calls and return the seconds of the typical one, per phase, all from the same calls.
+        """Run ``calls`` calls and return the median seconds per phase.
 
-        Typical is the median: a neighbour that takes the core for one call then moves one call's figure, not the
-        whole sample's. On busy machines this halves the spread between samples, at equal time spent.
+        With the median, another process that takes the core during one call does not change the sample. On busy
+        machines this halves the spread between samples, at equal time spent.
         """
         self.select()
         with _gc_paused():
@@ -74,7 +74,7 @@ class TimedCall:
 
 @contextmanager
 def _gc_paused() -> Iterator[None]:
-    """Keep Python's collector out of a sample, and leave it as it was.
+    """Context manager: disable Python's garbage collector, and restore it afterwards.
 
     Only the youngest generation is collected first: a full collection takes longer than most samples.
     """

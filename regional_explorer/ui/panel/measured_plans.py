@@ -8,7 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from regional_explorer.compiler.variants import VariantName
-from regional_explorer.export.compare import REGIONAL, compile_seconds, differences, whole_times
+from regional_explorer.export.compare import REGIONAL, compile_seconds, differences, whole_call_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing
 from regional_explorer.render.report.table import TONES
@@ -45,7 +45,7 @@ class MeasuredPlans:
 
 def measured_plans_tree(runs: Sequence[Session], control: Control) -> list[Tree]:
     """Return a table with one row per run, the current plan marked."""
-    found = [whole_times(run) for run in runs]
+    found = [whole_call_timings(run) for run in runs]
     names = [str(name) for name in VariantName if any(name in times for times in found)]
     heads = ["plan", "differences", *names, "regional: speedup", "CI", "compile", "numerics", ""]
     figures = {*names, "regional: speedup", "CI", "compile"}
