@@ -1,6 +1,5 @@
 """Diagnostics: every code in the smallest program that shows it, which is that of the page, and none in clean ones."""
 
-import ast
 import importlib
 import re
 import time
@@ -15,7 +14,7 @@ from torch import fx
 import regional_explorer as rx
 from regional_explorer.errors import CaptureError
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Node
 from regional_explorer.record.region import Cut
 from regional_explorer.regions.checks import Evidence, check
@@ -75,17 +74,9 @@ def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path) -> No
 
 
 def emitted() -> set[str]:
-    """Return every code that the package makes a diagnostic of."""
-    found: set[str] = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Diagnostic":
-                named = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-                texts = ast.walk((node.args or named)[0])
-                found |= {
-                    part.value for part in texts if isinstance(part, ast.Constant) and isinstance(part.value, str)
-                }
-    return found
+    """Return every code that the package names where it makes a diagnostic."""
+    text = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    return {str(DiagnosticCode[name]) for name in re.findall(r"\bDiagnosticCode\.([A-Z_0-9]+)", text)}
 
 
 def test_the_page_explains_every_code_and_no_other() -> None:

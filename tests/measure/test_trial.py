@@ -16,7 +16,7 @@ from regional_explorer.record.timing import Verdict
 def test_any_difference_counts_between_equals_and_the_right_one_elsewhere() -> None:
     equal = [Judged("rounds", "tanh", 0.0, verdict) for verdict in Verdict]
     slowed = [Judged("rounds", "tanh", 0.03, verdict) for verdict in Verdict]
-    assert rates(equal + slowed) == [Rate("rounds", 0.0, 5, 2), Rate("rounds", 0.03, 5, 1)]
+    assert rates(equal + slowed) == [Rate("rounds", 0.0, len(Verdict), 2), Rate("rounds", 0.03, len(Verdict), 1)]
 
 
 def test_the_table_names_method_count_and_rate() -> None:
