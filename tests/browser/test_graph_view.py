@@ -81,7 +81,7 @@ class Graph:
         self.lab, self.cell, self.root = lab, cell, output.locator(".rxg").last
         self.facts = facts
         self.stage = self.root.locator(".rxg-stage")
-        self.root.get_by_role("button", name="Show all of it").click()
+        self.root.get_by_role("button", name="Fit the graph to the view").click()
 
     def at(self, node: str) -> tuple[float, float]:
         """Return where the middle of a node's box is, in the window."""
@@ -241,7 +241,7 @@ def test_searching(lab: Lab, show: Any) -> None:
     graph.press("s")
     graph.says("3 of 19 nodes selected")
     graph.press("Escape")
-    graph.root.get_by_role("button", name="Select all that was found").click()
+    graph.root.get_by_role("button", name="Select all matches").click()
     graph.says("3 of 19 nodes selected")
     search.press("Escape")
     expect(count).to_have_text("")

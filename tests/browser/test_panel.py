@@ -229,7 +229,7 @@ def test_a_region_is_made_of_a_line_and_of_what_was_found(notebook: Lab, panel: 
     expect(pattern).to_have_value("4 nodes selected")  # of the Dynamo graph, too
     panel.get_by_role("searchbox").fill("op:aten.mul")
     expect(panel.locator(".rxg-count")).to_have_text("1 found")
-    panel.get_by_role("button", name="Select all that was found").click()
+    panel.get_by_role("button", name="Select all matches").click()
     expect(pattern).to_have_value("1 node selected")
     expect(panel.locator(".rxs-line[aria-selected=true]")).to_contain_text("torch.relu(x @ w) * 2")
     panel.get_by_label("Name", exact=True).last.fill("scale")
@@ -369,7 +369,7 @@ def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(note
     expect(row(panel, "mlp").locator(".rxt-compiled")).to_contain_text(re.compile("µs|ms"))
     expect(row(panel, "mlp").locator(".rxt-speedup")).to_contain_text(re.compile(r"\d×"))
     shot(notebook, "panel-measured", panel)
-    overlay = panel.get_by_role("button", name="Next figure on the regions")
+    overlay = panel.get_by_role("button", name="Next overlay")
     for title in ("compiled time", "eager time", "speedup"):
         overlay.click()
         expect(panel.locator(".rxg-key")).to_contain_text(title)

@@ -73,7 +73,7 @@ def test_the_explorer_appears_with_its_figures(notebook: Lab, panel: Locator) ->
         assert interval["x"] - figure["x"] - figure["width"] > 4
     picture(notebook, "quickstart-panel", panel, panel.locator(".rx-compare"))
     row(panel, "mlp").locator(".rxt-state").click()
-    panel.get_by_role("button", name="Show all of it").click()
+    panel.get_by_role("button", name="Fit the graph to the view").click()
     panel.locator(".rxg-stage").hover(position={"x": 5, "y": 5})
     picture(notebook, "quickstart-graph", panel, panel.locator(".rx-views"))
 
