@@ -156,7 +156,7 @@ def _in_page(view: GraphView, new_page: Any) -> tuple[float, float, float]:
         page.wait_for_function("window.ready", timeout=60_000)
     took = page.evaluate("window.took") / 1000
     near = page.evaluate(f"window.pan({FRAMES})")
-    page.get_by_role("button", name="Show all of it").click()
+    page.get_by_role("button", name="Fit the graph to the view").click()
     whole = page.evaluate(f"window.pan({FRAMES})")
     page.close()
     return took, near, whole
