@@ -485,5 +485,5 @@ def test_saved_and_loaded_again(tmp_path):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(error, match=r"bad\.json"):
             rx.explore(programs.textbook, programs.pair(), plan=tmp_path / "bad.json")
-    with pytest.raises(rx.SessionError, match="none of"):
+    with pytest.raises(rx.SessionError, match="must be one of"):
         ex.save(tmp_path / "x.docx")
