@@ -188,8 +188,8 @@ def test_the_controls_work_by_keyboard(notebook: Lab, panel: Locator) -> None:
 WHERE = """
 import json
 from array import array
-from regional_explorer.ui.display import _SHOWN
-view = next(shown._panel.graph for _, stands in _SHOWN._by_cell.values() for shown in stands if shown._panel)
+from regional_explorer.ui.display import _DISPLAYS
+view = next(shown._panel.graph for _, stands in _DISPLAYS._by_cell.values() for shown in stands if shown._panel)
 view.wait_arranged()
 rects, boxes = array("f", view.payload["places"]["rects"]), array("I", view.payload["node_boxes"])
 if view.places:
