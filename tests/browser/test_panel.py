@@ -406,7 +406,7 @@ def test_two_measured_plans_are_compared_and_one_is_taken(notebook: Lab, panel: 
     expect(compared.get_by_text("softmax off")).to_be_visible(timeout=MEASURED_S * 1000)
     expect(compared.get_by_text("current plan")).to_be_visible()
     shot(notebook, "panel-compared", panel)
-    compared.get_by_role("button", name="Take plan 1").click()
+    compared.get_by_role("button", name="Use plan 1").click()
     expect(switch_of(panel, "softmax")).to_be_checked()
     assert printed(notebook, "(len(ex.history), ex.plan['softmax'].enabled)") == "(2, True)"
 
