@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import regional_explorer as rx
 from regional_explorer.record.graph import GraphKind
+from tests.campaign.checks import assert_eager_pieces_are_bitwise
 from tests.campaign.libraries import DRAWN, SEED, cases, installed
 from tests.campaign.library_case import Case, quiet
 
@@ -67,7 +68,7 @@ class Row:
         word = self.result.partition(":")[0].partition(" (")[0]
         if not self.partitions:
             return word
-        count = f"{self.partitions} → {self.artifacts}"
+        count = f"{self.partitions} → {self.artifacts}" if self.artifacts else f"{self.partitions}"
         return count if word == "ok" and self.sound else f"{count}, {word}" if self.sound else f"**{count}, {word}**"
 
     @property
@@ -89,8 +90,11 @@ def table_row(case: Case, inference: list[Row], training: list[Row]) -> str:
     return f"| {case.library} | {case.name} | {' | '.join(cells)} | {breaks} |"
 
 
-def run(case: Case, *, training: bool) -> list[Row]:
-    """Explore an architecture in one mode, compile and compare it with regions of both kinds."""
+def run(case: Case, *, training: bool, compiled: bool = True) -> list[Row]:
+    """Explore an architecture in one mode, compile and compare it with regions of both kinds.
+
+    Where it is not compiled, the cut graphs run with eager pieces and must compute bitwise what the uncut ones do.
+    """
     mode, started = "training" if training else "inference", time.perf_counter()
     try:
         with quiet():
@@ -107,8 +111,12 @@ def run(case: Case, *, training: bool) -> list[Row]:
         try:
             with quiet():
                 mark(ex, built.model, kind, draw)
-                ex.benchmark(("aot_eager", "regional"), BUDGET_S, regions=False)
-                rows.append(_row(ex, case, mode, kind, time.perf_counter() - started))
+                if compiled:
+                    ex.benchmark(("aot_eager", "regional"), BUDGET_S, regions=False)
+                else:
+                    assert_eager_pieces_are_bitwise(ex)
+                result = _verdict(ex) if compiled else "ok"
+                rows.append(_row(ex, case, mode, kind, result, time.perf_counter() - started))
         except Exception as error:  # noqa: BLE001 - a crash is what is looked for
             seconds = time.perf_counter() - started
             result = f"crash: {_first_line(error)}"
@@ -161,21 +169,23 @@ def _too_much(ex: rx.Exploration) -> bool:
     return len(parts) > MOST_PARTITIONS or len(distinct) > MOST_DISTINCT or sum(map(len, parts)) > MOST_OPS
 
 
-def _row(ex: rx.Exploration, case: Case, mode: str, kind: str, seconds: float) -> Row:
-    session, numerics = ex.session, ex.numerics
-    compared = numerics[numerics.variant == "regional"]
-    verdicts = Counter(compared.verdict)
+def _verdict(ex: rx.Exploration) -> str:
+    verdicts = Counter(ex.numerics[ex.numerics.variant == "regional"].verdict)
     shown = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-    words = ("failed", "not comparable", "ok")
-    result = next((word for word in words if word in verdicts), "nothing compared")
-    off = compared[compared.verdict != "ok"]
+    word = next((word for word in ("failed", "not comparable", "ok") if word in verdicts), "nothing compared")
+    return f"{word} ({shown})"
+
+
+def _row(ex: rx.Exploration, case: Case, mode: str, kind: str, result: str, seconds: float) -> Row:
+    session, numerics = ex.session, ex.numerics
+    off = numerics[(numerics.variant == "regional") & (numerics.verdict != "ok")]
     told = Counter(diagnostic.code for diagnostic in session.diagnostics)
     return Row(
         case.library,
         case.name,
         mode,
         f"{kind}: {', '.join(f'`{region.name}`' for region in ex.plan.regions)}",
-        result=result if result == shown else f"{result} ({shown})",
+        result=result,
         breaks=len(session.breaks),
         partitions=len(session.partitions),
         artifacts=len({part.artifact for part in session.partitions if part.artifact}),
@@ -205,6 +215,7 @@ def main() -> None:
     )
     parser.add_argument("--only", help="architectures whose name holds this text")
     parser.add_argument("--details", action="store_true", help="errors and what is wrong, in full, below each row")
+    parser.add_argument("--cut", action="store_true", help="compile nothing: run the cut graphs with eager pieces")
     given = parser.parse_args()
     chosen = given.libraries or list(DRAWN)
     if unknown := [name for name in chosen if name not in DRAWN]:
@@ -217,7 +228,7 @@ def main() -> None:
         for case in cases(library):
             if given.only and given.only not in case.name:
                 continue
-            inference, training = (run(case, training=training) for training in (False, True))
+            inference, training = (run(case, training=training, compiled=not given.cut) for training in (False, True))
             print(table_row(case, inference, training), flush=True)
             for row in (*inference, *training) if given.details else ():
                 print(row, *row.details, sep="\n", flush=True)

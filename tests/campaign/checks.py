@@ -1,12 +1,14 @@
 """What must hold of every exploration of the campaign."""
 
+import regional_explorer as rx
 from regional_explorer.measure.accuracy.numerics import compare, run_once, same, verdict
 from regional_explorer.measure.accuracy.reference import find_reference
 
 
-def assert_eager_pieces_are_bitwise(ex):
+def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
     """Cut, with eager pieces, the call gives bitwise what it gives uncut."""
     program, call = ex._program, ex._call
+    assert call is not None
     program.select_regional(on=False)
     whole = run_once(call, program.capture.run)
     program.select_regional(on=True)
