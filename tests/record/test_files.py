@@ -233,7 +233,7 @@ BAD_PLANS = {
     "no pattern": (changed(PLAN_JSON, ("regions", 0, "selectors", 0, "patterns"), []), "needs a pattern at least"),
     "no such kind": (
         changed(PLAN_JSON, ("regions", 0, "selectors", 0, "kind"), "module"),
-        "expected one of 'annotation', ",
+        "expected one of 'annotation', 'subgraph', 'modules', ",
     ),
     "config null": (changed(PLAN_JSON, ("regions", 0, "config"), None), "regions[0].config: expected an object"),
     "two regions of one name": (changed(PLAN_JSON, ("regions",), [ENOUGH, ENOUGH]), "Two regions are called 'a'"),
