@@ -9,7 +9,7 @@ from typing import Any
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.canonical import portable
 from regional_explorer.compiler.processes.pool import CompilePool
-from regional_explorer.compiler.program import Program, partition_names
+from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.torch_api import compile_lock
@@ -38,8 +38,6 @@ def compile_stale(
     """
     wanted, store = program.stale(), program.store
     known_failures = dict(store.failures)
-    names = partition_names(program.switches)
-    ids = {id(switch): name for switch, (name, _) in zip(program.switches, names, strict=True)}
     requested = {key: program.config_for(switch) for key, switch in wanted.items()}
 
     def sendable(key: str) -> bytes | None:
@@ -53,7 +51,7 @@ def compile_stale(
         with CompilePool(wanted, sendable) as compile_pool:
             for done, (key, ahead_s) in enumerate(compile_pool.turns(cancelled)):
                 switch = wanted[key]
-                yield CompileStep(done, len(wanted), ids[id(switch)], switch.piece.claim.region)
+                yield CompileStep(done, len(wanted), switch.partition.name, switch.piece.claim.region)
                 with compile_lock(cancelled, on_wait) as held:
                     if not held:
                         return

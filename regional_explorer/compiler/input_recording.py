@@ -15,7 +15,7 @@ from regional_explorer.compiler.switch import Switch
 
 @dataclass(frozen=True)
 class Recorded:
-    """The inputs of one partition, and how often one call runs each of those that were watched, by ``id(switch)``.
+    """The inputs of one partition, and how often one call runs each of those that were watched.
 
     ``switch`` is the first that the call came by, and ``args`` what it was fed there; both are None where the call came
     by none: a branch not taken.
@@ -23,7 +23,7 @@ class Recorded:
 
     switch: Switch | None
     args: tuple[Any, ...] | None
-    runs: Mapping[int, int]
+    runs: Mapping[Switch, int]
 
 
 def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
@@ -34,12 +34,12 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
     """
     call, capture = program.capture.call, program.capture
     several_graphs = len(capture.frames) > 1
-    runs = {id(switch): 0 for switch in switches}
+    runs = dict.fromkeys(switches, 0)
     found: list[tuple[Switch, tuple[Any, ...]]] = []
 
     def watcher(switch: Switch) -> Callable[[Sequence[Any]], None]:
         def seen(args: Sequence[Any]) -> None:
-            runs[id(switch)] += 1
+            runs[switch] += 1
             if not found:
                 found.append((switch, copied(args) if several_graphs else tuple(args)))
 

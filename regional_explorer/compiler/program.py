@@ -16,7 +16,7 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Direction, Plan, Region, config_of
 from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
-from regional_explorer.regions.cutting.partition_ids import PartitionOrigin, numbered
+from regional_explorer.regions.cutting.partition_ids import PartitionNumbering
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api import BoxedCall, boxed, compile_lock
 
@@ -46,6 +46,7 @@ class Program:
     tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     compiling: threading.RLock = field(default_factory=threading.RLock)
     _made: list[_Cut] | None = None
+    _numbering: PartitionNumbering = field(default_factory=PartitionNumbering)
     _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     _selected: bool = True
     _recorded: str = ""
@@ -84,7 +85,7 @@ class Program:
             # New nodes take over what a trace in another thread is at (fx.traceback.current_meta is one for all).
             with compile_lock():
                 graphs = self.capture.graphs
-                self._cyclic = []
+                self._cyclic, self._numbering = [], PartitionNumbering()
                 self._made = [self._cut(live, graphs) for live in self.capture.live]
             self.select_regional(on=self._selected)
         return self._made
@@ -113,7 +114,7 @@ class Program:
         switches: list[Switch] = []
 
         def call_for(piece: Piece) -> BoxedCall:
-            switches.append(Switch(piece))
+            switches.append(Switch(piece, self._numbering.number(piece.claim, piece.graph_id)))
             return switches[-1].as_function()
 
         records = {graph.id: graph.by_name() for graph in graphs}
@@ -166,15 +167,15 @@ class Program:
             self.settle()
             self.select_regional(on=selected)
 
-    def keys(self) -> dict[int, str]:
-        """Return the keys of the artifacts that partitions ask for here and now, by ``id(switch)``.
+    def keys(self) -> dict[Switch, str]:
+        """Return the keys of the artifacts that partitions ask for here and now.
 
         A partition of a disabled region asks for none, nor does one whose layouts are not known yet.
         """
         here = surroundings()
         enabled = {region.name for region in self.plan.regions if region.enabled}
         return {
-            id(switch): artifact_key(switch.fingerprint(), self.config_for(switch), here)
+            switch: artifact_key(switch.fingerprint(), self.config_for(switch), here)
             for switch in self.switches
             if switch.inputs is not None and switch.piece.claim.region in enabled
         }
@@ -188,7 +189,7 @@ class Program:
         """Switch every partition to what the plan asks for, as far as it has been compiled; compiles nothing."""
         keys = self.keys()
         for switch in self.switches:
-            artifact = self.store.artifacts.get(keys.get(id(switch), ""))
+            artifact = self.store.artifacts.get(keys.get(switch, ""))
             if switch.inputs is None and switch.failure is None:
                 # A graph that a call on other shapes brought: its next call tells what flows through it.
                 switch.record()
@@ -203,7 +204,7 @@ class Program:
         keys = self.keys()
         wanted: dict[str, Switch] = {}
         for switch in self.switches:
-            key = keys.get(id(switch))
+            key = keys.get(switch)
             failed = key in self.store.failures and key not in self.store.retried
             if key is not None and key not in self.store.artifacts and not failed:
                 wanted.setdefault(key, switch)
@@ -249,8 +250,3 @@ class Program:
         self.capture.close()
         self.store.generated.release()
         self.store = ArtifactStore()
-
-
-def partition_names(switches: Sequence[Switch]) -> list[tuple[str, int]]:
-    """Return id and number of the instance of each switch's partition."""
-    return numbered([PartitionOrigin(switch.piece.claim, switch.piece.graph_id) for switch in switches])

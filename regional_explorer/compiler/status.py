@@ -8,7 +8,7 @@ from typing import Any
 
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.config.catalogue import catalogue, inert_reason
-from regional_explorer.compiler.program import Program, partition_names
+from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.recompiles import recompiles
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -22,22 +22,22 @@ def partitions(program: Program) -> tuple[Partition, ...]:
     keys = program.keys()
     first: dict[str, str] = {}
     found = []
-    for switch, (name, instance) in zip(program.switches, partition_names(program.switches), strict=True):
-        key = keys.get(id(switch), "")
-        found.append(_partition(program, switch, instance, name, key, first.setdefault(key, name)))
+    for switch in program.switches:
+        key = keys.get(switch, "")
+        found.append(_partition(program, switch, key, first.setdefault(key, switch.partition.name)))
     return tuple(found)
 
 
-def _partition(program: Program, switch: Switch, instance: int, name: str, key: str, first: str) -> Partition:
+def _partition(program: Program, switch: Switch, key: str, first: str) -> Partition:
     region = program.plan[switch.piece.claim.region]
     artifact = program.store.artifacts.get(key)
     refused = artifact is not None and switch.refused is artifact
     problem = switch.failure or program.store.failures.get(key) or (switch.refusal if refused else None)
-    mine = artifact is not None and first == name
+    mine = artifact is not None and first == switch.partition.name
     return Partition(
-        id=name,
+        id=switch.partition.name,
         region=region.name,
-        instance=instance,
+        instance=switch.partition.instance,
         graph=switch.piece.graph_id,
         nodes=switch.piece.nodes,
         state=_state(region, artifact, problem),
@@ -128,7 +128,7 @@ def _without_effect(program: Program) -> dict[tuple[str, Direction | None], set[
     same: dict[tuple[str, Direction | None], set[str]] = {}
     changed: dict[tuple[str, Direction | None], set[str]] = {}
     for switch in program.switches:
-        mine = program.store.artifacts.get(keys.get(id(switch), ""))
+        mine = program.store.artifacts.get(keys.get(switch, ""))
         if mine is None:
             continue
         tried = program.tried.get(switch.fingerprint(), {})

@@ -18,6 +18,7 @@ from regional_explorer.compiler.artifacts.tensor_layout import (
     traced_layouts,
 )
 from regional_explorer.regions.cutting.cut import Piece
+from regional_explorer.regions.cutting.partition_ids import PartitionId
 from regional_explorer.torch_api import BoxedCall, boxed, draws_random, is_effect_token
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ REFUSED = "the compiled code refused its inputs"
 
 
 class Switch:
-    """One partition in the live callable.
+    """One partition in the live callable; ``partition`` is its id, ``piece`` its graph.
 
     ``inputs`` and ``outputs`` are the layouts seen in the last recorded eager run, or those of the trace where that run
     did not come by; None before. ``artifact`` is what calls go to now, None for the eager piece. ``refused`` is an
@@ -38,8 +39,9 @@ class Switch:
     Implementations take one argument list, which they empty.
     """
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: Piece, partition: PartitionId) -> None:
         self.piece = piece
+        self.partition = partition
         self.eager: BoxedCall = boxed(piece.gm)
         self.implementation: BoxedCall = self.eager
         self.inputs: tuple[Layout, ...] | None = None

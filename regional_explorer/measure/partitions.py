@@ -12,7 +12,7 @@ import torch
 from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.capture.restore.undo_log import UndoLog
 from regional_explorer.compiler.input_recording import Recorded, record_inputs
-from regional_explorer.compiler.program import Program, partition_names
+from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.accuracy.partition_check import VARIANT, Check, check_partition
@@ -59,11 +59,9 @@ def measure_partitions(
     of the budget goes to the next.
     """
     kinds = executor.run_untimed(lambda: distinct(program))
-    names = zip(program.switches, partition_names(program.switches), strict=True)
-    ids = {id(switch): name for switch, (name, _) in names}
     left_s = options.budget_s
     for done, switches in enumerate(kinds):
-        name = ids[id(switches[0])]
+        name = switches[0].partition.name
         if cancelled():
             return
         progress(f"{name} alone ({done + 1} of {len(kinds)})", done / len(kinds))
@@ -72,7 +70,7 @@ def measure_partitions(
             progress(f"{name} alone: {stage.doing}", (done + stage.fraction) / len(kinds))
 
         share = replace(options, budget_s=max(left_s, options.budget_s / 100) / (len(kinds) - done))
-        measured = _PartitionKind(program, switches, ids, share, environment, clock, partition_results, executor)
+        measured = _PartitionKind(program, switches, share, environment, clock, partition_results, executor)
         spent_s, stopped = measured.go(cancelled, on_progress)
         left_s -= spent_s
         if stopped in (Stop.CANCELLED, Stop.INTERRUPTED):
@@ -87,7 +85,7 @@ def distinct(program: Program) -> list[list[Switch]]:
     for switch in program.switches:
         key = switch.artifact.key if switch.artifact is not None else None
         # A piece that the call passes by, fed sizes that nobody knows, has no fingerprint: it is of its own kind.
-        kind = (key, switch.fingerprint(), switch.inputs) if switch.inputs is not None else (id(switch),)
+        kind = (key, switch.fingerprint(), switch.inputs) if switch.inputs is not None else (switch,)
         kinds.setdefault(kind, []).append(switch)
     return list(kinds.values())
 
@@ -105,7 +103,6 @@ class _PartitionKind:
 
     program: Program
     switches: Sequence[Switch]
-    ids: dict[int, str]
     options: BenchmarkOptions
     environment: Environment
     clock: Clock[Any]
@@ -130,7 +127,7 @@ class _PartitionKind:
         cancelled: Callable[[], bool],
         on_progress: Callable[[Progress], None],
     ) -> tuple[float, Stop]:
-        name = self.ids[id(switch)]
+        name = switch.partition.name
         check, entries = self.executor.run_untimed(
             lambda: (
                 check_partition(self.program, switch, args, name) if switch.artifact is not None else None,
@@ -172,7 +169,7 @@ class _PartitionKind:
 
     def _note(self, recorded: Recorded, eager: Timing, compiled: Timing | None, check: Check | None) -> None:
         assert recorded.switch is not None  # noqa: S101 - something was recorded, or nothing could have been measured
-        name = self.ids[id(recorded.switch)]
+        name = recorded.switch.partition.name
         artifact = recorded.switch.artifact
         key = self._artifact(recorded.switch)
         worst = check.worst if check is not None else None
@@ -200,7 +197,7 @@ class _PartitionKind:
                 worst_tensor=worst.tensor if worst is not None and not worst.bitwise else "",
             )
         for switch in self.switches:
-            mine = replace(timing, runs=recorded.runs[id(switch)], **self._who(switch))
+            mine = replace(timing, runs=recorded.runs[switch], **self._who(switch))
             self.partition_results.timings.append(
                 mine if switch is recorded.switch else replace(mine, measured_as=name)
             )
@@ -212,13 +209,13 @@ class _PartitionKind:
 
     def _artifact(self, switch: Switch) -> str | None:
         """Return the key of the artifact that the record says a partition has; it may have refused its inputs."""
-        key = self.program.keys().get(id(switch), "")
+        key = self.program.keys().get(switch, "")
         return key if key in self.program.store.artifacts else None
 
     def _who(self, switch: Switch) -> dict[str, Any]:
         backward = switch.piece.graph_id.split("/")[1] == GraphKind.BACKWARD
         return {
-            "partition": self.ids[id(switch)],
+            "partition": switch.partition.name,
             "region": switch.piece.claim.region,
             "phase": Phase.BACKWARD if backward else Phase.FORWARD,
         }

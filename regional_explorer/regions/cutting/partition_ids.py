@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from regional_explorer.regions.instances import Claim, Instance
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionOrigin:
-    """Where a partition comes from: who has its nodes, and the graph they are in."""
+class PartitionId(NamedTuple):
+    """The id of a partition, and the number of its instance within the region."""
 
-    claim: Claim
-    graph_id: str
+    name: str
+    instance: int
 
 
-def numbered(origins: Sequence[PartitionOrigin]) -> list[tuple[str, int]]:
-    """Return for each partition its id and the number of its instance.
+@dataclass
+class PartitionNumbering:
+    """Hands out the ids of partitions, in the order in which they are cut.
 
-    The id is made of region, instance and graph, and a number if the instance was split. Module calls are numbered by
+    An id is made of region, instance and graph, and a number if the instance was split. Module calls are numbered by
     call, others by their order in the graph.
     """
-    numbers: dict[str, dict[Instance, int]] = {}
-    counters: dict[PartitionOrigin, int] = {}
-    taken: dict[str, int] = {}
-    found = []
-    for origin in origins:
-        claim = origin.claim
+
+    _instances: dict[str, dict[Instance, int]] = field(default_factory=dict)
+    _unnamed: dict[tuple[Claim, str], int] = field(default_factory=dict)
+    _pieces: dict[str, int] = field(default_factory=dict)
+
+    def number(self, claim: Claim, graph_id: str) -> PartitionId:
+        """Return the id of the next partition that is cut out of ``graph_id`` for ``claim``."""
         if claim.instance is not None:
-            known = numbers.setdefault(claim.region, {})
+            known = self._instances.setdefault(claim.region, {})
             instance = known.setdefault(claim.instance, len(known))
         else:
-            instance = counters[origin] = counters.get(origin, -1) + 1
-        base = f"{claim.region}.{instance}/{origin.graph_id}"
-        count = taken[base] = taken.get(base, -1) + 1
-        found.append((base if count == 0 else f"{base}.{count}", instance))
-    return found
+            instance = self._unnamed[claim, graph_id] = self._unnamed.get((claim, graph_id), -1) + 1
+        base = f"{claim.region}.{instance}/{graph_id}"
+        count = self._pieces[base] = self._pieces.get(base, -1) + 1
+        return PartitionId(base if count == 0 else f"{base}.{count}", instance)

@@ -10,7 +10,7 @@ from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.region import Direction, Partition, Plan, State, config_of
 from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.cutting.cut import propose_cut
-from regional_explorer.regions.cutting.partition_ids import PartitionOrigin, numbered
+from regional_explorer.regions.cutting.partition_ids import PartitionNumbering
 from regional_explorer.regions.select import assign
 
 if TYPE_CHECKING:
@@ -47,19 +47,20 @@ def preview(live: Iterable[tuple[str, fx.GraphModule]], known: Evidence, plan: P
     assignment = assign(known.graphs, plan)
     order = [region.name for region in plan.regions]
     proposed = [propose_cut(gm, graph_id, known.nodes, assignment, order, plan.cut) for graph_id, gm in live]
+    numbering = PartitionNumbering()
     groups = [(graph_id, group) for graph in proposed for graph_id, group in graph.groups()]
-    names = numbered([PartitionOrigin(group.claim, graph_id) for graph_id, group in groups])
+    numbered = [(numbering.number(group.claim, graph_id), graph_id, group) for graph_id, group in groups]
     partitions = tuple(
         Partition(
-            id=name,
+            id=partition.name,
             region=group.claim.region,
-            instance=instance,
+            instance=partition.instance,
             graph=graph_id,
             nodes=tuple(node.name for node in group.nodes),
             state=State.STALE if plan[group.claim.region].enabled else State.EAGER,
             config_requested=config_of(plan[group.claim.region], Direction.of_graph(graph_id)),
         )
-        for (graph_id, group), (name, instance) in zip(groups, names, strict=True)
+        for partition, graph_id, group in numbered
     )
     cyclic = [found for graph in proposed for found in graph.cyclic()]
     evidence = replace(known, plan=plan, assignment=assignment, partitions=partitions, cyclic=cyclic)
