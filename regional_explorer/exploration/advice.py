@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region_timing import RegionTiming, standing, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import FAILED, NOT_COMPARABLE, Verdict
+from regional_explorer.record.timing import NumericsVerdict, Verdict
 from regional_explorer.render.style.figures import duration, listing
 
 MAX_LISTED = 6
@@ -17,7 +17,7 @@ NUMERICS = DiagnosticCode.REGION_NUMERICS
 
 def without_outdated(session: Session, found: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Return ``found`` without numerics diagnostics of artifacts that no longer run."""
-    failed = {timing.region for timing in standing(session) if timing.numerics == FAILED}
+    failed = {timing.region for timing in standing(session) if timing.numerics == NumericsVerdict.FAILED}
     return [item for item in found if item.code != NUMERICS or item.region in failed]
 
 
@@ -60,7 +60,7 @@ def _worth_diagnostic(rows: list[RegionTiming]) -> list[Diagnostic]:
 
 
 def _numerics_note(row: RegionTiming) -> str:
-    return f" (numerics {NOT_COMPARABLE})" if NOT_COMPARABLE in row.numerics else ""
+    return f" (numerics {NumericsVerdict.NOT_COMPARABLE})" if row.numerics is NumericsVerdict.NOT_COMPARABLE else ""
 
 
 def _pay_off_text(row: RegionTiming) -> str:

@@ -60,7 +60,7 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
                 "speedup_low": regional and regional.speedup_low,
                 "speedup_high": regional and regional.speedup_high,
                 "verdict": regional and str(regional.verdict),
-                "numerics": regional and regional.numerics,
+                "numerics": regional and str(regional.numerics),
                 "partitions": len(run.partitions),
                 "compile_s": compile_seconds(run),
             }

@@ -96,7 +96,7 @@ def partition_timings_frame(session: Session) -> pd.DataFrame:
             "runs": timing.runs,
             "samples": timing.samples,
             "measured_as": timing.measured_as,
-            "numerics": timing.numerics,
+            "numerics": str(timing.numerics),
             "bitwise": timing.bitwise,
             "worst_tensor": timing.worst_tensor,
             "warnings": "; ".join(timing.warnings),
@@ -133,7 +133,7 @@ def times(timing: RegionTiming | None) -> dict[str, Any]:
         "speedup": timing.speedup,
         "speedup_low": timing.speedup_low,
         "speedup_high": timing.speedup_high,
-        "numerics": timing.numerics,
+        "numerics": str(timing.numerics or ""),
         "pays_off_after_calls": timing.pays_off_after_calls,
     }
 

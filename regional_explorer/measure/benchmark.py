@@ -27,12 +27,11 @@ from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import (
-    FAILED,
-    NOT_COMPARABLE,
     CompileCost,
     Conditions,
     MemoryPeak,
     Numerics,
+    NumericsVerdict,
     Reconciled,
     Timing,
     Verdict,
@@ -110,7 +109,7 @@ def benchmark(
     finally:
         program.select_regional(on=True)
     after = device_state(environment.device)
-    withheld = [name for name, word in said.items() if word == FAILED]
+    withheld = [name for name, word in said.items() if word == NumericsVerdict.FAILED]
     summary = summarize(result, environment, numerics=said, withheld=withheld)
     fell = throttled(before, after)
     outcome.timings = tuple(
@@ -242,13 +241,14 @@ def _check(
     outcome: Outcome,
     cancelled: Callable[[], bool],
     progress: ProgressCallback,
-) -> Mapping[str, str]:
+) -> Mapping[str, NumericsVerdict]:
     """Compare every variant with eager; return the verdicts by variant."""
     progress("checking numerics: eager", 0.0)
     found = find_reference(call, program)
     outcome.diagnostics += found.diagnostics
     steady = not found.reference.nondeterministic
-    said: dict[str, str] = {VariantName.EAGER: "reference" if steady else NOT_COMPARABLE}
+    eager = NumericsVerdict.REFERENCE if steady else NumericsVerdict.NOT_COMPARABLE
+    said: dict[str, NumericsVerdict] = {VariantName.EAGER: eager}
     for variant in chosen:
         if variant.name is VariantName.EAGER or cancelled():
             continue

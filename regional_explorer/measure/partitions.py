@@ -27,7 +27,7 @@ from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import FAILED, Numerics, PartitionTiming, Phase, Timing
+from regional_explorer.record.timing import Numerics, NumericsVerdict, PartitionTiming, Phase, Timing
 from regional_explorer.torch_api import outside_autocast
 
 EAGER = "eager"
@@ -156,8 +156,8 @@ class _PartitionKind:
         fell = throttled(before, device_state(self.environment.device))
         asked = before is not None and not cancelled()
         launched = launch_warnings(entries, self.clock, self.executor) if asked else {}
-        said = check.verdict if check is not None else "not checked"
-        withheld = [VARIANT] if said == FAILED else []
+        said = check.verdict if check is not None else NumericsVerdict.NOT_CHECKED
+        withheld = [VARIANT] if said == NumericsVerdict.FAILED else []
         summary = summarize(result, self.environment, numerics={VARIANT: said}, withheld=withheld)
         found = {
             timing.variant: replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ()), *fell))
@@ -221,7 +221,7 @@ class _PartitionKind:
         }
 
     def _suggest(self, switch: Switch, check: Check) -> None:
-        if check.verdict != FAILED or check.worst is None:
+        if check.verdict != NumericsVerdict.FAILED or check.worst is None:
             return
         region, worst = switch.piece.claim.region, check.worst
         cure = f"ex.configure({region!r}, {dict(check.cure)!r})" if check.cure is not None else ""

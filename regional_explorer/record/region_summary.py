@@ -11,6 +11,7 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.region import Partition, Region, State
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
+from regional_explorer.record.timing import NumericsVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ class RegionSummary:
         return sum(known) if known else None
 
     @property
-    def numerics(self) -> str:
-        """What the numerics checks of its partitions said; nothing where there was none."""
-        return self.timing.numerics if self.timing else ""
+    def numerics(self) -> NumericsVerdict | None:
+        """The worst that the numerics checks of its partitions said; None where there was none."""
+        return self.timing.numerics if self.timing else None
 
     @property
     def worst(self) -> Severity | None:

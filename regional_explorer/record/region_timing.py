@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.region import Partition
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import FAILED, PartitionTiming, Phase, Verdict
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class RegionTiming:
     ``eager_s`` and ``compiled_s`` are sums over its partitions (``compiled_s`` counts those without an artifact as
     eager); a step is forward + backward. The ends of ``speedup`` are those of all partitions at once, so they are wider
     than a CI of the sum would be. ``compiled_s`` is None where nothing of it is compiled, ``speedup`` also where the
-    numerics check of a partition failed. ``compile_s`` is what its own artifacts cost to compile, cold and warm apart;
-    what it shares with another region is counted there.
+    numerics check of a partition failed. ``numerics`` is the worst verdict of its artifacts. ``compile_s`` is what its
+    own artifacts cost to compile, cold and warm apart; what it shares with another region is counted there.
     """
 
     region: str
@@ -31,7 +31,7 @@ class RegionTiming:
     speedup_low: float | None
     speedup_high: float | None
     verdict: Verdict
-    numerics: str
+    numerics: NumericsVerdict | None
     worst_tensor: str
     compile_cold_s: float
     compile_warm_s: float
@@ -110,12 +110,11 @@ def _stands(timing: PartitionTiming, now: Mapping[str, Partition]) -> bool:
 
 def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts: Iterable[Partition]) -> RegionTiming:
     compiled = [timing for timing in chosen if timing.compiled_s is not None]
-    failed = [timing for timing in compiled if timing.numerics == FAILED]
+    failed = [timing for timing in compiled if timing.numerics == NumericsVerdict.FAILED]
     eager_s = sum(timing.eager_s * timing.runs for timing in chosen)
     low, high = (_bound(chosen, eager_s, end) for end in ("speedup_low", "speedup_high"))
     speedup = _bound(chosen, eager_s, "speedup")
     shown = bool(compiled) and not failed
-    said = {timing.numerics for timing in compiled}
     costs = [(part.compile_s or 0.0, part.cache) for part in parts]
     return RegionTiming(
         region=region,
@@ -126,7 +125,7 @@ def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts:
         speedup_low=low if shown else None,
         speedup_high=high if shown else None,
         verdict=_verdict(compiled, low, high) if shown else Verdict.UNKNOWN,
-        numerics=FAILED if failed else said.pop() if len(said) == 1 else "; ".join(sorted(said)),
+        numerics=NumericsVerdict.worst(timing.numerics for timing in compiled),
         worst_tensor=next((timing.worst_tensor for timing in (*failed, *compiled) if timing.worst_tensor), ""),
         compile_cold_s=sum(seconds for seconds, cache in costs if cache != "warm"),
         compile_warm_s=sum(seconds for seconds, cache in costs if cache == "warm"),

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-OK, FAILED, NOT_COMPARABLE, NOT_COMPARED = "ok", "failed", "not comparable", "not compared"
-"""What the numerics check says of a tensor, or of all tensors of a variant."""
+
+class NumericsVerdict(StrEnum):
+    """What the numerics check says of a tensor, or of several together; the worst comes first.
+
+    ``NOT_COMPARABLE``: eager does not repeat itself, or draws other random numbers. ``NOT_COMPARED``: nothing is known
+    of what the output holds. ``REFERENCE`` is eager, which the others are compared with.
+    """
+
+    FAILED = "failed"
+    NOT_COMPARABLE = "not comparable"
+    NOT_CHECKED = "not checked"
+    OK = "ok"
+    NOT_COMPARED = "not compared"
+    REFERENCE = "reference"
+
+    @classmethod
+    def worst(cls, verdicts: Iterable[NumericsVerdict]) -> NumericsVerdict | None:
+        """Return the worst of ``verdicts``, None where there is none."""
+        return min(verdicts, key=list(cls).index, default=None)
 
 
 class Phase(StrEnum):
@@ -49,7 +67,7 @@ class Timing:
     speedup_high: float | None
     verdict: Verdict
     calls_per_sample: int = 1
-    numerics: str = "not checked"
+    numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED
     warnings: tuple[str, ...] = ()
 
 
@@ -93,7 +111,7 @@ class Numerics:
     eager_error: float | None
     variant_error: float | None
     tolerance: float
-    verdict: str
+    verdict: NumericsVerdict
     note: str = ""
     partition: str = ""
     element_share: float = 0.0
@@ -143,7 +161,7 @@ class PartitionTiming:
     runs: int = 1
     artifact: str | None = None
     measured_as: str | None = None
-    numerics: str = "not checked"
+    numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED
     bitwise: bool | None = None
     worst_tensor: str = ""
     warnings: tuple[str, ...] = ()

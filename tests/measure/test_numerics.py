@@ -7,7 +7,7 @@ import torch
 
 from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, repeats
 from regional_explorer.measure.accuracy.rounding import Arithmetic
-from regional_explorer.record.timing import OK
+from regional_explorer.record.timing import NumericsVerdict
 
 PAIRS = {
     "equal": (torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0]), True),
@@ -25,7 +25,7 @@ PAIRS = {
 def test_bitwise_means_to_the_last_bit(mine: torch.Tensor, theirs: torch.Tensor, *, bitwise: bool) -> None:
     ours, eager = (Values((("output", value),), ()) for value in (mine, theirs))
     (row,) = compare("regional", ours, Reference(eager))
-    assert (row.bitwise, row.verdict) == (bitwise, OK)
+    assert (row.bitwise, row.verdict) == (bitwise, NumericsVerdict.OK)
 
 
 @pytest.mark.parametrize(("dtype", "noise"), [(torch.bfloat16, True), (torch.float32, False)])
@@ -35,3 +35,11 @@ def test_a_gradient_that_is_truly_zero_is_noise_at_the_scale_of_the_others(dtype
     large, first, second = torch.randn(64), torch.randn(64) / 500, torch.randn(64) / 500
     one, other = (Values((), (("large", large.to(dtype)), ("zero", left.to(dtype)))) for left in (first, second))
     assert repeats(one, other, Arithmetic(64)) is noise
+
+
+def test_several_verdicts_say_the_worst_of_them() -> None:
+    ok, failed, incomparable = NumericsVerdict.OK, NumericsVerdict.FAILED, NumericsVerdict.NOT_COMPARABLE
+    assert NumericsVerdict.worst([ok, incomparable, failed]) is failed
+    assert NumericsVerdict.worst([ok, incomparable]) is incomparable
+    assert NumericsVerdict.worst([NumericsVerdict.NOT_COMPARED, ok]) is ok
+    assert NumericsVerdict.worst([]) is None

@@ -11,7 +11,7 @@ from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop
 from regional_explorer.measure.reconcile import BORDERS, CUT, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.record.region_timing import RegionTiming, region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Phase, Reconciled, Timing, Verdict
+from regional_explorer.record.timing import NumericsVerdict, Phase, Reconciled, Timing, Verdict
 from tests.measure.test_region_timing import measured
 from tests.render.sessions import timing
 
@@ -54,7 +54,7 @@ def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
 
 
 def test_a_region_whose_gain_is_withheld_is_named_in_the_rest() -> None:
-    found = rows(region_timings(measured(numerics="failed", speedup=None)), None)
+    found = rows(region_timings(measured(numerics=NumericsVerdict.FAILED, speedup=None)), None)
     assert "mlp" not in found
     assert "mlp, of which no gain is known" in found[REST].note
 

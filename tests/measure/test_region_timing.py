@@ -15,7 +15,7 @@ from regional_explorer.record.codec import dump_session
 from regional_explorer.record.decode import from_json
 from regional_explorer.record.region_timing import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import PartitionTiming, Phase, Verdict
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from tests.render import sessions
 
 
@@ -41,7 +41,7 @@ def measured(**changes: Any) -> Session:
                 samples=40,
                 artifact=part.artifact,
                 measured_as=None if part.instance == 0 else f"mlp/0/{part.graph}",
-                numerics="ok",
+                numerics=NumericsVerdict.OK,
             )
         )
     return replace(base, partition_timings=tuple(replace(timing, **changes) for timing in found))
@@ -84,7 +84,7 @@ def test_too_few_samples_tell_nothing_of_it() -> None:
 
 def test_a_failed_check_withholds_the_speedup_of_the_region() -> None:
     base = measured()
-    bad = replace(base.partition_timings[1], numerics="failed", speedup=None, worst_tensor="mm1")
+    bad = replace(base.partition_timings[1], numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
     whole = step(replace(base, partition_timings=(base.partition_timings[0], bad, *base.partition_timings[2:])))
     assert (whole.speedup, whole.gain_s, whole.verdict) == (None, None, Verdict.UNKNOWN)
     assert (whole.numerics, whole.worst_tensor) == ("failed", "mm1")

@@ -11,7 +11,7 @@ import pytest
 from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop, run_rounds, summarize
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import Phase, Timing, Verdict
+from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verdict
 from tests.measure.fakes import FakeClock, Make
 
 LONG = 2.0**-6
@@ -39,7 +39,7 @@ def timing_of(result: RoundsResult, environment: Environment, variant: str) -> T
 def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, environment: Environment) -> None:
     timed_calls = [taking("eager", LONG, LONG), taking("regional", LONG / 4, LONG), taking("full", LONG, LONG)]
     result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock)
-    timings, conditions, diagnostics = summarize(result, environment, numerics={"regional": "within tolerance"})
+    timings, conditions, diagnostics = summarize(result, environment, numerics={"regional": NumericsVerdict.OK})
     assert [(timing.variant, timing.phase) for timing in timings] == [
         (variant, phase) for variant in ("eager", "regional", "full") for phase in Phase
     ]
@@ -56,9 +56,9 @@ def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, environment: Env
         speedup_high=4.0,
         verdict=Verdict.FASTER,
         calls_per_sample=1,
-        numerics="within tolerance",
+        numerics=NumericsVerdict.OK,
     )
-    assert (full.speedup, full.verdict, full.numerics) == (1.0, Verdict.SAME, "not checked")
+    assert (full.speedup, full.verdict, full.numerics) == (1.0, Verdict.SAME, NumericsVerdict.NOT_CHECKED)
     assert (conditions.device, conditions.torch, conditions.threads) == ("cpu", "2.13.0", 2)
     assert (conditions.confidence, conditions.rounds, conditions.budget_s) == (0.99, result.rounds, 4.0)
     assert conditions.stopped == "every speedup is precise enough"
@@ -68,7 +68,10 @@ def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, environment: Env
 
 def test_a_wrong_result_has_no_speedup(environment: Environment) -> None:
     summary = summarize(
-        seen({"eager": [2.0] * 20, "full": [1.0] * 20}), environment, numerics={"full": "failed"}, withheld={"full"}
+        seen({"eager": [2.0] * 20, "full": [1.0] * 20}),
+        environment,
+        numerics={"full": NumericsVerdict.FAILED},
+        withheld={"full"},
     )
     full = summary.timings[1]
     assert (full.speedup, full.speedup_low, full.speedup_high, full.verdict) == (None, None, None, Verdict.UNKNOWN)

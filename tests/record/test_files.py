@@ -23,7 +23,7 @@ from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.codec import dump_plan, dump_session, load_plan
 from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import MemoryPeak, PartitionTiming, Phase, Reconciled, Verdict
+from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, PartitionTiming, Phase, Reconciled, Verdict
 from tests.record.mutations import at, mutated
 from tests.render import sessions
 
@@ -41,7 +41,7 @@ def rich() -> Session:
     alone = tuple(
         PartitionTiming(
             part.id, part.region, Phase.FORWARD, 2e-4, 1e-6, 1e-4, 1e-6, 2.0, 1.9, 2.1, Verdict.FASTER,
-            samples=40, artifact=part.artifact, numerics="ok", bitwise=False, warnings=("noisy: 3 %",),
+            samples=40, artifact=part.artifact, numerics=NumericsVerdict.OK, bitwise=False, warnings=("noisy: 3 %",),
         )
         for part in base.partitions
     )  # fmt: skip

@@ -15,6 +15,7 @@ from regional_explorer.record.timing import (
     Conditions,
     MemoryPeak,
     Numerics,
+    NumericsVerdict,
     PartitionTiming,
     Phase,
     Reconciled,
@@ -171,13 +172,13 @@ def timing(variant: str, median_s: float, speedup: float | None, **fields: Any) 
     return replace(base, **fields)
 
 
-def measured(base: Session | None = None, *, numerics: str = "ok") -> Session:
+def measured(base: Session | None = None, *, numerics: NumericsVerdict = NumericsVerdict.OK) -> Session:
     """Return ``base`` with timings, conditions, numerics and compile costs."""
     variants = (
         timing("eager", 397e-6, 1.0, verdict=Verdict.BASELINE, speedup_low=None, speedup_high=None),
-        timing("aot_eager", 531e-6, 0.75, verdict=Verdict.SLOWER, numerics="ok"),
+        timing("aot_eager", 531e-6, 0.75, verdict=Verdict.SLOWER, numerics=NumericsVerdict.OK),
         timing("regional", 320e-6, 1.24, numerics=numerics),
-        timing("full", 0.0024, 1.01, verdict=Verdict.SAME, numerics="ok"),
+        timing("full", 0.0024, 1.01, verdict=Verdict.SAME, numerics=NumericsVerdict.OK),
     )
     tensor = Numerics("regional", "output 0", "float32", False, 2.1e-7, 9e-7, 3e-7, 2e-7, 1.2e-6, numerics)
     return replace(
@@ -229,17 +230,17 @@ def hostile(text: str) -> Session:
         plan=Plan((Region(text, (Selector(SelectorKind.LINES, (text[:LONGEST_PATTERN],)),), {text: text}),)),
         members={text: {text: (f"{text}1",)}},
         partitions=(cut,),
-        timings=(timing(text, 1.0, 1.5, numerics=text, warnings=(text,)),),
+        timings=(timing(text, 1.0, 1.5, numerics=NumericsVerdict.NOT_COMPARABLE, warnings=(text,)),),
         conditions=Conditions(text, text, 2, 0.95, 40, text, 5.0),
         compile_costs=(CompileCost(text, 1.0, text),),
         diagnostics=(
             Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, text, text, (text,), (line,), text, text),
         ),
     )
-    found = Numerics(text, text, text, False, 1.0, 1.0, None, None, 0.5, text, text)
+    found = Numerics(text, text, text, False, 1.0, 1.0, None, None, 0.5, NumericsVerdict.FAILED, text)
     alone = PartitionTiming(
         text, text, Phase.FORWARD, 1.0, 0.1, 0.5, 0.1, 2.0, 1.9, 2.1, Verdict.FASTER, artifact=text,
-        numerics=text, worst_tensor=text, warnings=(text,),
+        numerics=NumericsVerdict.NOT_COMPARABLE, worst_tensor=text, warnings=(text,),
     )  # fmt: skip
     return replace(
         base,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from regional_explorer.record.timing import MemoryPeak, Phase, Reconciled, Verdict
+from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Phase, Reconciled, Verdict
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
 from regional_explorer.render.report.table import Table
@@ -33,7 +33,7 @@ def test_one_row_tells_gain_price_and_verdict() -> None:
 
 
 def test_a_failed_check_shows_no_speedup_anywhere() -> None:
-    session = measured(numerics="failed", speedup=None, worst_tensor="mm1")
+    session = measured(numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
     (row,) = texts(region_times_table(session))
     assert row[3:9] == ["–", "–", "–", "numerics failed", "failed", "mm1"]
     assert row[-1] == "–"

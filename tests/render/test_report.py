@@ -10,6 +10,7 @@ import pytest
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.region import State
+from regional_explorer.record.timing import NumericsVerdict
 from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report import html, text
 from regional_explorer.render.report.chart import Scale, whisker
@@ -96,7 +97,7 @@ def test_text_tells_run_times_with_their_honesty() -> None:
 
 
 def test_no_speedup_stands_beside_failed_numerics() -> None:
-    session = sessions.measured(numerics="failed")
+    session = sessions.measured(numerics=NumericsVerdict.FAILED)
     said = text.timings_text(session, width=120)
     assert cells(said, "forward  regional")[2:] == ["320 µs", "6.40 µs", "–", "–", "numerics failed", "failed", "40"]
     assert "1.24" not in text.session_text(session)
@@ -187,7 +188,7 @@ def test_a_failed_partition_shows_its_error() -> None:
 
 def test_numerics_show_the_nearest_to_failing_and_all_that_failed() -> None:
     assert [row[1].text for row in numerics_table(sessions.measured()).rows] == ["output 0"]
-    assert [row[1].text for row in numerics_table(sessions.measured(numerics="failed")).rows] == [
+    assert [row[1].text for row in numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)).rows] == [
         "output 0",
         "gradient of layers.0.w",
     ]
@@ -218,7 +219,7 @@ def test_text_keeps_to_the_width(width: int) -> None:
 
 
 def test_narrow_columns_break_between_words_only() -> None:
-    said = text.numerics_text(sessions.measured(numerics="failed"), width=80)
+    said = text.numerics_text(sessions.measured(numerics=NumericsVerdict.FAILED), width=80)
     assert {"regional", "float32", "gradient", "layers.0.w"} <= set(said.split())
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from regional_explorer.render.style.figures import count, duration, failed, listing, significant
+from regional_explorer.render.style.figures import count, duration, listing, significant
 from regional_explorer.render.style.palette import DARK, LIGHT, Ground, paint
 from regional_explorer.render.style.untrusted import clean, clean_page, markup
 
@@ -50,13 +50,6 @@ def test_significant(value: float, written: str) -> None:
 def test_counts_and_listings() -> None:
     assert [count(1, "op"), count(2, "op"), count(12_000, "op")] == ["1 op", "2 ops", "12,000 ops"]
     assert [listing("ab"), listing("abcd")] == ["a, b", "a, b, c, …"]
-
-
-@pytest.mark.parametrize(
-    ("verdict", "bad"), [("ok", False), ("failed", True), ("Failed: 2 tensors", True), ("not checked", False)]
-)
-def test_failed(verdict: str, bad: bool) -> None:
-    assert failed(verdict) is bad
 
 
 def test_clean_keeps_one_visible_line() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import PartitionTiming, Phase, Verdict
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.render.picture.payload import picture
 from regional_explorer.ui.panel.region_table import ordered, region_tree
 from regional_explorer.ui.state import PanelState, Sort
@@ -21,7 +21,7 @@ def measured() -> Session:
     base = replace(sessions.trained(2), grad=False)
     figures = (30e-6, 1e-6, 10e-6, 1e-6, 3.0, 2.5, 3.5, Verdict.FASTER)
     timings = tuple(
-        PartitionTiming(cut.id, cut.region, Phase.FORWARD, *figures, artifact=cut.artifact, numerics="ok")
+        PartitionTiming(cut.id, cut.region, Phase.FORWARD, *figures, artifact=cut.artifact, numerics=NumericsVerdict.OK)
         for cut in base.partitions
     )
     return replace(base, partition_timings=timings)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from regional_explorer.export.compare import compare, differences
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Phase, Timing, Verdict
+from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.panel import Panel
 from tests.render import sessions
@@ -17,7 +17,8 @@ MM = Region("mm", (Selector(SelectorKind.OPS, ("aten.mm*",)),))
 
 def timing(variant: str, median_s: float, speedup: float) -> Timing:
     bounds = speedup - 0.1, speedup + 0.1
-    return Timing(variant, Phase.STEP, (median_s,), median_s, 0.0, speedup, *bounds, Verdict.FASTER, numerics="ok")
+    figures = (median_s,), median_s, 0.0, speedup, *bounds
+    return Timing(variant, Phase.STEP, *figures, Verdict.FASTER, numerics=NumericsVerdict.OK)
 
 
 def run(plan: Plan, median_s: float, speedup: float) -> Session:

@@ -15,7 +15,7 @@ from regional_explorer.export.frames import regions_frame
 from regional_explorer.record.region import State
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import PartitionTiming, Phase, Verdict
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.render.picture.payload import picture
 from regional_explorer.render.picture.scene import Entry
 from regional_explorer.render.report.html import session_html
@@ -70,7 +70,7 @@ def session_of(states: list[State], *, matched: bool = True, measured: bool = Fa
             speedup_high=3.5 if cut.artifact else None,
             verdict=Verdict.FASTER if cut.artifact else Verdict.UNKNOWN,
             artifact=cut.artifact,
-            numerics="ok" if cut.artifact else "",
+            numerics=NumericsVerdict.OK if cut.artifact else NumericsVerdict.NOT_CHECKED,
         )
         for cut in partitions
     )

@@ -15,7 +15,7 @@ import torch
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.tensors import opaque_in, tensors_in
 from regional_explorer.measure.accuracy.rounding import SLACK, Arithmetic, Limit, far, gap, is_floating, luck, rms, unit
-from regional_explorer.record.timing import FAILED, NOT_COMPARABLE, NOT_COMPARED, OK, Numerics
+from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
 BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"
@@ -80,14 +80,13 @@ def compare(variant: str, mine: Values, reference: Reference, note: str = "") ->
         rows.append(_mismatch(variant, "outputs", _other_tensors(mine.outputs, eager.outputs)))
     rows += [_not_compared(variant, path, kind) for path, kind in eager.opaque]
     if reference.nondeterministic:
-        return tuple(replace(row, verdict=NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
+        return tuple(replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
     return tuple(rows)
 
 
-def verdict(rows: Sequence[Numerics]) -> str:
+def verdict(rows: Sequence[Numerics]) -> NumericsVerdict:
     """Return what the rows of one variant say together: the worst of what they say."""
-    said = {row.verdict for row in rows}
-    return next((word for word in (FAILED, NOT_COMPARABLE, OK, NOT_COMPARED) if word in said), OK)
+    return NumericsVerdict.worst(row.verdict for row in rows) or NumericsVerdict.OK
 
 
 def in_words(row: Numerics) -> str:
@@ -99,12 +98,15 @@ def in_words(row: Numerics) -> str:
 
 def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
     """Return the rows with their failures turned into "not comparable", for a reason that is told."""
-    return tuple(replace(row, verdict=NOT_COMPARABLE, note=why) if row.verdict == FAILED else row for row in rows)
+    return tuple(
+        replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=why) if row.verdict == NumericsVerdict.FAILED else row
+        for row in rows
+    )
 
 
 def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:
     """Tell whether two eager runs agree, but for rounding: kernels of a GPU may sum in any order."""
-    return verdict(compare("eager", second, Reference(first, arithmetic=arithmetic))) != FAILED
+    return verdict(compare("eager", second, Reference(first, arithmetic=arithmetic))) != NumericsVerdict.FAILED
 
 
 def same(left: Values, right: Values) -> bool:
@@ -137,7 +139,7 @@ class _Judge:
             variant_error=None,
             tolerance=allowed.rms(rms(expected)),
             element_share=direct.share,
-            verdict=OK,
+            verdict=NumericsVerdict.OK,
             note=self.note,
         )
         if truth is None or truth.shape != expected.shape:
@@ -149,7 +151,7 @@ class _Judge:
                 found = self._by_float64(found, got, expected, truth, allowed)
             else:
                 found = replace(found, judged_by_eager=True, note=BEYOND_ROUNDING)
-        return found if found.bitwise or found.share <= 1.0 else replace(found, verdict=FAILED)
+        return found if found.bitwise or found.share <= 1.0 else replace(found, verdict=NumericsVerdict.FAILED)
 
     def _by_float64(
         self, found: Numerics, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, allowed: Limit
@@ -171,7 +173,7 @@ def _exactly(variant: str, name: str, got: torch.Tensor, expected: torch.Tensor,
     off, bitwise = gap(got, expected), _bitwise(got, expected)
     return Numerics(variant, name, str(expected.dtype).removeprefix("torch."), bitwise=bitwise, error=off.rms,
                     max_error=off.largest, eager_error=None, variant_error=None, tolerance=0.0,
-                    verdict=OK if bitwise else FAILED, note=note)  # fmt: skip
+                    verdict=NumericsVerdict.OK if bitwise else NumericsVerdict.FAILED, note=note)  # fmt: skip
 
 
 def _unlike(got: torch.Tensor | None, expected: torch.Tensor | None) -> str:
@@ -193,12 +195,13 @@ def _other_tensors(mine: Sequence[tuple[str, Any]], theirs: Sequence[tuple[str, 
 
 def _not_compared(variant: str, path: str, kind: str) -> Numerics:
     return Numerics(variant, path, "", bitwise=False, error=0.0, max_error=0.0, eager_error=None, variant_error=None,
-                    tolerance=0.0, verdict=NOT_COMPARED, note=f"{kind}: nothing is known of what it holds")  # fmt: skip
+                    tolerance=0.0, verdict=NumericsVerdict.NOT_COMPARED,
+                    note=f"{kind}: nothing is known of what it holds")  # fmt: skip
 
 
 def _mismatch(variant: str, name: str, why: str) -> Numerics:
     return Numerics(variant, name, "", bitwise=False, error=math.inf, max_error=math.inf, eager_error=None,
-                    variant_error=None, tolerance=0.0, verdict=FAILED, note=why)  # fmt: skip
+                    variant_error=None, tolerance=0.0, verdict=NumericsVerdict.FAILED, note=why)  # fmt: skip
 
 
 def _bitwise(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:

@@ -17,7 +17,7 @@ from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.float64 import LOW, to_float64
 from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, not_comparable, repeats, verdict
 from regional_explorer.measure.accuracy.rounding import arithmetic_of
-from regional_explorer.record.timing import FAILED, Numerics
+from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 VARIANT = "compiled"
 
@@ -33,7 +33,7 @@ class Check:
     cure: Mapping[str, Any] | None = None
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> NumericsVerdict:
         """What the rows say together."""
         return verdict(self.rows)
 
@@ -45,7 +45,7 @@ class Check:
     @property
     def worst(self) -> Numerics | None:
         """The output that uses up the largest part of what it is allowed, those that failed before all others."""
-        return max(self.rows, key=lambda row: (row.verdict == FAILED, row.share), default=None)
+        return max(self.rows, key=lambda row: (row.verdict == NumericsVerdict.FAILED, row.share), default=None)
 
 
 def check_partition(program: Program, switch: Switch, args: Sequence[Any], partition: str) -> Check:
@@ -77,7 +77,7 @@ def check_partition(program: Program, switch: Switch, args: Sequence[Any], parti
         except RegionCompileError as error:
             why = f"draws random numbers, and no twin with fallback_random compiles: {error}"
             return Check(not_comparable(rows({}), why))
-        if verdict(found) != FAILED:
+        if verdict(found) != NumericsVerdict.FAILED:
             return Check(found)
         return Check(found, _cure(rows, drawing))
     finally:
@@ -91,7 +91,7 @@ def _cure(
     single = [{key: value} for key, value in CURES.items() if key not in drawing]
     for config in (*single, dict(CURES)):
         try:
-            if verdict(rows({**drawing, **config})) != FAILED:
+            if verdict(rows({**drawing, **config})) != NumericsVerdict.FAILED:
                 return config
         except RegionCompileError:
             continue

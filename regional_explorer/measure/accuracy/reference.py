@@ -12,7 +12,7 @@ from regional_explorer.measure.accuracy.numerics import Reference, Values, compa
 from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.accuracy.trace_difference import trace_differs
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.timing import FAILED, Numerics
+from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 TRACE_DIFFERS = "the trace differs from eager (trace-differs): compared with eager directly"
 
@@ -39,7 +39,9 @@ def find_reference(call: Call, program: Program) -> Found:
     by_eager = Reference(eager, None, arithmetic, TRACE_DIFFERS)
     traced = _traced(call, program)
     wrong = (
-        [row for row in compare("captured", traced, by_eager) if row.verdict == FAILED] if traced is not None else []
+        [row for row in compare("captured", traced, by_eager) if row.verdict == NumericsVerdict.FAILED]
+        if traced is not None
+        else []
     )
     if wrong:
         return Found(by_eager, (trace_differs(program.capture, by_eager, wrong),))
@@ -72,7 +74,7 @@ def _exact(call: Call, program: Program) -> Values | None:
 
 
 def _nondeterministic(rows: Sequence[Numerics]) -> Diagnostic:
-    worst = next(row for row in rows if row.verdict == FAILED)
+    worst = next(row for row in rows if row.verdict == NumericsVerdict.FAILED)
     return Diagnostic(
         DiagnosticCode.CALL_NONDETERMINISTIC,
         f"Two calls in eager mode differ by more than rounding ({in_words(worst)}), "

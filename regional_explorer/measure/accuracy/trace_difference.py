@@ -19,7 +19,7 @@ from regional_explorer.measure.accuracy.numerics import Reference, compare, in_w
 from regional_explorer.measure.accuracy.rounding import Arithmetic, far
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind, Node
-from regional_explorer.record.timing import FAILED, Numerics
+from regional_explorer.record.timing import Numerics, NumericsVerdict
 from regional_explorer.torch_api import as_first_call, compile_isolated, draws_random
 
 _PROJECTIONS = 3
@@ -71,7 +71,7 @@ def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
             values = run_once(call, compile_isolated(call.fn, "eager"))
     except Exception:  # noqa: BLE001 - whatever torch raises: the diagnostic says less then
         return None
-    return any(row.verdict == FAILED for row in compare("eager backend", values, reference))
+    return any(row.verdict == NumericsVerdict.FAILED for row in compare("eager backend", values, reference))
 
 
 # --------------------------------------------------------------------------------------------------- what was computed

@@ -23,7 +23,7 @@ from regional_explorer.measure.timing.statistics import (
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import Conditions, Phase, Timing, Verdict
+from regional_explorer.record.timing import Conditions, NumericsVerdict, Phase, Timing, Verdict
 
 
 class Summary(NamedTuple):
@@ -38,7 +38,7 @@ def summarize(
     result: RoundsResult,
     environment: Environment,
     *,
-    numerics: Mapping[str, str] | None = None,
+    numerics: Mapping[str, NumericsVerdict] | None = None,
     withheld: Collection[str] = (),
 ) -> Summary:
     """Return the timings of a run with verdicts, warnings and diagnostics.
@@ -51,7 +51,13 @@ def summarize(
     """
     numerics_by_variant = numerics or {}
     timings = tuple(
-        _timing(result, variant, phase, numerics_by_variant.get(variant, "not checked"), show=variant not in withheld)
+        _timing(
+            result,
+            variant,
+            phase,
+            numerics_by_variant.get(variant, NumericsVerdict.NOT_CHECKED),
+            show=variant not in withheld,
+        )
         for variant, phases in result.samples.items()
         for phase in phases
     )
@@ -68,7 +74,7 @@ def summarize(
     return Summary(timings, conditions, _diagnostics(result))
 
 
-def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: str, *, show: bool) -> Timing:
+def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict, *, show: bool) -> Timing:
     samples = result.samples[variant][phase]
     median_s, iqr_s = median_and_iqr(samples)
     ratios = result.ratios(variant, phase) if show else None

@@ -7,10 +7,10 @@ from math import isinf
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.region_timing import RegionTiming
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import MemoryPeak, Phase, Reconciled
+from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Phase, Reconciled
 from regional_explorer.render.report.result_tables import warning_lines
 from regional_explorer.render.report.table import TONES, Cell, Table
-from regional_explorer.render.style.figures import NONE, count, duration, failed, ratio, signed, size
+from regional_explorer.render.style.figures import NONE, count, duration, ratio, signed, size
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 
@@ -72,7 +72,7 @@ def memory_table(session: Session) -> Table:
 
 
 def _region_row(row: RegionTiming, number: int) -> tuple[Cell, ...]:
-    bad = failed(row.numerics)
+    bad = row.numerics is NumericsVerdict.FAILED
     known = row.speedup is not None and not bad
     interval = known and row.speedup_low is not None and row.speedup_high is not None
     cost = f"{duration(row.compile_s)} {clean(row.cache, SHORT)}" if row.compile_s else NONE
@@ -85,7 +85,7 @@ def _region_row(row: RegionTiming, number: int) -> tuple[Cell, ...]:
         Cell(ratio(row.speedup, row.numerics)),
         Cell(f"{row.speedup_low:.2f}–{row.speedup_high:.2f}×" if interval else NONE, "quiet"),
         Cell(verdict, "bad" if bad else TONES.get(row.verdict, "quiet")),
-        Cell(clean(row.numerics, 2 * SHORT), "bad" if bad else "quiet"),
+        Cell(row.numerics or "", "bad" if bad else "quiet"),
         Cell(clean(row.worst_tensor, SHORT), "quiet"),
         Cell(cost),
         Cell(paid_after(row)),
@@ -95,7 +95,7 @@ def _region_row(row: RegionTiming, number: int) -> tuple[Cell, ...]:
 def paid_after(row: RegionTiming) -> str:
     """Return after how many calls the compile of a region is paid for: ``1,200 calls``, ``never``, or a dash."""
     calls = row.pays_off_after_calls
-    if calls is None or failed(row.numerics):
+    if calls is None or row.numerics is NumericsVerdict.FAILED:
         return NONE
     return "never" if isinf(calls) else count(int(calls), "call")
 

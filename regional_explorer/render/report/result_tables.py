@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NOT_COMPARED, Numerics, Phase, Timing
+from regional_explorer.record.timing import Numerics, NumericsVerdict, Phase, Timing
 from regional_explorer.render.report.table import TONES, Cell, Table
 from regional_explorer.render.style.figures import (
     NONE,
     count,
     duration,
-    failed,
     interval,
     listing,
     significant,
@@ -75,13 +74,18 @@ def numerics_table(session: Session) -> Table:
     shown = [
         found
         for tensors in by_variant.values()
-        for found in ([t for t in tensors if failed(t.verdict)][:MOST_FAILED] or [max(tensors, key=lambda t: t.share)])
+        for found in (
+            [t for t in tensors if t.verdict is NumericsVerdict.FAILED][:MOST_FAILED]
+            or [max(tensors, key=lambda t: t.share)]
+        )
     ]
     note = ""
     if len(shown) < len(session.numerics):
         checked = ", ".join(f"{clean(name, SHORT)} {count(len(t), 'tensor')}" for name, t in by_variant.items())
         note = f"Checked: {checked}. The nearest to failing, and all that failed, are shown; ex.numerics has every one."
-    opaque = dict.fromkeys(clean(f"{t.tensor} ({t.note})") for t in session.numerics if t.verdict == NOT_COMPARED)
+    opaque = dict.fromkeys(
+        clean(f"{t.tensor} ({t.note})") for t in session.numerics if t.verdict == NumericsVerdict.NOT_COMPARED
+    )
     if opaque:
         note = f"{note} Not compared: {listing(list(opaque), MOST_NAMES)}.".strip()
     return Table(
@@ -142,13 +146,12 @@ def _timing_row(timing: Timing) -> tuple[Cell, ...]:
         Cell(interval(timing), "quiet"),
         Cell("", timing=timing),
         Cell("numerics failed" if bad else timing.verdict, "bad" if bad else TONES.get(timing.verdict, "quiet")),
-        Cell(clean(timing.numerics, 2 * SHORT), "bad" if bad else "quiet"),
+        Cell(timing.numerics, "bad" if bad else "quiet"),
         Cell(f"{len(timing.samples_s)}{calls}", "quiet"),
     )
 
 
 def _numerics_row(found: Numerics) -> tuple[Cell, ...]:
-    tone = "bad" if failed(found.verdict) else "good" if found.verdict == "ok" else "warn"
     errors = (found.error, found.max_error, found.eager_error, found.variant_error, found.tolerance)
     return (
         Cell(clean(found.variant, SHORT)),
@@ -156,6 +159,6 @@ def _numerics_row(found: Numerics) -> tuple[Cell, ...]:
         Cell(clean(found.dtype, SHORT)),
         Cell("equal" if found.bitwise else "no"),
         *(Cell(NONE if error is None else significant(error, 2)) for error in errors),
-        Cell(clean(found.verdict), tone),
+        Cell(found.verdict, TONES.get(found.verdict, "")),
         Cell(clean(found.note), "quiet"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from regional_explorer.record.region import State
-from regional_explorer.record.timing import Timing, Verdict
+from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
 
 TONES = {
     State.FAILED: "bad",
@@ -14,6 +14,10 @@ TONES = {
     State.EAGER: "quiet",
     Verdict.FASTER: "good",
     Verdict.SLOWER: "bad",
+    NumericsVerdict.FAILED: "bad",
+    NumericsVerdict.NOT_COMPARABLE: "warn",
+    NumericsVerdict.NOT_COMPARED: "warn",
+    NumericsVerdict.OK: "good",
 }
 """States and verdicts that a reader should not miss; words say the same."""
 

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from regional_explorer.record.region import State
-from regional_explorer.record.timing import NOT_COMPARABLE, Timing, Verdict
+from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 NONE = "–"
@@ -67,11 +67,15 @@ def speedup(timing: Timing) -> str:
     return ratio(timing.speedup, timing.numerics)
 
 
-def ratio(value: float | None, numerics: str) -> str:
+def ratio(value: float | None, numerics: NumericsVerdict | None) -> str:
     """Return a speedup beside what the numerics check said: a dash where that failed, its word where it is one."""
-    if value is None or failed(numerics):
+    if value is None or numerics is NumericsVerdict.FAILED:
         return NONE
-    return f"{value:.2f}× {NOT_COMPARABLE}" if NOT_COMPARABLE in numerics else f"{value:.2f}×"
+    return (
+        f"{value:.2f}× {NumericsVerdict.NOT_COMPARABLE}"
+        if numerics is NumericsVerdict.NOT_COMPARABLE
+        else f"{value:.2f}×"
+    )
 
 
 def interval(timing: Timing) -> str:
@@ -84,12 +88,7 @@ def interval(timing: Timing) -> str:
 
 def wrong(timing: Timing) -> bool:
     """Tell whether the numerics check of this variant failed: then no speedup stands."""
-    return failed(timing.numerics)
-
-
-def failed(verdict: str) -> bool:
-    """Tell whether a numerics verdict says that the check failed."""
-    return verdict.strip().casefold().startswith("fail")
+    return timing.numerics is NumericsVerdict.FAILED
 
 
 def count(number: int, word: str, plural: str | None = None) -> str:

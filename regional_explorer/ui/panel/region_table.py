@@ -10,7 +10,7 @@ from regional_explorer.compiler.config.catalogue import catalogue
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.render.report.table import TONES
-from regional_explorer.render.style.figures import NONE, STATE_GLYPHS, count, duration, failed, ratio
+from regional_explorer.render.style.figures import NONE, STATE_GLYPHS, count, duration, ratio
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.state import PanelState, Sort
@@ -190,7 +190,7 @@ def _speedup(one: RegionSummary) -> Tree:
 
 def _numerics(one: RegionSummary) -> Tree:
     said = one.numerics
-    tone = "bad" if failed(said) else "good" if said == "ok" else "quiet"
+    tone = TONES.get(said, "quiet") if said else "quiet"
     sign = {"good": "✓ ", "bad": "✗ "}.get(tone, "")
     return node("td", node("span", sign + said, class_=f"rx-{tone}") if said else NONE)
 

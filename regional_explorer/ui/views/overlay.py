@@ -9,7 +9,7 @@ from typing import Any
 
 from regional_explorer.record.region_timing import standing
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NOT_COMPARABLE, PartitionTiming
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
 from regional_explorer.render.style.palette import contrast, mix
 from regional_explorer.render.style.untrusted import clean, sendable
 
@@ -18,7 +18,7 @@ MICRO = 1e6
 _FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...] = (
     ("compiled time", "µs", lambda one: None if one.compiled_s is None else one.compiled_s * one.runs * MICRO),
     ("eager time", "µs", lambda one: one.eager_s * one.runs * MICRO),
-    ("speedup", "×", lambda one: None if NOT_COMPARABLE in one.numerics else one.speedup),
+    ("speedup", "×", lambda one: None if one.numerics is NumericsVerdict.NOT_COMPARABLE else one.speedup),
 )
 
 
