@@ -1,16 +1,17 @@
-"""Fixtures for tests in a real JupyterLab, driven in a real Chromium."""
+"""Fixtures for tests in a real JupyterLab and Notebook 7, driven in a real Chromium."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.browser.lab import Lab
+from tests.browser.lab import Lab, Notebook7
 from tests.browser.server import LabServer
 
 HERE = Path(__file__).resolve().parent
@@ -73,11 +74,24 @@ def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
 @pytest.fixture
 def lab(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
     """A fresh page of JupyterLab; its kernels are ended after the test."""
+    with _page(Lab, browser, lab_server) as lab:
+        yield lab
+
+
+@pytest.fixture(params=[Lab, Notebook7], ids=["JupyterLab", "Notebook 7"])
+def host(request: pytest.FixtureRequest, browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
+    """A fresh page of JupyterLab, then one of Notebook 7."""
+    with _page(request.param, browser, lab_server) as host:
+        yield host
+
+
+@contextmanager
+def _page(kind: type[Lab], browser: Browser, server: LabServer) -> Iterator[Lab]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     try:
-        lab = Lab(context.new_page(), lab_server, screenshots=ROOT / "build" / "screenshots")
-        lab.start()
-        yield lab
+        page = kind(context.new_page(), server, screenshots=ROOT / "build" / "screenshots")
+        page.start()
+        yield page
     finally:
         context.close()
-        lab_server.end_sessions()
+        server.end_sessions()

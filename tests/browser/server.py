@@ -63,6 +63,7 @@ class LabServer:
             "--LabApp.extension_manager=readonly",
             "--LabApp.news_url=",
             "--LabApp.expose_app_in_browser=True",
+            "--JupyterNotebookApp.expose_app_in_browser=True",
         )
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(

@@ -260,12 +260,9 @@ def test_moving_about(lab: Lab, show: Any) -> None:
     lab.page.mouse.move(x + 1, y)
     expect(tip).to_contain_text("gelu0 = aten.gelu.default")
     lab.screenshot("graph-zoomed", graph.root)
-    lab.page.mouse.wheel(0, 150)
-    lab.page.mouse.move(x, y - 150)
-    expect(tip).to_contain_text("gelu0 = aten.gelu.default")
-    lab.page.mouse.move(x, y - 100)
+    lab.page.mouse.move(x, y)
     lab.page.mouse.down()
-    lab.page.mouse.move(x + 60, y + 50, steps=3)
+    lab.page.mouse.move(x + 60, y, steps=3)
     lab.page.mouse.up()
     lab.page.mouse.move(x + 60, y)
     expect(tip).to_contain_text("gelu0 = aten.gelu.default")
@@ -280,6 +277,51 @@ def test_moving_about(lab: Lab, show: Any) -> None:
     graph.press("f")
     graph.point("gelu0")
     expect(tip).to_contain_text("gelu0 = aten.gelu.default")
+
+
+def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl(host: Lab) -> None:
+    host.write_notebook("wheel.ipynb", [SHOW, TRAINED, "view", *["# one\n# more\n# cell"] * 20])
+    host.open_notebook("wheel.ipynb")
+    host.run_all()
+    stage = host.output(2).locator(".rxg-stage")
+    top = "stage => stage.getBoundingClientRect().top"
+    stage.scroll_into_view_if_needed()
+    for key, ticks in (("Control", 3), ("Meta", -2)):
+        before, drawn = stage.evaluate(top), stage.screenshot()
+        host.wheel(stage, ticks, key=key)
+        assert stage.evaluate(top) == before
+        assert stage.screenshot() != drawn
+    before = stage.evaluate(top)
+    host.wheel(stage, 6)
+    assert before - stage.evaluate(top) > 200
+    assert host.errors == []
+
+
+def test_the_graph_never_leaves_its_view(lab: Lab, show: Any) -> None:
+    graph = show(TRAINED)
+    graph.press("m")
+    blank = (
+        "Array.from(el.getContext('2d').getImageData(0, 0, el.width, el.height).data.filter((_, at) => at % 4 === 0))"
+    )
+    seen = f"el => new Set({blank}).size"
+    canvas = graph.root.locator(".rxg-canvas")
+    for key in ("ArrowLeft", "ArrowUp", "ArrowRight", "ArrowDown"):
+        graph.press(*[f"Shift+{key}"] * 12)
+        assert canvas.evaluate(seen) > 10, key
+    graph.press(*["-"] * 30)
+    assert canvas.evaluate(seen) > 10
+    graph.press(*["+"] * 40)
+    area = graph.stage.bounding_box()
+    assert area is not None
+    for dx, dy in ((-600, 0), (0, -400)):
+        for _ in range(6):
+            lab.page.mouse.move(area["x"] + area["width"] / 2 - dx / 2, area["y"] + area["height"] / 2 - dy / 2)
+            lab.page.mouse.down()
+            lab.page.mouse.move(area["x"] + area["width"] / 2 + dx / 2, area["y"] + area["height"] / 2 + dy / 2)
+            lab.page.mouse.up()
+    graph.press("f")
+    graph.point("gelu1")
+    expect(graph.root.get_by_role("tooltip")).to_contain_text("gelu1 = aten.gelu.default")
 
 
 def test_everything_by_keyboard(lab: Lab, show: Any) -> None:

@@ -12,7 +12,7 @@ from regional_explorer.ui.views.element_tree import ElementTree
 from regional_explorer.ui.views.graph_view import GraphView
 from regional_explorer.ui.views.source_view import SourceView
 
-BUDGET = 60_000
+BUDGET = 100_000
 FILES = sorted(path for path in static.FOLDER.iterdir() if path.suffix in {".js", ".css"})
 
 

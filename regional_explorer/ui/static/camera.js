@@ -1,9 +1,15 @@
 // Which part of the picture is in the window, how large: `x`, `y` is the point in its middle, `k` the scale.
 
-const SMALLEST = 0.005, LARGEST = 6, READABLE = 0.62, MARGIN = 16;
+const LARGEST = 6, READABLE = 0.62, MARGIN = 16;
+
+const within = (low, value, high) => Math.min(Math.max(value, low), high);
+
+// How near the middle of a picture stays to that of the window, both given as half their length: of the shorter of the two,
+// at least half is always seen in the other.
+const reach = (picture, window) => Math.abs(window - picture) + Math.min(window, picture) / 2;
 
 export class Camera {
-  constructor() { Object.assign(this, { x: 0, y: 0, k: 1, width: 0, height: 0 }); }
+  constructor() { Object.assign(this, { x: 0, y: 0, k: 1, width: 0, height: 0, picture: { width: 0, height: 0 } }); }
 
   toPicture(px, py) {
     return [(px - this.width / 2) / this.k + this.x, (py - this.height / 2) / this.k + this.y];
@@ -19,41 +25,50 @@ export class Camera {
     return { x0, y0, x1, y1 };
   }
 
-  pan(dx, dy) {
-    this.x -= dx / this.k;
-    this.y -= dy / this.k;
+  // The scale at which all of the picture is in the window.
+  get whole() {
+    const { width: w, height: h } = this.picture;
+    const k = Math.min((this.width - 2 * MARGIN) / Math.max(w, 1), (this.height - 2 * MARGIN) / Math.max(h, 1));
+    return within(0.002, k, 1.4);
   }
+
+  // Every move ends here: the picture never leaves the window.
+  look(x, y, k = this.k) {
+    const { width: w, height: h } = this.picture;
+    this.k = within(Math.min(this.whole, 1) / 2, k, LARGEST);
+    const across = reach(w / 2, this.width / 2 / this.k), down = reach(h / 2, this.height / 2 / this.k);
+    this.x = within(w / 2 - across, x, w / 2 + across);
+    this.y = within(h / 2 - down, y, h / 2 + down);
+  }
+
+  shift(dx, dy) { this.look(this.x + dx, this.y + dy); }
+
+  pan(dx, dy) { this.shift(-dx / this.k, -dy / this.k); }
 
   // Zoom so that what lies at the window's point (px, py) stays there.
   zoom(factor, px = this.width / 2, py = this.height / 2) {
     const [x, y] = this.toPicture(px, py);
-    this.k = Math.min(LARGEST, Math.max(SMALLEST, this.k * factor));
-    this.x = x - (px - this.width / 2) / this.k;
-    this.y = y - (py - this.height / 2) / this.k;
+    const k = within(Math.min(this.whole, 1) / 2, this.k * factor, LARGEST);
+    this.look(x - (px - this.width / 2) / k, y - (py - this.height / 2) / k, k);
   }
 
-  fit({ width: w, height: h }) {
-    const k = Math.min((this.width - 2 * MARGIN) / Math.max(w, 1), (this.height - 2 * MARGIN) / Math.max(h, 1));
-    Object.assign(this, { k: Math.min(1.4, Math.max(SMALLEST, k)), x: w / 2, y: h / 2 });
-  }
+  fit() { this.look(this.picture.width / 2, this.picture.height / 2, this.whole); }
 
   // The first look: all of it where that can be read, else its beginning.
-  open(picture) {
-    this.fit(picture);
+  open() {
+    this.fit();
     if (this.k >= READABLE) return;
-    this.k = 0.9;
-    const wide = picture.width * this.k > this.width - 2 * MARGIN;
-    const high = picture.height * this.k > this.height - 2 * MARGIN;
-    if (wide) this.x = (this.width / 2 - MARGIN) / this.k;
-    if (high) this.y = (this.height / 2 - MARGIN) / this.k;
+    const k = 0.9, { width: w, height: h } = this.picture;
+    const wide = w * k > this.width - 2 * MARGIN, high = h * k > this.height - 2 * MARGIN;
+    this.look(wide ? (this.width / 2 - MARGIN) / k : this.x, high ? (this.height / 2 - MARGIN) / k : this.y, k);
   }
 
   // Move as little as brings a rectangle into the window.
   reveal({ x, y, w, h }) {
-    if (this.k < READABLE) this.k = 0.9;
+    if (this.k < READABLE) this.look(this.x, this.y, 0.9);
     const room = 40 / this.k;
     const { x0, y0, x1, y1 } = this.seen;
-    if (x - room < x0 || x + w + room > x1) this.x = x + w / 2;
-    if (y - room < y0 || y + h + room > y1) this.y = y + h / 2;
+    const aside = x - room < x0 || x + w + room > x1, off = y - room < y0 || y + h + room > y1;
+    this.look(aside ? x + w / 2 : this.x, off ? y + h / 2 : this.y);
   }
 }

@@ -46,7 +46,7 @@ class View extends Sheet {
     if (!payload?.places) return;
     const before = this.picture, focus = this.stay ?? (before && this.firstNode(this.nearest()));
     this.stay = null;
-    this.picture = new Picture(payload);
+    this.picture = this.camera.picture = new Picture(payload);
     this.selection.clear();
     Object.assign(this, { hovered: -1, cursor: -1, kin: [] });
     const same = before?.tab === payload.tab;
@@ -74,11 +74,10 @@ class View extends Sheet {
 
   // Move the window along with a box.
   keep(was, now) {
-    this.camera.x += now.x + now.w / 2 - was.x - was.w / 2;
-    this.camera.y += now.y - was.y;
+    this.camera.shift(now.x + now.w / 2 - was.x - was.w / 2, now.y - was.y);
   }
 
-  open() { if (this.camera.width) this.camera.open(this.picture); }
+  open() { if (this.camera.width) this.camera.open(); }
 
   firstNode(box) { return this.picture.ids[this.picture.nodesIn(box)[0]]; }
 
@@ -98,6 +97,7 @@ class View extends Sheet {
     const boxIn = (one) => one.nodeBoxes[one.byId.get(id)];
     const old = boxIn(before), now = boxIn(this.picture);
     if (old !== undefined && now !== undefined) this.keep(before.rect(old), this.picture.rect(now));
+    else this.camera.shift(0, 0);
   }
 
   readSelection() {
@@ -153,6 +153,7 @@ class View extends Sheet {
     Object.assign(this.camera, { width, height });
     this.painter.resize(width, height);
     if (!this.touched && this.picture) this.open();
+    else this.camera.shift(0, 0);
     if (this.painter.picture !== this.picture) this.wear();
     this.paint();
   }
@@ -266,7 +267,7 @@ class View extends Sheet {
     const { bars, camera, picture } = this;
     const toggle = (key) => bars.press(key, this[key] = !this[key]);
     const own = picture && {
-      in: () => camera.zoom(1.3), out: () => camera.zoom(1 / 1.3), fit: () => camera.fit(picture),
+      in: () => camera.zoom(1.3), out: () => camera.zoom(1 / 1.3), fit: () => camera.fit(),
       next: () => this.nextHit(1), previous: () => this.nextHit(-1), matched: () => this.pick(this.matched),
       region: () => this.pick(picture.nodesOfRegion(Number(of))), module: () => this.pick(picture.nodesOfModule(of)),
       lasso: () => toggle("lasso"), map: () => { this.mapOff = !this.mapOff; },

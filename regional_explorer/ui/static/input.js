@@ -96,15 +96,13 @@ export function listen(view) {
     if (view.lasso) view.act("lasso");
   }
 
-  // Two fingers move, a pinch or Ctrl zooms.
+  // The plain wheel scrolls the page; with Ctrl or ⌘, or as a pinch, which comes as the same, it zooms.
   on(view.canvas, "wheel", (event) => {
-    if (!view.picture) return;
+    view.hover(-1);
+    if (!view.picture || !adds(event)) return;
     event.preventDefault();
     const unit = event.deltaMode === 1 ? 16 : 1;
-    view.hover(-1);
-    if (adds(event)) move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...at(event));
-    else if (event.shiftKey && !event.deltaX) move("pan", -event.deltaY * unit, 0);
-    else move("pan", -event.deltaX * unit, -event.deltaY * unit);
+    move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...at(event));
   }, { passive: false });
 
   const walk = (box, extend) => {

@@ -7,8 +7,7 @@ export class Minimap {
     Object.assign(this, { canvas, camera });
     const go = (event) => {
       const box = canvas.getBoundingClientRect();
-      camera.x = (event.clientX - box.left) / this.k;
-      camera.y = (event.clientY - box.top) / this.k;
+      camera.look((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
       moved();
     };
     canvas.addEventListener("pointerdown", (event) => {

@@ -35,8 +35,8 @@ TOOLS = (
 OVERLAY = "Next overlay, or none (o)"
 SWITCHES = {"lasso", "help"}
 KEYS = (
-    ("Drag, wheel, arrows", "pan; with Shift faster"),
-    ("Ctrl+wheel, + −", "zoom"),
+    ("Drag, arrows", "pan; arrows with Shift faster"),
+    ("Ctrl+wheel, + −", "zoom; ⌘+wheel on a Mac"),
     ("N P, Home End", "move between boxes; with Shift select"),
     ("Click, Space", "select; with Ctrl add or remove, with Shift a range"),
     ("Alt+drag, L", "lasso; with Ctrl add"),
