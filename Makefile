@@ -25,7 +25,7 @@ NOTEBOOK := notebooks/quickstart.ipynb
 # Jupyter shall take the kernel of the virtual environment, whatever other kernels there are.
 OWN_KERNEL := env -u JUPYTER_PATH JUPYTER_PREFER_ENV_PATH=1
 
-.PHONY: help demo lab test test-fast test-engine test-browser test-all test-torch test-python bench lint clean cxx \
+.PHONY: help demo lab docs test test-fast test-engine test-browser test-all test-torch test-python bench lint clean cxx \
 	chromium
 
 help: ## list the targets
@@ -49,13 +49,16 @@ demo: $(STAMP) cxx ## run the quickstart notebook, write build/quickstart.html, 
 lab: $(STAMP) cxx ## open the quickstart notebook in JupyterLab
 	$(OWN_KERNEL) $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(NOTEBOOK)
 
+docs: $(STAMP) ## build the documentation site into build/site; a broken link or reference is an error
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/site
+
 lint: $(STAMP) ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
-test: lint cxx chromium ## lint, then all tests but the slow ones
+test: lint docs cxx chromium ## lint, the documentation, then all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## the tests that neither compile nor open a browser: under a minute
