@@ -1,7 +1,8 @@
-"""Repairs captured graphs that fail when they run: views whose input has other strides than the trace took it for."""
+"""Repairs captured graphs that fail when they run: ops whose input has other strides than the trace took it for."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -9,25 +10,37 @@ from torch import fx
 
 from regional_explorer.errors import CaptureError
 from regional_explorer.record.graph import FailedOp, Graph
+from regional_explorer.torch_api import size_hint
 
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
 
+_CONTIGUOUS = {"memory_format": torch.contiguous_format}
+
+_WRONG_WITHOUT_A_WORD = {
+    torch.ops.aten.native_group_norm.default: torch.ops.aten.native_group_norm_backward.default,
+}
+"""Operators that refuse an input, with those that read the same one as if it were in another order (torch 2.13)."""
+
 
 class RepairRun(fx.Interpreter):
-    """Runs a graph op by op; a view that its input's strides do not allow is made a reshape, which copies there.
+    """Runs a graph op by op; an op that its input's strides do not allow is given a copy of that input.
 
-    AOTAutograd turns ``reshape`` into ``view`` by the strides that fake tensors have, and some kernels give others:
-    ``native_dropout_backward``, for example (torch 2.13, ``docs/upstream.md``).
+    AOTAutograd decides by the strides that fake tensors have whether ``reshape`` is a ``view``, and in which order
+    group norm reads its input, and kernels give others: ``native_dropout_backward``, for example (torch 2.13,
+    ``docs/upstream.md``). A view becomes a ``reshape``, which copies where it must; any other op that reads something
+    in other strides than the trace says gets contiguous inputs, as in eager. ``targets`` are the operators that failed.
 
     Raises:
-        CaptureError: another op fails.
+        CaptureError: an op fails for another reason.
     """
 
     def __init__(self, gm: fx.GraphModule, record: Graph) -> None:
         super().__init__(gm)
         self.extra_traceback = False
         self.failed: list[FailedOp] = []
-        self._record = record
+        self.targets: set[Any] = set()
+        self._record = record.by_name()
+        self._graph_id = record.id
 
     def call_boxed(self, args: list[Any]) -> Any:
         """Run the graph on a list of arguments, which is emptied."""
@@ -36,26 +49,67 @@ class RepairRun(fx.Interpreter):
         return self.run(*given, enable_io_processing=False)
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run one op, and repair it if it is a view that fails."""
+        """Run one op, and repair it if it fails at the strides of its input."""
         try:
-            return super().run_node(n)
+            return self._run_or_repair(n)
         except Exception as error:
             what = (str(error).splitlines() or [""])[0]
-            if not isinstance(error, RuntimeError) or n.target not in _VIEWS:
-                line = self._record.by_name()[n.name].source
-                place = f" at {line}: {line.text}" if line else ""
-                raise CaptureError(
-                    f"torch traced the call, but the graph it made fails when it runs: {n.name} ({n.target}) raises "
-                    f"{type(error).__name__}{place}: {what} Eager runs the same call. Explore the part of the call "
-                    "that does without this line."
-                ) from error
-            self.failed.append(FailedOp(self._record.id, n.name, what))
-            n.target = torch.ops.aten.reshape.default
+            line = self._record[n.name].source
+            place = f" at {line}: {line.text}" if line else ""
+            raise CaptureError(
+                f"torch traced the call, but the graph it made fails when it runs: {n.name} ({n.target}) raises "
+                f"{type(error).__name__}{place}: {what} Eager runs the same call. Explore the part of the call "
+                "that does without this line."
+            ) from error
+
+    def _run_or_repair(self, n: fx.Node) -> Any:
+        try:
             return super().run_node(n)
+        except RuntimeError as error:
+            target = n.target
+            if not self._repair(n):
+                raise
+            self.failed.append(FailedOp(self._graph_id, n.name, str(target), (str(error).splitlines() or [""])[0]))
+            self.targets.add(target)
+        return super().run_node(n)
+
+    def _repair(self, n: fx.Node) -> bool:
+        """Copy what the op reads in other strides than the trace says; return False if there is no such thing."""
+        if n.target in _VIEWS:
+            n.target = torch.ops.aten.reshape.default
+            return True
+        if all(_strides(self.env[source]) == _strides(source.meta.get("val")) for source in n.all_input_nodes):
+            return False
+        for copy in _copies_for(n):
+            self.env[copy] = super().run_node(copy)
+            self.user_to_last_uses.setdefault(n, []).append(copy)
+        return True
 
 
-def views_to_reshapes(gm: fx.GraphModule) -> None:
-    """Make every view of a graph a reshape, which is a view wherever it can be."""
-    for node in gm.graph.nodes:
-        if node.target in _VIEWS:
+def repair_alike(gm: fx.GraphModule, targets: Collection[Any]) -> None:
+    """Repair ops like those that failed in another graph, or in another run: ``targets``."""
+    alike = {*targets, *(_WRONG_WITHOUT_A_WORD[target] for target in targets if target in _WRONG_WITHOUT_A_WORD)}
+    for node in list(gm.graph.nodes):
+        if node.target in alike and node.target in _VIEWS:
             node.target = torch.ops.aten.reshape.default
+        elif node.target in alike:
+            _copies_for(node)
+
+
+def _strides(value: Any) -> tuple[int, ...]:
+    """Return the strides of a tensor, of a fake one those it was traced with; nothing for anything else."""
+    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return tuple(map(size_hint, value.stride())) if strided else ()
+
+
+def _copies_for(node: fx.Node) -> list[fx.Node]:
+    """Let ``node`` read contiguous copies of its inputs, and return the new ones; they belong where it does."""
+    copies = []
+    for source in node.all_input_nodes:
+        if len(_strides(source.meta.get("val"))) <= 1 or source.kwargs == _CONTIGUOUS:
+            continue
+        with node.graph.inserting_before(node):
+            copies.append(node.graph.call_function(torch.ops.aten.clone.default, (source,), _CONTIGUOUS))
+        copies[-1].meta = {**node.meta, "val": source.meta["val"].clone(**_CONTIGUOUS)}
+        node.replace_input_with(source, copies[-1])
+    return copies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +13,9 @@ import torch
 from torch import fx, nn
 
 from regional_explorer.capture.call import Call, closed
-from regional_explorer.capture.convert import marked_blocks, record_breaks, record_graphs
+from regional_explorer.capture.convert import ModuleNames, marked_blocks, record_breaks, record_graphs
 from regional_explorer.capture.modules import module_names
-from regional_explorer.capture.repair import RepairRun, views_to_reshapes
+from regional_explorer.capture.repair import RepairRun, repair_alike
 from regional_explorer.errors import CaptureError
 from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Node, Role
 from regional_explorer.torch_api import (
@@ -60,6 +60,7 @@ class LiveGraph:
         self.eager: BoxedCall = boxed(gm)
         self.implementation: BoxedCall = self._first_run
         self.failed_ops: list[FailedOp] | None = None
+        self.failed_targets: set[Any] = set()
         self.raised = False
 
     def _first_run(self, args: list[Any]) -> Any:
@@ -73,18 +74,19 @@ class LiveGraph:
     def repair(self, record: Graph) -> None:
         """Let the next run go op by op, and repair the ops that fail."""
         repairing = RepairRun(self.gm, record)
-        self.raised, self.failed_ops = False, repairing.failed
+        self.raised, self.failed_ops, self.failed_targets = False, repairing.failed, repairing.targets
 
         def run(args: list[Any]) -> Any:
             result = repairing.call_boxed(args)
-            self.run_as_captured()
+            self.run_as_captured(self.failed_targets)
             return result
 
         self.implementation = run
 
-    def run_as_captured(self) -> None:
-        """Send calls to the graph as it is, after its first run or a repair."""
-        if self.failed_ops:
+    def run_as_captured(self, failed: Collection[Any] = ()) -> None:
+        """Send calls to the graph as it is, after its first run; ops like ``failed`` ones of any graph are repaired."""
+        if failed:
+            repair_alike(self.gm, failed)
             self.eager = boxed(self.gm)
         self.implementation = self.eager
 
@@ -118,6 +120,26 @@ class Frame:
     records: list[Graph] = field(default_factory=list)
     reason: str = ""
     folded: list[Folded] = field(default_factory=list)
+
+    @property
+    def origins(self) -> Mapping[int, Node]:
+        """The nodes of Dynamo's graph and its bodies by origin."""
+        return {node.origin: node for graph in self.dynamo for node in graph.nodes if node.origin is not None}
+
+    @property
+    def inputs(self) -> Sequence[Node]:
+        """The inputs of Dynamo's graph."""
+        return [node for node in self.dynamo[0].nodes if node.role in GRAPH_INPUTS]
+
+    def record(self, names: ModuleNames) -> None:
+        """Write down the live graphs as they are now."""
+        self.records = [graph for live in self.live for graph in self.record_of(live, names)]
+
+    def record_of(self, live: LiveGraph, names: ModuleNames) -> list[Graph]:
+        """Return the record of a live graph, and of its bodies, with the module paths ``names``."""
+        return record_graphs(
+            live.gm, live.id, live.kind, self.index, names=names, origins=self.origins, inputs=self.inputs
+        )
 
 
 class Capture:
@@ -163,7 +185,9 @@ class Capture:
                     locked.enter_context(compile_lock())
         self._done = True
         for live in self.live:
-            live.run_as_captured()
+            live.run_as_captured(self._failed_targets)
+        for frame in self.frames if self.failed_ops else ():
+            frame.record(self._names)
         self.breaks = record_breaks(breaks)
         if not self.frames:
             raise CaptureError(_nothing_captured(self.breaks))
@@ -187,6 +211,10 @@ class Capture:
                         return False
             raise CaptureError(f"torch could not trace the call: {_trim(error)}") from error
         return True
+
+    @property
+    def _failed_targets(self) -> set[Any]:
+        return {target for live in self.live for target in live.failed_targets}
 
     @property
     def failed_ops(self) -> list[FailedOp]:
@@ -221,8 +249,6 @@ class Capture:
         self._stamp(gm, self._module_of_frame())
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self._names)
         frame = Frame(index, dynamo, late=self._done, reason=recompile_reason() if self._done else "")
-        origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
-        inputs_read = [node for node in dynamo[0].nodes if node.role in GRAPH_INPUTS]
         owner = weakref.ref(self)
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
@@ -231,7 +257,7 @@ class Capture:
                 return boxed(aot_gm)
             # For a backward, which may be compiled when it is first run, nobody holds the lock yet.
             with compile_lock():
-                return capture.add_graph(frame, GraphKind(kind), aot_gm, origins, inputs_read)
+                return capture.add_graph(frame, GraphKind(kind), aot_gm)
 
         backend = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)
         with self.generated.collected():
@@ -240,17 +266,13 @@ class Capture:
         self.frames.append(frame)
         return compiled
 
-    def add_graph(
-        self, frame: Frame, kind: GraphKind, gm: fx.GraphModule, origins: dict[int, Node], inputs: list[Node]
-    ) -> BoxedCall:
+    def add_graph(self, frame: Frame, kind: GraphKind, gm: fx.GraphModule) -> BoxedCall:
         """Take a graph that AOTAutograd made of the frame's, and return what to run for it."""
         if self._done and self.failed_ops:
-            views_to_reshapes(gm)
+            repair_alike(gm, self._failed_targets)
         live = LiveGraph(f"{frame.index}/{kind}", kind, gm)
         frame.live.append(live)
-        frame.records += record_graphs(
-            gm, live.id, kind, frame.index, names=self._names, origins=origins, inputs=inputs
-        )
+        frame.records += frame.record_of(live, self._names)
         if self._done:
             live.run_as_captured()
         self.on_graph(frame, live)

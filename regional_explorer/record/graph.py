@@ -206,10 +206,11 @@ class MarkedBlock:
 
 @dataclass(frozen=True, slots=True)
 class FailedOp:
-    """An op of a captured graph that raised when the graph ran, and what it said."""
+    """An op of a captured graph that raised when the graph ran: which operator it called, and what that said."""
 
     graph: str
     node: str
+    target: str
     error: str
 
 

@@ -81,3 +81,70 @@ def test_another_op_that_fails_is_told_with_its_line_and_not_as_tracing():
     assert "torch traced the call, but the graph it made fails when it runs" in text
     assert "rx_tests.runs_once" in text
     assert "return runs_once(x.sin())" in text
+
+
+norm = nn.GroupNorm(8, 32)
+IMAGE = torch.randn(1, 64, 32)
+
+
+def group_norm(x):
+    with rx.region("r"):
+        x = (x * 2).sin()
+    return norm(x.transpose(-1, -2).reshape(1, 32, 8, 8)).cos()
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("grad", [False, True])
+def test_group_norm_of_a_transposed_view(grad):
+    ex = rx.explore(group_norm, (IMAGE,), grad=grad)
+    found = [item for item in ex.diagnostics if item.code == "aot-eager-failed"]
+    if torch.__version__ < "2.14":
+        with pytest.raises(RuntimeError, match="is_contiguous"), torch.set_grad_enabled(grad):
+            torch.compile(group_norm, backend="aot_eager")(IMAGE)
+        assert "aten.native_group_norm.default" in found[0].message
+        assert "norm(x.transpose" in found[0].where[0].text
+    ex.benchmark(budget_s=0.3)
+    assert {"eager", "regional", "full"} <= set(ex.timings.variant)
+    assert ("aot_eager" in set(ex.timings.variant)) is not found
+    assert set(ex.numerics.verdict) == {"ok"}
+    ex.mark("all", ops="*").compile()
+    assert (ex.partitions.state == "fresh").all(), "the copy inside a region"
+
+
+@torch.library.custom_op("rx_tests::other_order", mutates_args=())
+def other_order(x: torch.Tensor) -> torch.Tensor:
+    return x.sin().t().contiguous().t()
+
+
+@other_order.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("rx_tests::contiguous_alone", mutates_args=())
+def contiguous_alone(x: torch.Tensor) -> torch.Tensor:
+    if not x.is_contiguous():
+        raise RuntimeError("give me a contiguous one")
+    return x + 1
+
+
+@contiguous_alone.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@pytest.mark.filterwarnings("ignore:The call was traced again")
+def test_an_op_gets_a_copy_of_what_has_other_strides_than_the_trace_says():
+    def step(x):
+        return contiguous_alone(other_order(x).contiguous()) * 2
+
+    x = torch.randn(3, 4)
+    ex = rx.explore(step, (x,))
+    (found,) = (item for item in ex.diagnostics if item.code == "aot-eager-failed")
+    assert "rx_tests.contiguous_alone" in found.message
+    assert "give me a contiguous one" in found.message
+    torch.testing.assert_close(ex._capture.run(x), step(x))
+    targets = [node.target for node in ex.session.graphs[-1].ops]
+    assert targets[1:3] == ["aten.clone.default", "rx_tests.contiguous_alone.default"]
+    later = torch.randn(5, 4)
+    torch.testing.assert_close(ex._capture.run(later), step(later), msg="a later trace gets the copy at once")

@@ -43,6 +43,12 @@ def test_a_view_behind_the_backward_of_dropout(tmp_path):
         run("Uncut AOT fails at a view", tmp_path)
 
 
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="2.15 runs it")
+def test_group_norm_of_a_transposed_sequence(tmp_path):
+    with pytest.raises(RuntimeError, match="is_contiguous"):
+        run("Uncut AOT fails at group norm", tmp_path)
+
+
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="2.15 reads on without a crash")
 def test_group_norm_in_channels_last_order(tmp_path):
     path = tmp_path / "program.py"

@@ -17,9 +17,9 @@ def check_running(evidence: Evidence) -> Iterator[Diagnostic]:
     nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
     yield Diagnostic(
         DiagnosticCode.AOT_EAGER_FAILED,
-        f"The captured graph does not run as torch made it: {first.node} ({nodes[0].target}, "
+        f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
         f"{counted(len(nodes), 'such op')}) raises '{first.error}' The trace took its input for one of other strides "
-        "than the kernel before it gives. Such views are copies here, so that regions and the rest run; the variant "
+        "than the kernel before it gives. Here the op gets a copy, so that regions and the rest run; the variant "
         "aot_eager is left out.",
         graph=first.graph,
         nodes=tuple(failed),
