@@ -14,7 +14,7 @@ from regional_explorer.torch_api import size_hint
 
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
 
-_CONTIGUOUS = {"memory_format": torch.contiguous_format}
+_CONTIGUOUS: dict[str, Any] = {"memory_format": torch.contiguous_format}
 
 _WRONG_WITHOUT_A_WORD = {
     torch.ops.aten.native_group_norm.default: torch.ops.aten.native_group_norm_backward.default,
