@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regional_explorer.capture.trace import Capture, Frame, LiveGraph
+from regional_explorer.capture.live_graph import Frame, LiveGraph
+from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifacts.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.recompile_warning import warn_of_trace

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from regional_explorer.capture.trace import Frame
+from regional_explorer.capture.live_graph import Frame
 from regional_explorer.record.graph import Role
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from regional_explorer.capture.trace import Frame
+from regional_explorer.capture.live_graph import Frame
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.recompile_warning import frame_inputs
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity

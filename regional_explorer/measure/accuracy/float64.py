@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from regional_explorer.capture.trace import Capture, LiveGraph
+from regional_explorer.capture.live_graph import LiveGraph
+from regional_explorer.capture.trace import Capture
 from regional_explorer.torch_api import boxed, draws_random, resolve
 
 LOW = (torch.float32, torch.float16, torch.bfloat16)

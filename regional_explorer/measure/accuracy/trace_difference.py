@@ -14,7 +14,8 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regional_explorer.capture.trace import Capture, LiveGraph
+from regional_explorer.capture.live_graph import LiveGraph
+from regional_explorer.capture.trace import Capture
 from regional_explorer.measure.accuracy.numerics import Reference, compare, in_words, run_once
 from regional_explorer.measure.accuracy.rounding import Arithmetic, far
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity

@@ -1,0 +1,116 @@
+"""The graphs that AOTAutograd runs, live, and the frames of Dynamo that they came of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from regional_explorer.capture.call import closed
+from regional_explorer.capture.convert import ModuleNames, record_graphs
+from regional_explorer.capture.repair import RepairRun, repair_alike
+from regional_explorer.record.graph import FailedOp, Graph, GraphKind, Node, Role
+from regional_explorer.torch_api import BoxedCall, Folded, boxed
+
+GRAPH_INPUTS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER})
+
+
+_NO_GRAPH = fx.GraphModule({}, fx.Graph())
+
+
+class LiveGraph:
+    """One graph that AOTAutograd runs, behind an implementation that can be replaced.
+
+    ``gm`` stays as captured, but for ``failed_ops``, which raised when it first ran and were repaired; ``eager`` runs
+    it as it is. ``implementation`` is what calls go to now.
+    """
+
+    def __init__(self, graph_id: str, kind: GraphKind, gm: fx.GraphModule) -> None:
+        self.id = graph_id
+        self.kind = kind
+        self.gm = gm
+        self.eager: BoxedCall = boxed(gm)
+        self.implementation: BoxedCall = self._first_run
+        self.failed_ops: list[FailedOp] | None = None
+        self.failed_targets: set[Any] = set()
+        self.raised = False
+
+    def _first_run(self, args: list[Any]) -> Any:
+        """Run as captured, and note whether it is this graph that raises, rather than torch while tracing."""
+        try:
+            return self.eager(args)
+        except Exception:
+            self.raised = True
+            raise
+
+    def repair(self, record: Graph) -> None:
+        """Let the next run go op by op, and repair the ops that fail."""
+        repairing = RepairRun(self.gm, record)
+        self.raised, self.failed_ops, self.failed_targets = False, repairing.failed, repairing.targets
+
+        def run(args: list[Any]) -> Any:
+            result = repairing.call_boxed(args)
+            self.run_as_captured(self.failed_targets)
+            return result
+
+        self.implementation = run
+
+    def run_as_captured(self, failed: Collection[Any] = ()) -> None:
+        """Send calls to the graph as it is, after its first run; ops like ``failed`` ones of any graph are repaired."""
+        if failed:
+            repair_alike(self.gm, failed)
+            self.eager = boxed(self.gm)
+        self.implementation = self.eager
+
+    def as_boxed(self) -> BoxedCall:
+        """Return the function to hand to AOTAutograd."""
+
+        def call(args: list[Any]) -> Any:
+            return self.implementation(args)
+
+        call._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells boxed functions
+        return call
+
+    def close(self) -> None:
+        """Let go of the graph and of all that runs it: autograd graphs of the user's may still hold the function."""
+        self.gm = _NO_GRAPH
+        self.eager = self.implementation = closed
+
+
+@dataclass
+class Frame:
+    """What came of one Dynamo graph: its record, and the live graphs AOTAutograd made from it.
+
+    ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
+    that failed. ``folded`` are the ops that gave way to equal ones.
+    """
+
+    index: int
+    dynamo: list[Graph]
+    late: bool
+    live: list[LiveGraph] = field(default_factory=list)
+    records: list[Graph] = field(default_factory=list)
+    reason: str = ""
+    folded: list[Folded] = field(default_factory=list)
+
+    @property
+    def origins(self) -> Mapping[int, Node]:
+        """The nodes of Dynamo's graph and its bodies by origin."""
+        return {node.origin: node for graph in self.dynamo for node in graph.nodes if node.origin is not None}
+
+    @property
+    def inputs(self) -> Sequence[Node]:
+        """The inputs of Dynamo's graph."""
+        return [node for node in self.dynamo[0].nodes if node.role in GRAPH_INPUTS]
+
+    def record(self, names: ModuleNames) -> None:
+        """Write down the live graphs as they are now."""
+        self.records = [graph for live in self.live for graph in self.record_of(live, names)]
+
+    def record_of(self, live: LiveGraph, names: ModuleNames) -> list[Graph]:
+        """Return the record of a live graph, and of its bodies, with the module paths ``names``."""
+        return record_graphs(
+            live.gm, live.id, live.kind, self.index, names=names, origins=self.origins, inputs=self.inputs
+        )
