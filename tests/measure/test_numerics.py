@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, repeats
+from regional_explorer.measure.accuracy.numerics import Reference, compare, repeats
 from regional_explorer.measure.accuracy.rounding import Arithmetic
+from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.timing import NumericsVerdict
 
 PAIRS = {

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,23 +16,14 @@ import torch
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.tensors import opaque_in, tensors_in
 from regional_explorer.measure.accuracy.rounding import SLACK, Arithmetic, Limit, far, gap, is_floating, luck, rms, unit
+from regional_explorer.measure.accuracy.steps import Steps
+from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
 BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"
 NONDETERMINISTIC = "two eager calls differ by more than rounding"
-
-
-@dataclass(frozen=True)
-class Values:
-    """What one run gave: named output tensors, and named gradients (None where an input has none).
-
-    ``opaque`` are path and type of what the outputs hold and nobody can look into.
-    """
-
-    outputs: tuple[tuple[str, torch.Tensor], ...]
-    gradients: tuple[tuple[str, torch.Tensor | None], ...]
-    opaque: tuple[tuple[str, str], ...] = ()
+BEHIND_STEPS = "off by a step: eager moves as far when what its step functions are given is moved by rounding"
 
 
 @dataclass(frozen=True)
@@ -39,7 +31,8 @@ class Reference:
     """What a variant is compared with.
 
     ``exact`` is what float64 gave, or None where it is no reference, for the reason ``note``. ``arithmetic`` is how
-    the call's graphs compute. ``nondeterministic`` tells that eager does not repeat itself.
+    the call's graphs compute. ``nondeterministic`` tells that eager does not repeat itself. ``steps`` are there where
+    the graphs have step functions.
     """
 
     eager: Values
@@ -47,6 +40,7 @@ class Reference:
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     note: str = NO_FLOAT64
     nondeterministic: bool = False
+    steps: Steps | None = None
 
 
 def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
@@ -73,9 +67,11 @@ def compare(variant: str, mine: Values, reference: Reference, note: str = "") ->
             if (why := _unlike(got, expected)) or got is None or expected is None:
                 rows.append(_mismatch(variant, name, why))
             elif not is_floating(expected):
-                rows.append(_exactly(variant, name, got, expected, note))
+                judge = functools.partial(_exactly, variant, name, expected, note=note)
+                rows.append(_allowing_steps(judge, got, expected, reference.steps))
             else:
-                rows.append(_Judge(variant, reference, scale, note).row(name, got, expected, truth.get(name)))
+                judge = functools.partial(_Judge(variant, reference, scale, note).row, name, expected, truth.get(name))
+                rows.append(_allowing_steps(judge, got, expected, reference.steps))
     if [name for name, _ in mine.outputs] != [name for name, _ in eager.outputs]:
         rows.append(_mismatch(variant, "outputs", _other_tensors(mine.outputs, eager.outputs)))
     rows += [_not_compared(variant, path, kind) for path, kind in eager.opaque]
@@ -124,7 +120,7 @@ class _Judge:
     scale: float
     note: str
 
-    def row(self, name: str, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None) -> Numerics:
+    def row(self, name: str, expected: torch.Tensor, truth: torch.Tensor | None, got: torch.Tensor) -> Numerics:
         """Return the row of one tensor: judged by float64 where that is a reference, else by eager itself."""
         allowed = far(expected.dtype, self.reference.arithmetic, self.scale)
         direct = gap(got, expected, allowed)
@@ -168,7 +164,19 @@ class _Judge:
         )
 
 
-def _exactly(variant: str, name: str, got: torch.Tensor, expected: torch.Tensor, note: str) -> Numerics:
+def _allowing_steps(
+    judge: Callable[[torch.Tensor], Numerics], got: torch.Tensor, expected: torch.Tensor, steps: Steps | None
+) -> Numerics:
+    """Return what ``judge`` says of a tensor; "not comparable" where nothing but a step function lets it fail."""
+    row = judge(got)
+    if row.verdict is not NumericsVerdict.FAILED or steps is None:
+        return row
+    if judge(steps.without_explained(row.tensor, got, expected)).verdict is NumericsVerdict.FAILED:
+        return row
+    return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=BEHIND_STEPS)
+
+
+def _exactly(variant: str, name: str, expected: torch.Tensor, got: torch.Tensor, note: str) -> Numerics:
     """Return the row of a tensor of integers or truth values: it has to be the same."""
     off, bitwise = gap(got, expected), _bitwise(got, expected)
     return Numerics(variant, name, str(expected.dtype).removeprefix("torch."), bitwise=bitwise, error=off.rms,

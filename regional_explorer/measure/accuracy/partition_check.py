@@ -15,8 +15,10 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.float64 import LOW, to_float64
-from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, not_comparable, repeats, verdict
-from regional_explorer.measure.accuracy.rounding import arithmetic_of
+from regional_explorer.measure.accuracy.numerics import Reference, compare, not_comparable, repeats, verdict
+from regional_explorer.measure.accuracy.rounding import Arithmetic, arithmetic_of
+from regional_explorer.measure.accuracy.steps import Shifted, Steps, has_steps
+from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 VARIANT = "compiled"
@@ -64,7 +66,8 @@ def check_partition(program: Program, switch: Switch, args: Sequence[Any], parti
         eager, arithmetic = run(switch.eager), arithmetic_of([switch.piece.gm])
         steady = repeats(eager, run(switch.eager), arithmetic)
         exact = _exact(switch, args, random) if steady else None
-        reference = Reference(eager, exact, arithmetic, nondeterministic=not steady)
+        steps = _steps(switch, run, eager, arithmetic)
+        reference = Reference(eager, exact, arithmetic, nondeterministic=not steady, steps=steps)
 
         def rows(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
             with _twin(program, switch, config):
@@ -128,6 +131,15 @@ def _named(switch: Switch, results: Any) -> Values:
     ]
     tensors = tuple((name, value.detach().clone()) for name, value in pairs)
     return Values(tensors, ())
+
+
+def _steps(
+    switch: Switch, run: Callable[[Callable[..., Any]], Values], eager: Values, arithmetic: Arithmetic
+) -> Steps | None:
+    gm = switch.piece.gm
+    if not has_steps([gm]):
+        return None
+    return Steps(lambda shift: run(Shifted(gm, shift).call_boxed), eager, arithmetic.eps)
 
 
 def _exact(switch: Switch, args: Sequence[Any], random: RandomState) -> Values | None:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.measure.accuracy.float64 import Float64
-from regional_explorer.measure.accuracy.numerics import Reference, Values, compare, in_words, repeats, run_once
-from regional_explorer.measure.accuracy.rounding import arithmetic_of
+from regional_explorer.measure.accuracy.numerics import Reference, compare, in_words, repeats, run_once
+from regional_explorer.measure.accuracy.rounding import Arithmetic, arithmetic_of
+from regional_explorer.measure.accuracy.steps import Shift, Shifted, Steps, has_steps
 from regional_explorer.measure.accuracy.trace_difference import trace_differs
+from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 
@@ -36,7 +38,8 @@ def find_reference(call: Call, program: Program) -> Found:
     if not repeats(eager, again, arithmetic):
         rows = compare("eager", again, Reference(eager, arithmetic=arithmetic))
         return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterministic(rows),))
-    by_eager = Reference(eager, None, arithmetic, TRACE_DIFFERS)
+    steps = _steps(call, program, eager, arithmetic)
+    by_eager = Reference(eager, None, arithmetic, TRACE_DIFFERS, steps=steps)
     traced = _traced(call, program)
     wrong = (
         [row for row in compare("captured", traced, by_eager) if row.verdict == NumericsVerdict.FAILED]
@@ -45,7 +48,7 @@ def find_reference(call: Call, program: Program) -> Found:
     )
     if wrong:
         return Found(by_eager, (trace_differs(program.capture, by_eager, wrong),))
-    return Found(Reference(eager, _exact(call, program), arithmetic))
+    return Found(Reference(eager, _exact(call, program), arithmetic, steps=steps))
 
 
 def _traced(call: Call, program: Program) -> Values | None:
@@ -71,6 +74,25 @@ def _exact(call: Call, program: Program) -> Values | None:
     return Values(
         tuple(zip(call.output_names, outputs, strict=False)), tuple(zip(call.gradient_names, gradients, strict=False))
     )
+
+
+def _steps(call: Call, program: Program, eager: Values, arithmetic: Arithmetic) -> Steps | None:
+    """Return how step functions move the results, as far as they stand in the graphs as captured; None without any."""
+    capture = program.capture
+    if not has_steps(live.gm for live in capture.live):
+        return None
+
+    def run(shift: Shift) -> Values:
+        before = [(live, live.implementation) for live in capture.live]
+        try:
+            for live, _ in before:
+                live.implementation = Shifted(live.gm, shift).call_boxed
+            return run_once(call, capture.run)
+        finally:
+            for live, implementation in before:
+                live.implementation = implementation
+
+    return Steps(run, eager, arithmetic.eps)
 
 
 def _nondeterministic(rows: Sequence[Numerics]) -> Diagnostic:

@@ -1,0 +1,127 @@
+"""Step functions: what a rounding error before one moves is not called wrong, and all else still is."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+
+import regional_explorer as rx
+from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
+from regional_explorer.measure.accuracy.reference import find_reference
+from regional_explorer.measure.accuracy.steps import is_step
+from regional_explorer.record.timing import Numerics
+
+MILLION = 1_000_000
+
+Function = Callable[..., torch.Tensor]
+
+
+def quantized(x: torch.Tensor) -> torch.Tensor:
+    """Fake quantization, straight through: what is before ``round`` is rounded to bfloat16 several times."""
+    scaled = (x * 0.37 + 0.11) * 7.3
+    return (scaled + (scaled.round() - scaled).detach()) / 7.3
+
+
+def unrounded(x: torch.Tensor) -> torch.Tensor:
+    """Compute the same, as a fused kernel does: rounded to bfloat16 at the end alone."""
+    return quantized(x.float()).bfloat16()
+
+
+def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return quantized(x) @ w
+
+
+def judged(function: Function, args: Sequence[torch.Tensor], variant: Function) -> tuple[Numerics, ...]:
+    torch.manual_seed(0)
+    ex = rx.explore(function, args)
+    assert ex._call is not None
+    found = find_reference(ex._call, ex._program)
+    assert not found.diagnostics
+    return compare("planted", run_once(ex._call, variant), found.reference)
+
+
+def normal(*shape: int, grad: bool = False) -> torch.Tensor:
+    torch.manual_seed(0)
+    return torch.randn(*shape).bfloat16().requires_grad_(grad)
+
+
+def test_an_ulp_before_a_step_is_not_called_wrong() -> None:
+    (row,) = judged(quantized, (normal(4096),), unrounded)
+    assert (row.verdict, row.bitwise) == ("not comparable", False)
+    assert "step functions" in row.note
+
+
+def test_nor_are_sums_of_many_steps_and_their_gradients() -> None:
+    rows = judged(layer, (normal(64, 256, grad=True), normal(256, 64, grad=True)), lambda x, w: unrounded(x) @ w)
+    assert verdict(rows) != "failed", rows
+
+
+CHANGES: dict[str, Function] = {
+    "one element of many": lambda y: torch.cat([y[:100], y[100:101] * 2, y[101:]]),
+    "not a number": lambda y: torch.cat([y[:100], y[100:101] * torch.nan, y[101:]]),
+    "a step more everywhere": lambda y: y + 1 / 7.3,
+    "a quarter more": lambda y: y * 1.25,
+}
+OTHERS: dict[str, Function] = {
+    "no quantization": lambda scaled: scaled,
+    "floor for round": torch.floor,
+}
+
+
+@pytest.mark.parametrize("name", [*CHANGES, *OTHERS])
+def test_what_no_rounding_explains_is_still_wrong(name: str) -> None:
+    def changed(x: torch.Tensor) -> torch.Tensor:
+        scaled = (x.float() * 0.37 + 0.11) * 7.3
+        if name in OTHERS:
+            return (OTHERS[name](scaled) / 7.3).bfloat16()
+        return CHANGES[name](unrounded(x))
+
+    (row,) = judged(quantized, (normal(4096),), changed)
+    assert row.verdict == "failed"
+
+
+def test_noise_behind_a_step_is_still_wrong() -> None:
+    (row,) = judged(quantized, (normal(4096),), lambda x: unrounded(x) * (1 + 0.3 * torch.randn(x.shape)).bfloat16())
+    assert row.verdict == "failed"
+
+
+def test_another_index_is_explained_where_two_are_near_alone() -> None:
+    x = torch.tensor([[1.1, 1.1 + 2e-7, 0.3], [1.1, 0.7, 0.3]])
+
+    def second(x: torch.Tensor) -> torch.Tensor:
+        return x.argmax(-1) * torch.tensor([0, 1])
+
+    def third(x: torch.Tensor) -> torch.Tensor:
+        return x.argmax(-1) + torch.tensor([0, 1])
+
+    def picked(x: torch.Tensor) -> torch.Tensor:
+        return (x * 1.0).argmax(-1)
+
+    assert [row.verdict for row in judged(picked, (x,), second)] == ["not comparable"]
+    assert [row.verdict for row in judged(picked, (x,), third)] == ["failed"]
+
+
+def test_which_nodes_are_steps() -> None:
+    def steps(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        a, b = x.round(), torch.div(x, 0.3, rounding_mode="floor")
+        return a + b + (x > 0) + x.to(torch.int32) + mask.eq(1) + x.to(torch.float64) + torch.div(x, 2.0)
+
+    ex = rx.explore(steps, (torch.randn(4), torch.ones(4, dtype=torch.int64)))
+    graph = ex._capture.live[0].gm.graph
+    found = [str(node.target) for node in graph.nodes if is_step(node)]
+    assert [name.split(".")[1] for name in found] == ["round", "div", "gt", "_to_copy"]
+
+
+@pytest.mark.compiles
+def test_a_compiled_region_before_a_step_is_measured() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("before"):
+            scaled = (x * 0.37 + 0.11) * 7.3
+        return scaled.round() / 7.3
+
+    ex = rx.explore(step, (normal(MILLION // 16),))
+    ex.benchmark(("regional",), budget_s=0.1)
+    regional = ex.numerics[ex.numerics.variant == "regional"]
+    assert set(regional.bitwise) == {False}, "Inductor rounded as eager does: the test shows nothing"
+    assert set(regional.verdict) == {"not comparable"}
+    assert ex.timings[ex.timings.variant == "regional"].speedup.notna().all()
