@@ -12,6 +12,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.recompiles import recompiles
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.kernels import normalized
 from regional_explorer.record.region import DEFAULT, Direction, Partition, Plan, Region, State, config_of
 from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.cutting.preview import Preview, preview
@@ -138,15 +139,10 @@ def _without_effect(program: Program) -> dict[tuple[str, Direction | None], set[
         for other, config in tried.items():
             differing = _differing(tried.get(mine.key, {}), config)
             if len(differing) == 1 and other in program.store.artifacts:
-                equal = _essence(mine.code) == _essence(program.store.artifacts[other].code)
+                equal = normalized(mine.code) == normalized(program.store.artifacts[other].code)
                 (same if equal else changed).setdefault(place, set()).update(differing)
     return {place: found - changed.get(place, set()) for place, found in same.items()}
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
     return {key for key in {*one, *other} if one.get(key, DEFAULT) != other.get(key, DEFAULT)}
-
-
-def _essence(code: str) -> list[str]:
-    """Return generated code without its comments, which number the graph and name the file it is kept in."""
-    return [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]

@@ -19,6 +19,7 @@ from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError, RegionalExplorerError
 from regional_explorer.errors.arguments import check_flag
 from regional_explorer.exploration.benchmarks import ALL_VARIANTS, Benchmarks, check_progress, no_progress
+from regional_explorer.exploration.code_views import CodeViews
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.results import Results, ResultTable
@@ -27,7 +28,7 @@ from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.plan_source import plan_source
 from regional_explorer.export.save import save_plan
-from regional_explorer.insight.code import RegionCode, partition_code
+from regional_explorer.insight.codes import Codes
 from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.codec import load_plan
@@ -85,7 +86,7 @@ def explore(
     return Exploration(Call(fn, args, kwargs, grad=grad), title, dynamic=dynamic, plan=loaded, partitioner=partitioner)
 
 
-class Exploration:
+class Exploration(CodeViews):
     """One call, traced once: its graphs, regions, artifacts and measurements. Made by ``explore``.
 
     ``results`` has the tables, pictures and texts of all results so far; the tables are also attributes of this class.
@@ -125,6 +126,7 @@ class Exploration:
         self._environment = _environment(self._capture)
         self._compiling = Compiling(self._program, self._environment.device_type)
         self._benchmarks = Benchmarks(self._variants, self._compiling, self._environment)
+        self._codes = Codes(self._program)
         self._snapshot: tuple[Any, Session] | None = None
 
     # ---------------------------------------------------------------------------------------------------------- plan
@@ -243,7 +245,9 @@ class Exploration:
     @property
     def session(self) -> Session:
         """The frozen record of all results so far; after ``close`` the last one."""
-        revision = None if self._call is None else (self._program.revision(), self._benchmarks.revision)
+        revision = None
+        if self._call is not None:
+            revision = (self._program.revision(), self._benchmarks.revision, len(self._codes.found))
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             taken = take_snapshot(
                 self.title,
@@ -252,6 +256,7 @@ class Exploration:
                 self._compiling.toolchain,
                 self._benchmarks,
                 self._source_diagnostics,
+                self._codes.found,
             )
             self._snapshot = (revision, taken)
         return self._snapshot[1]
@@ -275,20 +280,6 @@ class Exploration:
     def history(self) -> pd.DataFrame:
         """One row per measured plan: step times, speedup, compile time, and how the plans differ."""
         return compare_frame(self.runs)
-
-    def code(self, name: str) -> RegionCode:
-        """Return the generated code of a region, with its kernels and the lines it comes from."""
-        region = self.plan[name]
-        graphs = {graph.id: graph.by_name() for graph in self._capture.graphs}
-        artifacts = self._program.store.artifacts
-        return RegionCode(
-            region.name,
-            tuple(
-                partition_code(part.id, artifacts[part.artifact].code, part.nodes, graphs[part.graph])
-                for part in self.session.partitions
-                if part.region == name and part.artifact in artifacts
-            ),
-        )
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""

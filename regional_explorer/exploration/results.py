@@ -9,6 +9,7 @@ from regional_explorer.errors.arguments import check_argument
 from regional_explorer.exploration.viewer import require_notebook
 from regional_explorer.export import frames, region_frames
 from regional_explorer.export.save import save
+from regional_explorer.insight.code import RegionCode
 from regional_explorer.record.codec import load_session
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import session_svg
@@ -81,6 +82,14 @@ class Results:
     def compile_costs(self) -> pd.DataFrame:
         """One row per compile: what was compiled, seconds, and whether the cache was cold or warm."""
         return frames.compiles_frame(self.session)
+
+    def code(self, name: str) -> RegionCode:
+        """Return the generated code of a region, as far as the session has it: of what ``ex.code(name)`` was asked for.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+        """
+        return RegionCode.of(self.session, name)
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""

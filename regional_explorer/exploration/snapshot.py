@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from regional_explorer.compiler.program import Program
@@ -11,6 +11,7 @@ from regional_explorer.exploration.advice import region_diagnostics, without_out
 from regional_explorer.exploration.benchmarks import Benchmarks
 from regional_explorer.measure.benchmark import Outcome
 from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import CompileCost, Conditions
@@ -24,6 +25,7 @@ def take_snapshot(
     toolchain: CompileCost | None,
     benchmarks: Benchmarks,
     source_diagnostics: Sequence[Diagnostic],
+    codes: Mapping[str, ArtifactCode],
 ) -> Session:
     """Return the session with all results so far; its diagnostics are sorted by severity."""
     capture, outcome = program.capture, benchmarks.outcome
@@ -47,6 +49,7 @@ def take_snapshot(
         partition_numerics=tuple(outcome.partition_results.numerics),
         reconciliation=outcome.reconciliation,
         memory=tuple(outcome.memory),
+        codes=tuple(codes[key] for key in dict.fromkeys(part.artifact or "" for part in parts) if key in codes),
     )
     found_diagnostics = [
         *source_diagnostics,

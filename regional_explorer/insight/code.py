@@ -1,52 +1,89 @@
-"""The generated code of a region, with its kernels."""
+"""The generated code of a region: what ``ex.code("mlp")`` returns and how it shows itself."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from regional_explorer.record.graph import Node, SourceLine
+from regional_explorer.record.region_code import Coverage, PartitionCode, region_code, total_coverage
+from regional_explorer.record.session import Session
+from regional_explorer.render.report.code_html import code_html
+from regional_explorer.render.report.code_text import code_text
 
-KERNEL = re.compile(r"\b((?:cpp|triton)_(?:fused|red|per|poi|tem)\w*)\s*=")
+if TYPE_CHECKING:
+    import pandas as pd
 
-
-@dataclass(frozen=True, slots=True)
-class PartitionCode:
-    """The generated code of one partition, the names of its kernels, and the source lines it comes from."""
-
-    partition: str
-    text: str
-    kernels: tuple[str, ...]
-    source: tuple[SourceLine, ...]
+KERNEL_COLUMNS = (
+    "partition",
+    "number",
+    "kernel",
+    "kind",
+    "ops",
+    "bytes_read",
+    "bytes_written",
+    "operations",
+    "nodes",
+    "lines",
+)
 
 
 @dataclass(frozen=True)
 class RegionCode:
-    """The generated code of a region, one entry per partition that has been compiled."""
+    """The generated code of a region, one entry per partition whose code is known; it shows itself as text or HTML."""
 
     region: str
     partitions: tuple[PartitionCode, ...]
+
+    @classmethod
+    def of(cls, session: Session, region: str) -> RegionCode:
+        """Return the code that ``session`` has of a region.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+        """
+        name = session.plan[region].name
+        return cls(name, region_code(session, name))
 
     def __iter__(self) -> Iterator[PartitionCode]:
         """Iterate over the partitions."""
         return iter(self.partitions)
 
+    @property
+    def coverage(self) -> Coverage:
+        """How many nodes and kernels are linked to each other."""
+        return total_coverage(tuple(part.coverage for part in self.partitions))
+
+    @property
+    def kernels(self) -> pd.DataFrame:
+        """One row per kernel, in the order they run: what it computes, what it moves, where it comes from."""
+        import pandas as pd
+
+        rows = [
+            (
+                part.partition.id,
+                linked.number,
+                linked.kernel.name,
+                str(linked.kernel.kind),
+                ", ".join(linked.kernel.ops),
+                linked.kernel.bytes_read,
+                linked.kernel.bytes_written,
+                linked.kernel.operations,
+                ", ".join(node.name for node in linked.nodes),
+                ", ".join(map(str, linked.lines)),
+            )
+            for part in self.partitions
+            for linked in part.kernels
+        ]
+        whole = dict.fromkeys(("bytes_read", "bytes_written", "operations"), "Int64")
+        return pd.DataFrame(rows, columns=list(KERNEL_COLUMNS)).astype(whole)
+
     def __str__(self) -> str:
-        """Return the code of all partitions as text, each under a heading."""
-        if not self.partitions:
-            return f"No code yet for region {self.region!r}: it has not been compiled. Call ex.compile()."
-        return "\n\n".join(
-            f"# {'=' * 100}\n# {code.partition}: {len(code.kernels)} kernel{'s' * (len(code.kernels) != 1)}"
-            f"{''.join(f'{chr(10)}#   {name}' for name in code.kernels)}"
-            f"{''.join(f'{chr(10)}# from {line}: {line.text}' for line in code.source)}\n\n{code.text}"
-            for code in self.partitions
-        )
+        """Return the kernels and the code of all partitions as text."""
+        return code_text(self.region, self.partitions)
 
     __repr__ = __str__
 
-
-def partition_code(partition: str, text: str, nodes: Sequence[str], graph: Mapping[str, Node]) -> PartitionCode:
-    """Return the code of one partition with its kernels and the distinct lines of its nodes."""
-    lines = dict.fromkeys(line for name in nodes if (line := graph[name].source) is not None)
-    return PartitionCode(partition, text, tuple(dict.fromkeys(KERNEL.findall(text))), tuple(lines))
+    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML for Jupyter front ends."""
+        return {"text/plain": str(self), "text/html": code_html(self.region, self.partitions)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
@@ -35,6 +36,7 @@ def check_references(session: Session) -> None:
     for index, found in enumerate(session.diagnostics):
         if found.graph is not None:
             _check_nodes(f"diagnostics[{index}]", nodes, found.graph, found.nodes)
+    _check_codes(session)
     for place, name, value in _figures(session):
         if not _is_possible(name, value):
             raise MalformedError(f"{place}.{name}", f"{shown(value)} cannot be")
@@ -57,6 +59,27 @@ def _check_graphs(graphs: Iterable[Graph]) -> Names:
             seen.add(node.name)
         nodes[graph.id] = seen
     return nodes
+
+
+def _check_codes(session: Session) -> None:
+    sizes: dict[str | None, int] = defaultdict(lambda: 1 << 62)
+    for part in session.partitions:
+        sizes[part.artifact] = min(sizes[part.artifact], len(part.nodes))
+    _check_unique("codes", (code.artifact for code in session.codes))
+    for index, code in enumerate(session.codes):
+        for number, kernel in enumerate(code.kernels):
+            _check_positions(
+                f"codes[{index}].kernels[{number}]", (*kernel.nodes, *kernel.inferred), sizes[code.artifact]
+            )
+        _check_positions(f"codes[{index}].views", code.views, sizes[code.artifact])
+        for number, refused in enumerate(code.refused):
+            _check_positions(f"codes[{index}].refused[{number}]", (refused.first, refused.second), len(code.kernels))
+
+
+def _check_positions(place: str, positions: Iterable[int], size: int) -> None:
+    for position in positions:
+        if not 0 <= position < size:
+            raise MalformedError(place, f"there is nothing at position {position}")
 
 
 def _check_unique(place: str, names: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from regional_explorer.errors import SessionError, did_you_mean
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, GraphBreak
+from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.region import Partition, Plan
 from regional_explorer.record.timing import (
     CompileCost,
@@ -45,6 +46,7 @@ class Session:
 
     ``members`` maps a region's name to the ids of its nodes, per graph: ``members["mlp"]["0/forward"]``.
     ``partition_timings`` and ``partition_numerics`` are of partitions alone; ``region_timings`` sums them by region.
+    ``codes`` has the generated code of those artifacts that somebody looked at.
     """
 
     title: str
@@ -64,6 +66,7 @@ class Session:
     partition_numerics: tuple[Numerics, ...] = ()
     reconciliation: tuple[Reconciled, ...] = ()
     memory: tuple[MemoryPeak, ...] = ()
+    codes: tuple[ArtifactCode, ...] = ()
 
     def graph(self, graph_id: str) -> Graph:
         """Return the graph called ``graph_id``.

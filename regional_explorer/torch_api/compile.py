@@ -74,6 +74,31 @@ def _compile_piece(
 
     answers = CacheAnswers.now()
     started = time.perf_counter()
+    artifact = run_inductor(gm, inputs, mode, config, at_code)
+    seconds = time.perf_counter() - started
+    return Compiled(
+        # Two layers of Python calls below the artifact: they do nothing but pass the arguments on.
+        call=_boxed_call(getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)),
+        code="\n".join(codes),
+        config=seen[-1] if seen else None,
+        seconds=seconds,
+        cache=answers.since(),
+    )
+
+
+def run_inductor(
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: FakeTensorMode,
+    config: Mapping[str, Any],
+    at_code: Callable[[str], None],
+) -> Any:
+    """Return what ``standalone_compile`` makes of ``gm`` under ``config``; ``at_code`` is given the generated code.
+
+    Raises:
+        NoCompilerError: there is no working C++ compiler.
+        RegionCompileError: Inductor failed; the text is its own, trimmed.
+    """
     try:
         with (
             torch.fx.traceback.preserve_node_meta(enable=False),
@@ -85,20 +110,9 @@ def _compile_piece(
             tracing(TracingContext(mode)),
             torch.no_grad(),
         ):
-            artifact = torch._inductor.standalone_compile(
-                gm, list(inputs), dynamic_shapes="from_tracing_context", aot=True
-            )
+            return torch._inductor.standalone_compile(gm, list(inputs), dynamic_shapes="from_tracing_context", aot=True)
     except Exception as error:
         raise _compile_error(error) from error
-    seconds = time.perf_counter() - started
-    return Compiled(
-        # Two layers of Python calls below the artifact: they do nothing but pass the arguments on.
-        call=_boxed_call(getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)),
-        code="\n".join(codes),
-        config=seen[-1] if seen else None,
-        seconds=seconds,
-        cache=answers.since(),
-    )
 
 
 def _boxed_call(call: Callable[..., Any]) -> BoxedCall:

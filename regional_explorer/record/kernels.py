@@ -1,0 +1,90 @@
+"""The code that Inductor generated for a partition, and the kernels in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class KernelKind(StrEnum):
+    """What a kernel does: ``EXTERN`` calls a library, ``TEMPLATE`` is a matrix product that Inductor wrote itself."""
+
+    POINTWISE = "pointwise"
+    REDUCTION = "reduction"
+    TEMPLATE = "template"
+    EXTERN = "extern call"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One launch of a kernel, in the order they run.
+
+    ``ops`` are the aten ops fused into it, after Inductor's own passes. ``nodes`` are positions in ``Partition.nodes``:
+    Inductor says that they came into this kernel; ``inferred`` are positions of nodes it says nothing about, whose
+    readers are in this kernel. The bytes are the least that can move: each buffer once. ``operations`` counts the
+    arithmetic of the loop body once per element, ``exp`` as one; of a matrix product 2·m·n·k. Figures are None where
+    they are unknown. ``loop_ops`` counts the arithmetic of the loop body by name. ``defined`` are the first and last
+    line of its definition in the code, ``called`` is the line of this launch; lines count from 1.
+    """
+
+    name: str
+    kind: KernelKind
+    ops: tuple[str, ...] = ()
+    nodes: tuple[int, ...] = ()
+    inferred: tuple[int, ...] = ()
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    operations: int | None = None
+    loop_ops: Mapping[str, int] = field(default_factory=dict)
+    defined: tuple[int, int] | None = None
+    called: int | None = None
+
+    @property
+    def bytes_moved(self) -> int | None:
+        """Bytes read and written together."""
+        if self.bytes_read is None or self.bytes_written is None:
+            return None
+        return self.bytes_read + self.bytes_written
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFusion:
+    """Two kernels that Inductor did not fuse although they touch the same data, its reason, and how many bytes that is.
+
+    ``first`` and ``second`` are positions in ``ArtifactCode.kernels``.
+    """
+
+    first: int
+    second: int
+    reason: str
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactCode:
+    """The generated code of one artifact.
+
+    ``views`` are positions in ``Partition.nodes`` of nodes that compute nothing, such as ``view`` and ``getitem``.
+    The kernels come of lowering the partition once more, which took ``seconds``; ``same_code`` tells whether that gave
+    the code that was compiled. If not, or if ``problem`` says why lowering failed, there are no kernels.
+    """
+
+    artifact: str
+    text: str
+    kernels: tuple[Kernel, ...] = ()
+    views: tuple[int, ...] = ()
+    refused: tuple[RefusedFusion, ...] = ()
+    same_code: bool = True
+    problem: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def language(self) -> str:
+        """``Triton`` or ``C++``."""
+        return "Triton" if "async_compile.triton(" in self.text else "C++"
+
+
+def normalized(code: str) -> list[str]:
+    """Return the lines of generated code without comments, which number the graph and name the file it is kept in."""
+    return [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]

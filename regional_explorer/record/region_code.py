@@ -1,0 +1,132 @@
+"""The generated code of a region, each kernel linked to nodes and source lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from regional_explorer.record.graph import Node, Role, SourceLine
+from regional_explorer.record.kernels import ArtifactCode, Kernel
+from regional_explorer.record.region import Partition
+from regional_explorer.record.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many of the nodes that compute something are linked to a kernel, and how many kernels to a node.
+
+    ``recorded`` of the ``linked`` nodes are named by Inductor itself; the others are inferred from what reads them.
+    """
+
+    nodes: int
+    linked: int
+    recorded: int
+    kernels: int
+    linked_kernels: int
+
+    @property
+    def share(self) -> float:
+        """The share of the nodes that is linked, 1.0 where there are none."""
+        return self.linked / self.nodes if self.nodes else 1.0
+
+    def __str__(self) -> str:
+        """Return for example ``12 of 12 nodes linked to kernels (11 by Inductor, 1 inferred); 3 of 3 kernels``."""
+        inferred = self.linked - self.recorded
+        how = f" ({self.recorded} by Inductor, {inferred} inferred)" if inferred else ""
+        return (
+            f"{self.linked} of {self.nodes} nodes linked to kernels{how}; "
+            f"{self.linked_kernels} of {self.kernels} kernels linked to nodes"
+        )
+
+
+def total_coverage(parts: tuple[Coverage, ...]) -> Coverage:
+    """Return the coverage of several partitions together."""
+    rows = [(part.nodes, part.linked, part.recorded, part.kernels, part.linked_kernels) for part in parts]
+    nodes, linked, recorded, kernels, linked_kernels = map(sum, zip(*rows, strict=True)) if rows else [0] * 5
+    return Coverage(nodes, linked, recorded, kernels, linked_kernels)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedKernel:
+    """A kernel of one partition with the nodes and source lines it computes; ``number`` counts the launches from 1."""
+
+    number: int
+    kernel: Kernel
+    nodes: tuple[Node, ...]
+
+    @property
+    def lines(self) -> tuple[SourceLine, ...]:
+        """The distinct source lines of its nodes."""
+        return tuple(dict.fromkeys(node.source for node in self.nodes if node.source is not None))
+
+
+@dataclass(frozen=True)
+class PartitionCode:
+    """The generated code of one partition, and its kernels in the order they run."""
+
+    partition: Partition
+    code: ArtifactCode
+    nodes: tuple[Node, ...]
+
+    @property
+    def text(self) -> str:
+        """The generated code."""
+        return self.code.text
+
+    @cached_property
+    def kernels(self) -> tuple[LinkedKernel, ...]:
+        """The kernels, linked."""
+        return tuple(
+            LinkedKernel(
+                number, kernel, tuple(self.nodes[place] for place in sorted((*kernel.nodes, *kernel.inferred)))
+            )
+            for number, kernel in enumerate(self.code.kernels, 1)
+        )
+
+    @property
+    def source(self) -> tuple[SourceLine, ...]:
+        """The distinct source lines of all nodes of the partition."""
+        return tuple(dict.fromkeys(node.source for node in self.nodes if node.source is not None))
+
+    def kernels_of(self, node: str) -> tuple[LinkedKernel, ...]:
+        """Return the kernels that compute the node called ``node``."""
+        return tuple(kernel for kernel in self.kernels if any(node == one.name for one in kernel.nodes))
+
+    @cached_property
+    def _compute(self) -> frozenset[int]:
+        views = set(self.code.views)
+        return frozenset(n for n, node in enumerate(self.nodes) if node.role is Role.OP and n not in views)
+
+    @property
+    def unlinked(self) -> tuple[Node, ...]:
+        """The nodes that compute something and that no kernel is known for."""
+        linked = {place for kernel in self.code.kernels for place in (*kernel.nodes, *kernel.inferred)}
+        return tuple(self.nodes[place] for place in sorted(self._compute - linked))
+
+    @property
+    def coverage(self) -> Coverage:
+        """How much of it is linked."""
+        recorded = {place for kernel in self.code.kernels for place in kernel.nodes} & self._compute
+        return Coverage(
+            nodes=len(self._compute),
+            linked=len(self._compute) - len(self.unlinked),
+            recorded=len(recorded),
+            kernels=len(self.code.kernels),
+            linked_kernels=sum(bool(kernel.nodes or kernel.inferred) for kernel in self.code.kernels),
+        )
+
+
+def region_code(session: Session, region: str) -> tuple[PartitionCode, ...]:
+    """Return the code of the partitions of a region, as far as ``session`` has it."""
+    return tuple(code for code in partition_codes(session) if code.partition.region == region)
+
+
+def partition_codes(session: Session) -> Iterator[PartitionCode]:
+    """Yield the code of every partition whose code ``session`` has."""
+    codes = {code.artifact: code for code in session.codes}
+    graphs = {graph.id: graph.by_name() for graph in session.graphs}
+    for part in session.partitions:
+        if part.artifact in codes:
+            nodes = tuple(graphs[part.graph][name] for name in part.nodes)
+            yield PartitionCode(part, codes[part.artifact], nodes)

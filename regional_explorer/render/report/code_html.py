@@ -1,0 +1,106 @@
+"""The generated code of a region as HTML: kernels, then the code, highlighted, with what is seldom read folded.
+
+Lines and rows carry ``data-kernels`` (numbers of kernels) and ``data-nodes`` (``graph:name``), for a page that links
+them with graph and source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode
+from regional_explorer.render.report.code_sections import Section, sections
+from regional_explorer.render.report.code_tables import kernels_table
+from regional_explorer.render.report.code_text import not_compiled
+from regional_explorer.render.report.html import table_html
+from regional_explorer.render.style.css import PAGE, page_css
+from regional_explorer.render.style.untrusted import clean_page, markup, sendable
+
+MOST_TEXT = 400_000
+"""So many characters of one partition's code are shown."""
+MOST_HIGHLIGHTED = 100_000
+"""Longer code is shown without colours."""
+
+_CODE_CSS = (
+    "% .rx-code{font:12px/1.5 var(--jp-code-font-family,ui-monospace,monospace);margin:0;padding:6px 8px;"
+    "overflow-x:auto;white-space:pre;background:var(--rx-box);color:var(--rx-ink);border-radius:4px;tab-size:4}"
+    "% .rx-code .c,% .rx-code .c1,% .rx-code .cm,% .rx-code .cp,% .rx-code .sd{color:var(--rx-quiet)}"
+    "% .rx-code .k,% .rx-code .kt,% .rx-code .kn,% .rx-code .kd{font-weight:600}"
+    "% .rx-code .s,% .rx-code .s1,% .rx-code .s2,% .rx-code .sa{color:var(--rx-good)}"
+    "% .rx-code .m,% .rx-code .mi,% .rx-code .mf{color:var(--rx-warn)}"
+    "% .rx-code [data-kernels]{box-shadow:-3px 0 0 var(--rx-line)}"
+).replace("%", f".{PAGE}" * 2)
+
+
+def code_html(region: str, parts: Sequence[PartitionCode]) -> str:
+    """Return the kernels and the code of each partition as one fragment; equal code is shown once."""
+    content = "".join(_partitions(parts)) or f'<p class="rx-empty">{markup(not_compiled(region))}</p>'
+    return f'<div class="{PAGE}"><style>{page_css(())}{_CODE_CSS}</style>{content}</div>'
+
+
+def _partitions(parts: Sequence[PartitionCode]) -> Iterator[str]:
+    first: dict[str, str] = {}
+    for part in parts:
+        yield table_html(kernels_table(part))
+        same = first.setdefault(part.code.artifact, part.partition.id)
+        if same != part.partition.id:
+            yield f'<p class="rx-note">The code is that of {markup(same)}.</p>'
+        else:
+            yield partition_html(part)
+
+
+def partition_html(part: PartitionCode) -> str:
+    """Return the code of one partition, section by section."""
+    # Line by line what a page may hold; the lines keep their numbers.
+    lines = [clean_page(line, 2_000) for line in part.text[:MOST_TEXT].splitlines()]
+    coloured = len(part.text) <= MOST_HIGHLIGHTED
+    kernels = part.kernels
+    called = {linked.kernel.called: linked for linked in kernels if linked.kernel.called is not None}
+    found = []
+    for section in sections(part.code):
+        shown = lines[section.first - 1 : section.last]
+        if not shown:
+            break
+        own = [kernels[number - 1] for number in section.kernels]
+        rows = highlighted(shown, _language(part, section)) if coloured else [escape(line) for line in shown]
+        marked = (
+            _line(row, own or [called[n]] if own or n in called else [], part)
+            for n, row in enumerate(rows, section.first)
+        )
+        opened = "" if section.folded else " open"
+        kinds = f" · {own[0].kernel.kind}" if own else ""
+        title = f"{markup(section.title)}<span class='rx-quiet'>{kinds} · {section.lines} lines</span>"
+        code = "\n".join(marked)
+        found.append(f'<details{opened}><summary>{title}</summary><pre class="rx-code">{code}</pre></details>')
+    if len(part.text) > MOST_TEXT:
+        rest = f"The code goes on for {len(part.text) - MOST_TEXT:,} characters: see the partition's .text."
+        found.append(f'<p class="rx-note">{rest}</p>')
+    return "".join(found)
+
+
+def _line(row: str, kernels: Sequence[LinkedKernel], part: PartitionCode) -> str:
+    if not kernels:
+        return row
+    numbers = " ".join(str(linked.number) for linked in kernels)
+    nodes = " ".join(f"{part.partition.graph}:{node.name}" for linked in kernels for node in linked.nodes)
+    return f'<span data-kernels="{numbers}" data-nodes="{escape(sendable(nodes), quote=True)}">{row}</span>'
+
+
+def _language(part: PartitionCode, section: Section) -> str:
+    return "cpp" if section.kernels and part.code.language == "C++" else "python"
+
+
+def highlighted(lines: Sequence[str], language: str) -> list[str]:
+    """Return ``lines`` as HTML, coloured where Pygments is installed, as Jupyter has it."""
+    plain = [escape(line) for line in lines]
+    try:
+        from pygments import highlight
+        from pygments.formatters import HtmlFormatter
+        from pygments.lexers import get_lexer_by_name
+    except ImportError:
+        return plain
+    lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    rows = str(highlight("\n".join(lines), lexer, HtmlFormatter(nowrap=True))).removesuffix("\n").split("\n")
+    rows += [""] * (len(lines) - len(rows))
+    return rows if len(rows) == len(lines) else plain

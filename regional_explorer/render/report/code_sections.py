@@ -1,0 +1,61 @@
+"""Splits generated code into the sections that a reader looks at: kernels, the calls, and the rest, which is folded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from regional_explorer.record.kernels import ArtifactCode
+
+LONG_KERNEL = 80
+"""A kernel of more lines is folded."""
+
+_CALLS = re.compile(r"\s*(class Runner|def call\(|async_compile\.wait)")
+_HARNESS = re.compile(r"def (get_args|benchmark_compiled_module)\(|if __name__ ==")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines ``first`` to ``last`` of the code, counted from 1; ``kernels`` are the numbers of those defined in it."""
+
+    title: str
+    first: int
+    last: int
+    folded: bool
+    kernels: tuple[int, ...] = ()
+
+    @property
+    def lines(self) -> int:
+        """How many lines it has."""
+        return self.last - self.first + 1
+
+
+def sections(code: ArtifactCode) -> tuple[Section, ...]:
+    """Return the sections of ``code``, in order, every line in one of them."""
+    lines = code.text.splitlines()
+    return tuple(section for section in _sections(code, lines) if section.lines > 0)
+
+
+def _sections(code: ArtifactCode, lines: list[str]) -> Iterator[Section]:
+    defined: dict[tuple[int, int], list[int]] = {}
+    for number, kernel in enumerate(code.kernels, 1):
+        if kernel.defined is not None:
+            defined.setdefault(kernel.defined, []).append(number)
+    end = 0
+    for (first, last), numbers in sorted(defined.items()):
+        if not end or first > end + 1:
+            yield Section("Imports and settings" if not end else "Between kernels", end + 1, first - 1, folded=True)
+        name = code.kernels[numbers[0] - 1].name
+        yield Section(name, first, last, folded=last - first >= LONG_KERNEL, kernels=tuple(numbers))
+        end = last
+    calls = _first(_CALLS, lines, end)
+    yield Section("Between kernels" if end else "Imports and settings", end + 1, calls, folded=True)
+    harness = _first(_HARNESS, lines, calls)
+    yield Section("The calls, in order", calls + 1, harness, folded=False)
+    yield Section("Inductor's own benchmark", harness + 1, len(lines), folded=True)
+
+
+def _first(pattern: re.Pattern[str], lines: list[str], start: int) -> int:
+    """Return how many lines stand before the first match from ``start`` on; all where there is none."""
+    return next((index for index in range(start, len(lines)) if pattern.match(lines[index])), len(lines))

@@ -1,0 +1,181 @@
+"""What is known of one kernel: its kind and ops, the bytes it moves at least, its operations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor import dependencies, ir
+from torch._inductor.fx_utils import count_flops_fx
+from torch._inductor.utils import sympy_product
+from torch._inductor.virtualized import V
+
+from regional_explorer.record.kernels import Kernel, KernelKind
+from regional_explorer.torch_api.kernel_nodes import computes_nothing
+
+NO_ARITHMETIC = frozenset(
+    (
+        *("load", "store", "store_reduction", "partial_accumulate", "constant", "index_expr", "indirect_indexing"),
+        *("check_bounds", "device_assert_async", "to_dtype", "to_dtype_bitcast", "identity", "getitem", "output"),
+    )
+)
+"""What the body of a loop does besides arithmetic."""
+
+
+@dataclass
+class Launch:
+    """A kernel as Inductor names it: the scheduler's nodes it was made of, or the IR node of an extern call."""
+
+    name: str
+    graph: Any
+    nodes: list[Any] = field(default_factory=list)
+    extern: Any = None
+
+
+def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[int]) -> Kernel:
+    """Return the record of a kernel that computes the nodes at these positions."""
+    # What cannot be known of one kernel is left out; no torch makes a whole region's code unreadable thereby.
+    with V.set_graph_handler(launch.graph):
+        loop_ops = _loop_ops(launch)
+        return Kernel(
+            name=launch.name,
+            kind=_kind(launch),
+            ops=_ops(sorted(origins_of(launch))),
+            nodes=tuple(nodes),
+            inferred=tuple(inferred),
+            bytes_read=known(lambda: sum(least_bytes(_reads(launch)).values())),
+            bytes_written=known(lambda: sum(least_bytes(_writes(launch)).values())),
+            operations=known(lambda: _operations(launch)),
+            loop_ops=loop_ops,
+        )
+
+
+def known(figure: Callable[[], int | None]) -> int | None:
+    """Return a figure as an int, or None where it cannot be told."""
+    try:
+        value = figure()
+    except Exception:  # noqa: BLE001 - figures of sizes that only a run can tell, and of IR that has none
+        return None
+    return None if value is None else int(value)
+
+
+def _ops(origins: Sequence[fx.Node]) -> tuple[str, ...]:
+    """Return the ops that compute something; where there is none, what is copied is all there is to tell."""
+    ops = [node for node in origins if node.op == "call_function"]
+    return tuple(dict.fromkeys(map(_op_name, [op for op in ops if not computes_nothing(op)] or ops)))
+
+
+def _op_name(node: fx.Node) -> str:
+    target = node.target
+    return target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else _name(target)
+
+
+def _name(target: Any) -> str:
+    return str(getattr(target, "__name__", target))
+
+
+def _kind(launch: Launch) -> KernelKind:
+    if launch.extern is not None:
+        return KernelKind.EXTERN
+    if any(node.is_template() for node in launch.nodes):
+        return KernelKind.TEMPLATE
+    return KernelKind.REDUCTION if any(node.is_reduction() for node in launch.nodes) else KernelKind.POINTWISE
+
+
+def origins_of(launch: Launch) -> set[fx.Node]:
+    """Return the nodes of Inductor's own graph that a kernel computes."""
+    if launch.extern is not None:
+        exact = launch.extern.origin_node
+        return {exact} if exact is not None else set(launch.extern.origins)
+    return {origin for node in launch.nodes if node.node is not None for origin in node.node.origins}
+
+
+Accesses = dict[str, list[Any]]
+"""The dependencies of a kernel by the name of the buffer they read or write."""
+
+
+def dependencies_of(launch: Launch, which: str) -> Accesses:
+    """Return what a kernel ``reads`` or ``writes``, whether it is stored or not."""
+    made_of = [launch.extern.get_read_writes()] if launch.extern is not None else [n.read_writes for n in launch.nodes]
+    found: Accesses = {}
+    for read_writes in made_of:
+        for dep in getattr(read_writes, which):
+            if not isinstance(dep, dependencies.WeakDep):
+                found.setdefault(dep.name, []).append(dep)
+    return found
+
+
+def _reads(launch: Launch) -> Accesses:
+    """Return what comes from outside of the kernel."""
+    own = dependencies_of(launch, "writes")
+    return {name: deps for name, deps in dependencies_of(launch, "reads").items() if name not in own}
+
+
+def _writes(launch: Launch) -> Accesses:
+    """Return what is really stored: a buffer whose readers are all in this kernel may have none."""
+    if launch.extern is not None:
+        names = [*_outputs(launch.extern), *launch.extern.get_mutation_names()]
+        return {name: [dependencies.StarDep(name)] for name in names}
+    removed = launch.graph.removed_buffers
+    return {name: deps for name, deps in dependencies_of(launch, "writes").items() if name not in removed}
+
+
+def _outputs(extern: Any) -> list[str]:
+    if not isinstance(extern.layout, (ir.MultiOutputLayout, ir.NoneLayout)):
+        return [extern.get_name()]
+    parts = [buffer for buffer in V.graph.buffers if isinstance(buffer, ir.MultiOutput)]
+    return [part.get_name() for part in parts if any(source is extern for source in part.inputs)]
+
+
+def least_bytes(accesses: Accesses) -> dict[str, int]:
+    """Return how many bytes of each buffer move at least: what the loops touch, but no more than there are."""
+    return {
+        name: min(sum(dep.numbytes_hint() for dep in set(deps)), dependencies.StarDep(name).numbytes_hint())
+        for name, deps in accesses.items()
+    }
+
+
+def _loop_ops(launch: Launch) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for node in launch.nodes:
+        found.update(_body_ops(node))
+    return dict(sorted(found.items()))
+
+
+def _body_ops(node: Any) -> Counter[str]:
+    body = getattr(node, "_body", None)
+    blocks = [] if body is None else [body.root_block, *body.subblocks.values()]
+    return Counter(
+        str(step.args[3]) if step.target == "reduction" and len(step.args) > 3 else str(step.target)  # noqa: PLR2004
+        for block in blocks
+        for step in block.graph.nodes
+        if step.op == "call_method" and step.target not in NO_ARITHMETIC
+    )
+
+
+def _operations(launch: Launch) -> int | None:
+    if launch.extern is not None:
+        origin = launch.extern.get_origin_node()
+        return None if origin is None else count_flops_fx(origin)
+    total = 0
+    for node in launch.nodes:
+        if node.is_template():
+            flops = node.estimate_flops()
+            if flops is None:
+                return None
+            total += flops
+        elif (body := _body_ops(node)) and hasattr(node, "get_ranges"):
+            iterations = sympy_product(size for sizes in node.get_ranges() for size in sizes)
+            total += body.total() * _hint(iterations)
+    return total
+
+
+def _hint(size: Any) -> int:
+    sizevars: Any = V.graph.sizevars
+    # torch 2.13 renamed it.
+    hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
+    return int(hint(size, fallback=0))

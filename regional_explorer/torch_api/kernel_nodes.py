@@ -1,0 +1,89 @@
+"""The nodes of a partition: where each ends up among the kernels that Inductor makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+POSITION = "regional_explorer_position"
+"""Under ``meta["custom"]``, which AOTAutograd carries along: the position of a node in its partition."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The nodes of a partition by position: what reads each, which compute the same, and which compute nothing."""
+
+    inputs: Mapping[int, tuple[int, ...]]
+    readers: Mapping[int, tuple[int, ...]]
+    twins: Mapping[int, tuple[int, ...]]
+    views: tuple[int, ...]
+
+    @classmethod
+    def of(cls, gm: fx.GraphModule, positions: Mapping[str, int]) -> Structure:
+        """Read ``gm``, and write the position of each node where it is carried along."""
+        inputs: dict[int, tuple[int, ...]] = {}
+        readers: dict[int, tuple[int, ...]] = {}
+        equal: dict[Any, list[int]] = {}
+        views = []
+        for node in gm.graph.nodes:
+            if (position := positions.get(node.name)) is None:
+                continue
+            node.meta["custom"] = {**(node.meta.get("custom") or {}), POSITION: position}
+            inputs[position] = tuple(positions[n.name] for n in node.all_input_nodes if n.name in positions)
+            readers[position] = tuple(positions[user.name] for user in node.users if user.name in positions)
+            equal.setdefault((node.target, repr((node.args, node.kwargs))), []).append(position)
+            if computes_nothing(node):
+                views.append(position)
+        twins = {one: tuple(group) for group in equal.values() if len(group) > 1 for one in group}
+        return cls(inputs, readers, twins, tuple(sorted(views)))
+
+    def inferred(self, named: Sequence[set[int]]) -> list[set[int]]:
+        """Return per kernel the nodes that no kernel names, and that must be computed in it.
+
+        Patterns that Inductor replaces name only some of what they stand for (``mm`` and ``add`` become an ``addmm``
+        that names ``add``), and of equal nodes one is computed. Whatever is left is computed where it is read, or, at
+        the end of a partition, where what it reads is computed.
+        """
+        kernels: dict[int, set[int]] = {}
+        for index, nodes in enumerate(named):
+            for node in nodes:
+                kernels.setdefault(node, set()).add(index)
+        known = set(kernels)
+        for node in sorted(self.inputs, reverse=True):
+            if node not in kernels:
+                beside = [*(self.twins.get(node, ())), *self.readers[node]]
+                self._take(kernels, node, beside)
+        for node in sorted(self.inputs):
+            if node not in kernels:
+                self._take(kernels, node, self.inputs[node])
+        found: list[set[int]] = [set() for _ in named]
+        for node in kernels.keys() - known - set(self.views):
+            for index in kernels[node]:
+                found[index].add(node)
+        return found
+
+    @staticmethod
+    def _take(kernels: dict[int, set[int]], node: int, beside: Iterable[int]) -> None:
+        if found := set[int]().union(*(kernels.get(other, set()) for other in beside)):
+            kernels[node] = found
+
+
+def computes_nothing(node: fx.Node) -> bool:
+    """Tell whether a node is a view, a ``getitem`` or arithmetic on sizes."""
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
+        return True
+    if target._schema.name in ("aten::_unsafe_view", "aten::detach", "aten::alias", "aten::lift_fresh_copy"):
+        return True
+    aliases = [result.alias_info for result in target._schema.returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
+
+
+def positions_of(origins: Iterable[fx.Node]) -> set[int]:
+    """Return the positions of the nodes that ``origins`` descend from."""
+    found = ((origin.meta.get("custom") or {}).get(POSITION) for origin in origins)
+    return {position for position in found if position is not None}

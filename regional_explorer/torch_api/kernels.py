@@ -1,0 +1,144 @@
+"""Lowers one partition with Inductor without compiling the code, and notes what each kernel is made of."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+from unittest import mock
+
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch import fx
+from torch._inductor import debug, scheduler
+from torch._inductor.codegen import cpp, triton
+from torch._inductor.virtualized import V
+
+from regional_explorer.record.kernels import Kernel, RefusedFusion
+from regional_explorer.torch_api.compile import run_inductor
+from regional_explorer.torch_api.kernel_facts import (
+    Launch,
+    dependencies_of,
+    kernel_of_launch,
+    known,
+    least_bytes,
+    origins_of,
+)
+from regional_explorer.torch_api.kernel_nodes import Structure, positions_of
+from regional_explorer.torch_api.lock import compile_lock
+
+if TYPE_CHECKING:
+    from torch._subclasses import FakeTensorMode
+
+BUILDERS_OF_KERNELS = (cpp, triton, debug)
+"""The modules through whose name Inductor says which nodes a kernel was made of; the others import it when used."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What Inductor wrote for a partition, with its kernels; see ``record.kernels.ArtifactCode``."""
+
+    code: str
+    kernels: tuple[Kernel, ...]
+    views: tuple[int, ...]
+    refused: tuple[RefusedFusion, ...]
+
+
+class _CodeIsWritten(BaseException):
+    """Ends a lowering once the code is written. No Exception: Inductor would take it for one of its own."""
+
+
+def lower_piece(
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: FakeTensorMode,
+    config: Mapping[str, Any],
+    positions: Mapping[str, int],
+) -> Lowered:
+    """Run Inductor over ``gm`` up to the code it writes; ``positions`` has the position of each node by name.
+
+    Nothing is compiled, and no cache of Inductor's is read or written.
+
+    Raises:
+        NoCompilerError: there is no working C++ compiler.
+        RegionCompileError: Inductor failed; the text is its own, trimmed.
+    """
+    structure = Structure.of(gm, positions)
+    launches: list[Launch] = []
+    refusals: dict[tuple[str, str], str] = {}
+    found: list[Lowered] = []
+
+    def at_code(code: str) -> NoReturn:
+        found.append(_lowered(code, launches, refusals, structure))
+        raise _CodeIsWritten
+
+    with compile_lock(), _noting(launches, refusals), _uncached(), contextlib.suppress(_CodeIsWritten):
+        run_inductor(gm, inputs, mode, config, at_code)
+    return found[0] if found else Lowered("", (), (), ())
+
+
+@contextlib.contextmanager
+def _uncached() -> Iterator[None]:
+    """A block in which Inductor looks nothing up; what autotuning has found stays known, for it shapes the code."""
+    with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
+        yield
+
+
+@contextlib.contextmanager
+def _noting(launches: list[Launch], refusals: dict[tuple[str, str], str]) -> Iterator[None]:
+    def note(nodes: Any, name: str, is_extern: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's signature
+        made_of = [] if is_extern else [node for node in nodes if isinstance(node, scheduler.BaseSchedulerNode)]
+        launches.append(Launch(name, V.graph, made_of, nodes if is_extern else None))
+
+    def refuse(why: Any, reason: str, *args: Any) -> None:
+        # "No shared data" is what Inductor counts at one moment; buffers that both touch are counted below.
+        if reason != "no shared data":
+            refusals.setdefault((why.name1, why.name2), reason % args if args else reason)
+        explain(why, reason, *args)
+
+    explain: Callable[..., None] = scheduler.WhyNoFuse.__call__
+    with contextlib.ExitStack() as patches:
+        for module in BUILDERS_OF_KERNELS:
+            patches.enter_context(mock.patch.object(module, "set_kernel_post_grad_provenance_tracing", note))
+        patches.enter_context(mock.patch.object(scheduler.WhyNoFuse, "__call__", refuse))
+        yield
+
+
+def _lowered(
+    code: str, launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str], structure: Structure
+) -> Lowered:
+    named = [positions_of(origins_of(launch)) for launch in launches]
+    inferred = structure.inferred(named)
+    kernels = tuple(
+        kernel_of_launch(launch, sorted(nodes), sorted(more))
+        for launch, nodes, more in zip(launches, named, inferred, strict=True)
+    )
+    return Lowered(code, kernels, structure.views, tuple(_refused(launches, refusals)))
+
+
+def _refused(launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str]) -> Iterator[RefusedFusion]:
+    """Yield the fusions that were refused for good: where the two ended up in different kernels and share data."""
+    kernel_of: dict[str, int] = {}
+    for index, launch in enumerate(launches):
+        for node in launch.nodes:
+            kernel_of.update(dict.fromkeys((node.get_name(), *(inner.get_name() for inner in node.get_nodes())), index))
+        if launch.extern is not None:
+            kernel_of[launch.extern.get_operation_name()] = index
+    told = set()
+    for (one, other), reason in refusals.items():
+        # A fused node is called by the names of all in it: "op0_op1".
+        first, second = sorted(kernel_of.get(name, kernel_of.get(name.split("_")[0], -1)) for name in (one, other))
+        if first in (-1, second) or (first, second) in told:
+            continue
+        told.add((first, second))
+        shared = known(lambda pair=(first, second): _shared_bytes(*(launches[index] for index in pair)))  # type: ignore[misc]
+        if shared:
+            yield RefusedFusion(first, second, reason, shared)
+
+
+def _shared_bytes(one: Launch, other: Launch) -> int:
+    with V.set_graph_handler(one.graph):
+        mine = {**dependencies_of(one, "reads"), **dependencies_of(one, "writes")}
+        theirs = {**dependencies_of(other, "reads"), **dependencies_of(other, "writes")}
+        return sum(least_bytes({name: deps for name, deps in mine.items() if name in theirs}).values())

@@ -1,0 +1,233 @@
+"""Generated code, linked: kernels, nodes, source lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.compiler.processes.warmup import warm_toolchain
+from regional_explorer.record.kernels import KernelKind, normalized
+
+pytestmark = pytest.mark.compiles
+
+ROWS, COLUMNS = 64, 256
+
+
+def two_lines(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    with rx.region("r"):
+        y = torch.sin(x) * 2
+        y = y @ w
+        y = y.softmax(-1)
+    return y
+
+
+def explored() -> rx.Exploration:
+    ex = rx.explore(two_lines, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
+    ex.compile()
+    return ex
+
+
+def test_each_kernel_has_its_kind_ops_bytes_nodes_and_lines() -> None:
+    (part,) = explored().code("r")
+    first, product, last = part.kernels
+    assert [linked.kernel.kind for linked in part.kernels] == ["pointwise", "extern call", "reduction"]
+    assert first.kernel.ops == ("sin", "mul")
+    size = 4 * ROWS * COLUMNS
+    assert (first.kernel.bytes_read, first.kernel.bytes_written) == (size, size)
+    assert first.kernel.operations == 2 * ROWS * COLUMNS
+    assert first.kernel.loop_ops == {"mul": 1, "sin": 1}
+    assert (product.kernel.name, product.kernel.ops) == ("extern_kernels.mm", ("mm",))
+    assert product.kernel.bytes_moved == 2 * size + 4 * COLUMNS**2
+    assert product.kernel.operations == 2 * ROWS * COLUMNS * COLUMNS
+    assert [node.op for node in first.nodes] == ["sin", "mul"]
+    assert [line.text for line in first.lines] == ["y = torch.sin(x) * 2"]
+    assert [line.text for line in product.lines] == ["y = y @ w"]
+    assert [line.text for line in last.lines] == ["y = y.softmax(-1)"]
+    assert [linked.number for linked in part.kernels_of(first.nodes[0].name)] == [1]
+    assert (part.coverage.share, part.unlinked) == (1.0, ())
+
+
+def test_kernels_are_found_in_the_text() -> None:
+    (part,) = explored().code("r")
+    lines = part.text.splitlines()
+    for linked in part.kernels:
+        assert linked.kernel.called is not None
+        assert f"{linked.kernel.name}(" in lines[linked.kernel.called - 1]
+        if linked.kernel.kind is not KernelKind.EXTERN:
+            assert linked.kernel.defined is not None
+            first, last = linked.kernel.defined
+            assert lines[first - 1].startswith(f"{linked.kernel.name} = async_compile.")
+            assert lines[last - 1].startswith("'''")
+
+
+def test_the_code_looked_at_is_that_compiled_and_nothing_is_compiled_for_it() -> None:
+    ex = explored()
+    artifact = next(iter(ex._program.store.artifacts.values()))
+    compiles = ex._program.store.compiles
+    (part,) = ex.code("r")
+    assert part.code.same_code
+    assert normalized(part.text) == normalized(artifact.code)
+    assert ex._program.store.compiles == compiles
+    assert ex.compile().empty
+
+
+def test_kernels_of_an_artifact_out_of_the_cache_are_the_same() -> None:
+    (cold,) = explored().code("r")
+    ex = explored()
+    (warm,) = ex.code("r")
+    assert list(ex.partitions.cache) == ["warm"]
+    assert warm.code.kernels == cold.code.kernels
+
+
+def test_code_is_looked_at_when_asked_for_once_and_then_in_the_session() -> None:
+    ex = explored()
+    assert ex.session.codes == ()
+    told: list[str] = []
+    ex.code("r", progress=lambda doing, _fraction: told.append(doing))
+    assert told == ["reading the code of r (1 of 1)"]
+    ex.code("r", progress=lambda doing, _fraction: told.append(doing))
+    assert len(told) == 1
+    assert len(ex.session.codes) == 1
+
+
+def test_cancelled_before_it_began_nothing_is_lost() -> None:
+    ex = explored()
+    assert not list(ex.code("r", cancelled=lambda: True))
+    assert list(ex.code("r"))
+
+
+def test_a_closed_exploration_and_a_saved_one_keep_the_code(tmp_path: Any) -> None:
+    ex = explored()
+    before = str(ex.code("r"))
+    path = ex.save(tmp_path / "x.json")
+    assert str(rx.load(path).code("r")) == before
+    ex.close()
+    assert str(ex.code("r")) == before
+
+
+def test_a_file_without_code_and_a_damaged_one(tmp_path: Any) -> None:
+    ex = explored()
+    ex.code("r")
+    path = ex.save(tmp_path / "x.json")
+    values = json.loads(path.read_text())
+    values["codes"][0]["kernels"][0]["nodes"] = [99]
+    path.write_text(json.dumps(values))
+    with pytest.raises(rx.SessionError, match=r"codes\[0\].kernels\[0\]: there is nothing at position 99"):
+        rx.load(path)
+    del values["codes"]
+    path.write_text(json.dumps(values))
+    assert not list(rx.load(path).code("r"))
+
+
+def test_equal_partitions_share_the_code_but_not_the_nodes() -> None:
+    class Twice(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with rx.region("r"):
+                x = torch.sin(x) * 2
+            x = x.cumsum(0)
+            with rx.region("r"):
+                x = torch.sin(x) * 2
+            return x
+
+    ex = rx.explore(Twice(), (torch.randn(4, 64),))
+    ex.compile()
+    one, other = ex.code("r")
+    assert one.code is other.code
+    assert [node.name for node in one.kernels[0].nodes] == list(one.partition.nodes)
+    assert [node.name for node in other.kernels[0].nodes] == list(other.partition.nodes)
+    assert {line.line for line in one.source}.isdisjoint(line.line for line in other.source)
+    assert str(ex.code("r")).count("async_compile.cpp_pybinding") == 1
+
+
+def test_a_training_step_is_linked_whole_forward_and_backward() -> None:
+    net = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            y = net(x)
+        return y.square().mean()
+
+    ex = rx.explore(step, (torch.randn(8, 64),))
+    ex.compile()
+    code = ex.code("r")
+    assert {part.partition.graph for part in code} == {"0/forward", "0/backward"}
+    assert code.coverage.share == 1.0
+    assert code.coverage.linked_kernels == code.coverage.kernels > 4
+
+
+def test_what_a_pattern_replaces_is_inferred_and_said_to_be() -> None:
+    """Inductor puts one ``addmm`` in the place of ``mm`` and ``add``, which names ``add`` alone."""
+
+    def product(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return x @ w + b
+
+    ex = rx.explore(product, (torch.randn(64, 64), torch.randn(64, 64), torch.randn(64)))
+    ex.compile()
+    (part,) = ex.code("r")
+    assert [linked.kernel.name for linked in part.kernels] == ["extern_kernels.addmm"]
+    assert [node.op for node in part.kernels[0].nodes] == ["mm", "add"]
+    assert part.coverage.recorded == 1
+    assert "(1 by Inductor, 1 inferred)" in str(ex.code("r"))
+
+
+def test_dynamic_sizes() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return torch.sin(x) * 2
+
+    ex = rx.explore(scaled, (torch.randn(40, 64),), dynamic=True)
+    ex.compile()
+    (part,) = ex.code("r")
+    assert part.coverage.share == 1.0
+    assert part.kernels[0].kernel.bytes_read == 4 * 40 * 64
+
+
+def test_a_region_that_failed_or_is_stale_is_told_and_others_are_shown() -> None:
+    ex = explored()
+    ex.configure("r", {"max_fusion_size": 1})
+    assert "not been compiled" in str(ex.code("r"))
+    with pytest.raises(rx.UnknownRegionError, match="Did you mean 'r'"):
+        ex.code("rr")
+
+
+def test_other_code_when_lowered_again_is_told_not_shown_as_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = explored()
+    store = ex._program.store
+    for key, artifact in store.artifacts.items():
+        store.artifacts[key] = dataclasses.replace(artifact, code=artifact.code + "\nother = 1\n")
+    (part,) = ex.code("r")
+    assert not part.code.same_code
+    assert part.kernels == ()
+    assert "Inductor wrote other code" in str(ex.code("r"))
+    assert "Inductor wrote other code" in ex.code("r")._repr_mimebundle_()["text/html"]
+
+
+def test_refused_fusions_name_the_reason_and_what_is_shared() -> None:
+    def around_a_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            y = torch.sin(x)
+            return (y @ w) * y
+
+    ex = rx.explore(around_a_product, (torch.randn(64, 64), torch.randn(64, 64)))
+    ex.compile()
+    (part,) = ex.code("r")
+    assert len(part.kernels) == 3
+    (refused,) = part.code.refused
+    assert (refused.first, refused.second, refused.shared_bytes) == (0, 2, 4 * 64 * 64)
+    assert "intermediate nodes" in refused.reason
+
+
+def test_a_compile_in_this_process_is_as_before_after_code_was_looked_at() -> None:
+    ex = explored()
+    ex.code("r")
+    warm_toolchain("cpu")
+    torch.testing.assert_close(torch.compile(torch.sin)(torch.ones(3)), torch.sin(torch.ones(3)))
+    ex.benchmark(("eager", "regional"), 0.1, regions=False)
+    assert set(ex.numerics.verdict) <= {"ok", "baseline"}

@@ -1,0 +1,148 @@
+"""Generated code as HTML: sections, links, colours, and what a page can stand."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+
+from regional_explorer.record.graph import Node, Role, SourceLine
+from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.region import Partition, State
+from regional_explorer.record.region_code import PartitionCode
+from regional_explorer.render.report.code_html import code_html, highlighted
+from regional_explorer.render.report.code_sections import sections
+from regional_explorer.render.report.code_text import code_text
+
+TEXT = """# AOT ID: ['0_inference']
+import torch
+
+cpp_fused_sin_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
+#include <torch/csrc/inductor/cpp_prefix.h>
+extern "C" void kernel(const float* in_ptr0, float* out_ptr0)
+{
+    if (x < 1 && y > 2) out_ptr0[0] = 1.5;  // <b>
+}
+''')
+
+
+async_compile.wait(globals())
+class Runner:
+    def call(self, args):
+        cpp_fused_sin_0(arg0_1, buf0)
+        extern_kernels.mm(buf0, arg1_1, out=buf1)
+        return (buf1, )
+
+def benchmark_compiled_module(args):
+    pass
+"""
+KERNELS = (
+    Kernel("cpp_fused_sin_0", KernelKind.POINTWISE, ("sin",), (0,), (), 4096, 4096, 1024, {"sin": 1}, (4, 10), 16),
+    Kernel("extern_kernels.mm", KernelKind.EXTERN, ("mm",), (1,), (), 8192, 4096, None, {}, None, 17),
+)
+
+
+def shown(
+    text: str = TEXT, kernels: tuple[Kernel, ...] = KERNELS, problem: str | None = None, number: int = 0
+) -> PartitionCode:
+    lines = [SourceLine("m.py", number, "f", f"y = {number}") for number in (3, 4)]
+    nodes = tuple(
+        Node(name, Role.OP, f"aten.{name}.default", stack=(line,))
+        for name, line in zip(("sin", "mm"), lines, strict=True)
+    )
+    part = Partition(f"r/fwd/{number}", "r", 0, "0/forward", ("sin", "mm"), State.FRESH, artifact="a")
+    return PartitionCode(part, ArtifactCode("a", text, kernels, problem=problem), nodes)
+
+
+class Text(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.code: list[str] = []
+        self.open: list[str] = []
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = self._inside or tag == "pre"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "pre":
+            self._inside = False
+            self.code.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.code.append(data)
+
+
+def test_every_line_is_in_one_section_and_boilerplate_is_folded() -> None:
+    found = sections(shown().code)
+    numbers = [number for section in found for number in range(section.first, section.last + 1)]
+    assert numbers == list(range(1, len(TEXT.splitlines()) + 1))
+    assert [(section.title, section.folded) for section in found] == [
+        ("Imports and settings", True),
+        ("cpp_fused_sin_0", False),
+        ("Between kernels", True),
+        ("The calls, in order", False),
+        ("Inductor's own benchmark", True),
+    ]
+
+
+def test_a_long_kernel_is_folded() -> None:
+    long = TEXT.replace("    if", "    a;\n" * 100 + "    if")
+    kernel = Kernel("cpp_fused_sin_0", KernelKind.POINTWISE, defined=(4, 110))
+    assert sections(ArtifactCode("a", long, (kernel,)))[1].folded
+
+
+@pytest.mark.parametrize("pygments", [True, False])
+def test_the_code_on_the_page_is_the_code(monkeypatch: pytest.MonkeyPatch, pygments: bool) -> None:
+    if not pygments:
+        monkeypatch.setitem(sys.modules, "pygments", None)
+    parser = Text()
+    page = code_html("r", (shown(),))
+    parser.feed(page)
+    assert "".join(parser.code).splitlines() == TEXT.splitlines()
+    assert "<b>" not in page
+    assert ('class="k"' in page or 'class="kt"' in page) == pygments
+
+
+def test_lines_and_launches_carry_their_kernels_and_nodes() -> None:
+    page = code_html("r", (shown(),))
+    links = re.findall(r'<span data-kernels="([\d ]+)" data-nodes="([^"]*)">(.*)', page)
+    assert {(numbers, nodes) for numbers, nodes, _ in links} == {("1", "0/forward:sin"), ("2", "0/forward:mm")}
+    (launch,) = [unescape(re.sub(r"<[^>]*>", "", line)) for numbers, _, line in links if numbers == "2"]
+    assert launch.strip().startswith("extern_kernels.mm(buf0")
+
+
+def test_equal_code_is_shown_once() -> None:
+    page, text = code_html("r", (shown(), shown(number=1))), code_text("r", (shown(), shown(number=1)))
+    assert page.count("Inductor&#x27;s own benchmark") == 1
+    assert text.count("def benchmark_compiled_module") == 1
+
+
+def test_two_megabytes_of_code_are_shown_in_part_and_soon() -> None:
+    text = TEXT + "x = 1  # and so on\n" * 110_000
+    started = time.perf_counter()
+    page = code_html("r", (shown(text),))
+    assert len(page) < 3_000_000
+    assert "The code goes on for" in page
+    assert time.perf_counter() - started < 20
+    assert len(code_text("r", (shown(text),))) > 2_000_000
+
+
+def test_no_kernel_says_why() -> None:
+    page = code_html("r", (shown(kernels=(), problem="Inductor raised X: <y>"),))
+    assert "Inductor raised X: &lt;y&gt;" in page
+    assert "not been compiled" in code_html("r", ())
+    assert "not been compiled" in code_text("r", ())
+
+
+def test_control_characters_do_not_reach_the_page() -> None:
+    assert "\x1b" not in code_html("r", (shown(TEXT.replace("import torch", "import torch  # \x1b[31m")),))
+
+
+def test_blank_lines_keep_their_place() -> None:
+    assert len(highlighted(["", "", "a = 1", "", ""], "python")) == 5
