@@ -150,7 +150,7 @@ def test_a_training_step_is_linked_whole_forward_and_backward() -> None:
 
     def step(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
-            y = net(x)
+            y: torch.Tensor = net(x)
         return y.square().mean()
 
     ex = rx.explore(step, (torch.randn(8, 64),))
