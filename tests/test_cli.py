@@ -92,7 +92,7 @@ def test_show_needs_no_torch(model: str, tmp_path: Path, capsys: pytest.CaptureF
         (["run", "{model}", "stp(x)"], MISUSED, "Did you mean 'step'"),
         (["run", "nowhere.py", "step(x)"], MISUSED, "Cannot read nowhere.py"),
         (["run", "{model}", "step(x)", "--variants", "ful"], MISUSED, "Did you mean 'full'"),
-        (["run", "{model}", "step('text')"], FAILED, "The call itself raises TypeError"),
+        (["run", "{model}", "step('text')"], FAILED, "[call-raises] The call itself raises TypeError"),
         (["run", "{model}", "step(x)", "-c", "act:max_fusion_size=3"], FAILED, "No region is called 'act'"),
         (["run", "{model}", "step(x)", "-c", "act:max_fusion_sze=3"], FAILED, "Did you mean 'max_fusion_size'"),
         (["show", "nowhere.json"], FAILED, "Cannot read nowhere.json"),

@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from regional_explorer.errors import RefusalCode
 from regional_explorer.record.diagnostic import DiagnosticCode
 from scripts import code_facts, draw_architecture
 
@@ -58,4 +59,5 @@ def test_logical_lines_are_statements(tmp_path: Path) -> None:
 
 def test_every_diagnostic_code_has_its_section() -> None:
     page = (ROOT / "docs" / "diagnostics.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## ([a-z-]+)$", page, re.MULTILINE) == [str(code) for code in DiagnosticCode]
+    codes = [*map(str, DiagnosticCode), *map(str, RefusalCode)]
+    assert re.findall(r"^## ([a-z-]+)$", page, re.MULTILINE) == codes

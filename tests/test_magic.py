@@ -268,7 +268,7 @@ def test_a_terminal_gets_text_once(run: Run, capsys: pytest.CaptureFixture[str])
         ("--grad=yes f(x)", "--grad takes no value"),
         ("f(xx)", "name 'xx' is not defined. Did you mean 'x'"),
         ("f(x, 1 / 0)", "raised ZeroDivisionError before the call"),
-        ("f('text')", "The call itself raises TypeError"),
+        ("f('text')", "[call-raises] The call itself raises TypeError"),
         ("trains(x.clone().requires_grad_())", "backward()"),
         ("--grad f(x)", "requires grad"),
         ("-r act f(x)", "-r marks a region as NAME=KIND:PATTERN"),

@@ -25,7 +25,7 @@ from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.capture.restore.reach import Reach, reach
 from regional_explorer.capture.restore.undo_log import UndoLog
 from regional_explorer.capture.tensors import tensors_in
-from regional_explorer.errors import CaptureError, ClosedError
+from regional_explorer.errors import CaptureError, ClosedError, RefusalCode
 from regional_explorer.record.graph import SourceLine
 from regional_explorer.torch_api import compile_lock
 
@@ -83,8 +83,9 @@ class Call:
         self.grad = bool(self._edges)
         if grad and not self.grad:
             raise CaptureError(
+                RefusalCode.NO_GRADIENT,
                 "grad=True, but no output depends on a tensor that requires grad. Make a parameter or an argument "
-                "require grad (x.requires_grad_()), or leave grad out for inference."
+                "require grad (x.requires_grad_()), or leave grad out for inference.",
             )
         self.gradient_names = self._name_gradients()
 
@@ -204,8 +205,9 @@ def _refuse_unfinished(outputs: Any) -> None:
         if inspect.iscoroutine(outputs):
             outputs.close()  # or Python warns that it was never awaited
         raise CaptureError(
+            RefusalCode.CALL_UNFINISHED,
             f"The call returns a {kind} of {name}, whose body has not run. Give a plain function that does the work "
-            "and returns tensors: torch.compile does not trace async functions, and runs generators in plain Python."
+            "and returns tensors: torch.compile does not trace async functions, and runs generators in plain Python.",
         )
 
 
@@ -219,7 +221,7 @@ def _blaming(what: str) -> Iterator[None]:
     except Exception as error:
         line = user_line(error)
         place = f" at {line}: {line.text}" if line else ""
-        raise CaptureError(f"{what} raises {type(error).__name__}{place}: {error}") from error
+        raise CaptureError(RefusalCode.CALL_RAISES, f"{what} raises {type(error).__name__}{place}: {error}") from error
 
 
 def _sequence_number() -> int:
@@ -291,8 +293,9 @@ def _refusing_training_loops() -> Iterator[None]:
         line = _innermost(traceback.extract_stack())
         place = f" at {line}: {line.text}" if line else ""
         raise CaptureError(
+            RefusalCode.CALL_TRAINS,
             f"The call itself runs {what}{place}. Pass the function that returns the loss instead: the explorer takes "
-            "the gradients, and leaves .grad and the optimizer alone."
+            "the gradients, and leaves .grad and the optimizer alone.",
         )
 
     def refusing(owner: Any, name: str, what: str) -> AbstractContextManager[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from regional_explorer.errors import CaptureError
+from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph
 from regional_explorer.torch_api import size_hint
 
@@ -57,9 +57,10 @@ class RepairRun(fx.Interpreter):
             line = self._record[n.name].source
             place = f" at {line}: {line.text}" if line else ""
             raise CaptureError(
+                RefusalCode.GRAPH_FAILED,
                 f"torch traced the call, but the graph it made fails when it runs: {n.name} ({n.target}) raises "
                 f"{type(error).__name__}{place}: {what} Eager runs the same call. Explore the part of the call "
-                "that does without this line."
+                "that does without this line.",
             ) from error
 
     def _run_or_repair(self, n: fx.Node) -> Any:

@@ -16,7 +16,7 @@ from regional_explorer.capture.convert import marked_blocks, record_breaks, reco
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.modules import module_names
 from regional_explorer.capture.repair import repair_alike
-from regional_explorer.errors import CaptureError
+from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock
 from regional_explorer.torch_api import (
     MARKS,
@@ -88,7 +88,7 @@ class Capture:
             frame.record(self._names)
         self.breaks = record_breaks(breaks)
         if not self.frames:
-            raise CaptureError(_nothing_captured(self.breaks))
+            raise CaptureError(RefusalCode.NOTHING_CAPTURED, _nothing_captured(self.breaks))
 
     def _ran(self, locked: ExitStack) -> bool:
         """Run the traced call; return False where a captured graph failed and the next run is to repair it."""
@@ -107,7 +107,7 @@ class Capture:
                     if live.raised and live.failed_ops is None:
                         live.repair(next(record for record in frame.records if record.id == live.id))
                         return False
-            raise CaptureError(f"torch could not trace the call: {_trim(error)}") from error
+            raise CaptureError(RefusalCode.TRACE_FAILED, f"torch could not trace the call: {_trim(error)}") from error
         return True
 
     @property

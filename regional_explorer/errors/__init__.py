@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from enum import StrEnum
 
 
 class RegionalExplorerError(Exception):
@@ -18,8 +19,29 @@ class UnsupportedTorchError(RegionalExplorerError):
     """The installed torch is too old, or lacks a part this package stands on."""
 
 
+class RefusalCode(StrEnum):
+    """Why a call cannot be explored; ``docs/diagnostics.md`` has a section for each."""
+
+    CALL_RAISES = "call-raises"
+    CALL_TRAINS = "call-trains"
+    CALL_UNFINISHED = "call-unfinished"
+    NO_GRADIENT = "no-gradient"
+    TRACE_FAILED = "trace-failed"
+    GRAPH_FAILED = "graph-failed"
+    NOTHING_CAPTURED = "nothing-captured"
+
+
 class CaptureError(RegionalExplorerError):
-    """The call could not be captured; the text names the reason and, where known, the user's line."""
+    """The call could not be captured: a stable ``code``, and a text with the reason and, where known, the line."""
+
+    def __init__(self, code: RefusalCode, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        """Return code and text, as diagnostics show theirs."""
+        return f"[{self.code}] {self.message}"
 
 
 class NoRegionsError(RegionalExplorerError):

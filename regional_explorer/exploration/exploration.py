@@ -21,6 +21,7 @@ from regional_explorer.errors.arguments import check_flag
 from regional_explorer.exploration.benchmarks import ALL_VARIANTS, Benchmarks, check_progress, no_progress
 from regional_explorer.exploration.code_views import CodeViews
 from regional_explorer.exploration.compiling import Compiling
+from regional_explorer.exploration.dropped import collect_dropped, note_when_dropped
 from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.results import Results, ResultTable
 from regional_explorer.exploration.snapshot import take_snapshot
@@ -82,6 +83,7 @@ def explore(
     loaded = load_plan(plan) if isinstance(plan, (str, Path)) else plan
     if loaded is not None:
         check_plan(loaded)
+    collect_dropped()
     title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
     return Exploration(Call(fn, args, kwargs, grad=grad), title, dynamic=dynamic, plan=loaded, partitioner=partitioner)
 
@@ -128,6 +130,7 @@ class Exploration(CodeViews):
         self._benchmarks = Benchmarks(self._variants, self._compiling, self._environment)
         self._codes = Codes(self._program)
         self._snapshot: tuple[Any, Session] | None = None
+        note_when_dropped(self, self._capture)
 
     # ---------------------------------------------------------------------------------------------------------- plan
 

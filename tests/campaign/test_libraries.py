@@ -61,7 +61,7 @@ def test_rows_of_a_small_model():
 
 def test_what_cannot_be_explored_is_refused_with_its_reason():
     (row,) = campaign.run(case_of(Dropping), training=False)
-    assert row.result.startswith("refused: The call itself raises RuntimeError")
+    assert row.result.startswith("refused: [call-raises] The call itself raises RuntimeError")
 
 
 def test_a_crash_is_no_sound_result(monkeypatch):

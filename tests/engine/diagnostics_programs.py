@@ -22,7 +22,17 @@ QUICKSTART = ROOT / "notebooks" / "quickstart.ipynb"
 
 def page_sections() -> dict[str, str]:
     """Return the text of each section of the page that explains a code."""
-    _, *parts = re.split(r"^## (.+)\n", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return _sections(_parts()[0])
+
+
+def _parts() -> tuple[str, str]:
+    """Return what the page says of diagnostics, and of refusals."""
+    diagnostics, _, refusals = PAGE.read_text(encoding="utf-8").partition("\n# Calls that are refused\n")
+    return diagnostics, refusals
+
+
+def _sections(text: str) -> dict[str, str]:
+    _, *parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -31,6 +41,12 @@ def page_programs() -> dict[str, str]:
     text = PAGE.read_text(encoding="utf-8")
     start = _block(text)
     return {code: f"{start}\n{_block(section)}" for code, section in page_sections().items() if _block(section)}
+
+
+def refused_programs() -> dict[str, str]:
+    """Return the program of each call that is refused, by code."""
+    start = _block(_parts()[0])
+    return {code: f"{start}\n{_block(section)}" for code, section in _sections(_parts()[1]).items()}
 
 
 def _block(text: str) -> str:

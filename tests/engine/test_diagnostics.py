@@ -1,6 +1,7 @@
 """Diagnostics: every code in the smallest program that shows it, which is that of the page, and none in clean ones."""
 
 import importlib
+import pickle
 import re
 import time
 from dataclasses import replace
@@ -12,7 +13,7 @@ import torch
 from torch import fx
 
 import regional_explorer as rx
-from regional_explorer.errors import CaptureError
+from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Node
@@ -71,6 +72,16 @@ def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path) -> No
         if item.graph is not None:
             names = {node.name for graph in ex.session.graphs if graph.id == item.graph for node in graph}
             assert set(item.nodes) <= names
+
+
+@pytest.mark.parametrize("code", RefusalCode)
+def test_the_program_of_the_page_is_refused_with_its_code(code: RefusalCode, tmp_path: Path) -> None:
+    with pytest.raises(CaptureError) as caught:
+        diagnostics_programs.explored(diagnostics_programs.refused_programs()[code], tmp_path)
+    assert caught.value.code is code
+    assert str(caught.value) == f"[{code}] {caught.value.message}"
+    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own
+    assert (again.code, str(again)) == (code, str(caught.value))
 
 
 def emitted() -> set[str]:

@@ -4,6 +4,7 @@ import gc
 import json
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,23 @@ def test_nothing_is_left_of_an_exploration(growth: dict[str, dict[str, int]], na
 def test_the_whole_compile_is_given_back_too(growth: dict[str, dict[str, int]]) -> None:
     left = {kind: count for kind, count in growth["whole compile"].items() if count >= exploring_often.CYCLES}
     assert not left, "each exploration leaves something"
+
+
+def test_a_dropped_exploration_is_freed_when_the_next_is_made() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        ex = rx.explore(straight, pair())
+        trace = weakref.ref(ex._capture)
+        kept = rx.explore(straight, pair())
+        compiled = kept.compiled
+        del ex, kept
+        assert trace() is not None, "freed by itself: the collector need not run"
+        rx.explore(straight, pair())
+        assert trace() is None
+    finally:
+        gc.enable()
+    torch.testing.assert_close(compiled(*(args := pair())), straight(*args))
 
 
 def test_the_users_own_compiled_function_stays() -> None:

@@ -1,0 +1,29 @@
+"""Frees explorations that were dropped without ``close()``.
+
+A trace is full of reference cycles (every ``fx.Graph`` is one), and Python's collector, which counts objects rather
+than bytes, finds them late: 200 dropped explorations of a small function grew a process by 47 MiB, collected by 3.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regional_explorer.capture.trace import Capture
+
+_DROPPED: list[weakref.ref[Capture]] = []
+
+
+def note_when_dropped(exploration: object, capture: Capture) -> None:
+    """Remember the trace of an exploration once nobody has the exploration any longer."""
+    weakref.finalize(exploration, _DROPPED.append, weakref.ref(capture)).atexit = False
+
+
+def collect_dropped() -> None:
+    """Run Python's collector if traces of dropped explorations wait for it."""
+    waiting = [trace for trace in _DROPPED if trace() is not None]
+    _DROPPED.clear()
+    if waiting:
+        gc.collect()
