@@ -8,14 +8,19 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.compiler.config.catalogue import check_value
-from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.compiler.config.catalogue import check_key, check_value, parse_value
+from regional_explorer.errors import InvalidConfigValueError, RegionalExplorerError, SelectorError
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.region import DEFAULT, Plan
+from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.ui.state import PanelState, Problem, Setting
+from regional_explorer.regions.cutting.preview import Preview
+from regional_explorer.ui.proposed_name import proposed_name
+from regional_explorer.ui.state import SELECTION, PanelState, Problem, Setting
+from regional_explorer.ui.threads.debounce import Debounce
 from regional_explorer.ui.threads.heartbeat import Heartbeat
 from regional_explorer.ui.threads.main_thread import Loop, MainThread
 from regional_explorer.ui.threads.progress import Throttle
@@ -47,27 +52,45 @@ class Control:
         self.changed_by_cell = False
         self.main_loop: Callable[[], Loop | None] = lambda: None
         self.heartbeat = Heartbeat()
+        self.runs: tuple[Session, ...] = exploration.runs
+        self.summaries = region_summaries(self.session)
+        self.debounce = Debounce()
+        self.lock = threading.RLock()
         self._abandoned = False
         self._worker = Worker(Modes.current())
-        self._lock = threading.RLock()
+        self._nodes_of_rows: tuple[str, ...] = ()
 
     # ------------------------------------------------------------------------------------------------------- changes
 
     def change(self, state: PanelState) -> None:
         """Replace the state and call the listeners."""
-        with self._lock:
-            self.state = state
+        with self.lock:
+            before, self.state = self.state, self._with_rows_shown(state)
             for listener in list(self.listeners):
                 listener(self)
+            if _asks_for_preview(self.state) != _asks_for_preview(before):
+                self._preview()
+
+    def _with_rows_shown(self, state: PanelState) -> PanelState:
+        """Return the state with the nodes of the selected rows selected, if these are other nodes than before."""
+        nodes = tuple(node for name in state.picked for node in nodes_of_region(self.session, name))
+        if nodes == self._nodes_of_rows:
+            return state
+        self._nodes_of_rows = nodes
+        return state.with_selection(nodes)
+
+    def _read_exploration(self) -> None:
+        self.session, self.runs = self.exploration.session, self.exploration.runs
+        self.summaries = region_summaries(self.session)
 
     def refresh(self) -> None:
         """Read the exploration again after code in a cell may have changed it."""
-        with self._lock:
+        with self.lock:
             if self.state.busy:  # the worker changes what a session is made of, and may be measuring
                 return
             session = self.exploration.session
-            if session != self.session:
-                self.session = session
+            if session != self.session or len(self.exploration.runs) != len(self.runs):
+                self._read_exploration()
                 self.changed_by_cell = True
                 try:
                     self.change(self.state.edited(self.exploration.plan))
@@ -84,16 +107,20 @@ class Control:
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
-    def edit(self, change: Callable[[Exploration], Any]) -> None:
-        """Apply ``change`` to the exploration's plan; raise RegionalExplorerError while a job is running."""
-        with self._lock:
+    def edit(self, change: Callable[[Exploration], Any], state: PanelState | None = None) -> None:
+        """Apply ``change`` to the exploration's plan and show ``state``, or else the next one after an edit.
+
+        Raises:
+            RegionalExplorerError: a job is running, or the change is not possible.
+        """
+        with self.lock:
             if self.state.busy:
                 raise RegionalExplorerError(
                     "A job is running. Cancel it or wait for it to finish before you change regions."
                 )
             change(self.exploration)
-            self.session = self.exploration.session
-            self.change(self.state.edited(self.exploration.plan))
+            self._read_exploration()
+            self.change(state or self.state.edited(self.exploration.plan))
 
     def undo(self) -> None:
         """Return to the previous plan."""
@@ -104,16 +131,15 @@ class Control:
         self._go_to(self.state.redone())
 
     def _go_to(self, state: PanelState) -> None:
-        self.edit(lambda exploration: _set_plan(exploration, state.plan))
-        self.change(state)
+        self.edit(lambda exploration: _set_plan(exploration, state.plan), state)
 
-    def set_config(self, setting: Setting, text: str, read: Callable[[str], Any]) -> None:
-        """Set a config value from typed text; an invalid value is shown with its error at its field."""
+    def set_config(self, setting: Setting, typed: str | bool) -> None:  # noqa: FBT001 - the value of a checkbox
+        """Set a config value from what was typed; an invalid value is shown with its error at its field."""
         region, direction, key = setting
         try:
-            value = check_value(key, read(text))
+            value = read_value(key, typed)
         except RegionalExplorerError as error:
-            self.change(self.state.with_invalid_input(setting, text, str(error)))
+            self.change(self.state.with_invalid_input(setting, str(typed), str(error)))
             return
         self.edit(lambda exploration: exploration.configure(region, {key: value}, direction=direction))
         self.change(self.state.without_invalid_input(setting))
@@ -124,11 +150,58 @@ class Control:
         self.change(self.state.without_invalid_input(setting))
         self.edit(lambda exploration: exploration.configure(region, {key: DEFAULT}, direction=direction))
 
+    # ------------------------------------------------------------------------------------------------------- marking
+
+    def mark(self) -> None:
+        """Mark what the form says, under the name typed or else proposed; an error is shown in the form."""
+        selector = self.state.selector
+        name = self.name_of_mark
+        try:
+            self.edit(lambda exploration: exploration.mark(name, **selector))
+        except SelectorError as error:
+            self.change(replace(self.state, mark=replace(self.state.mark, error=str(error))))
+            return
+        self.change(self.state.with_mark(pattern="", name=""))
+
+    @property
+    def name_of_mark(self) -> str:
+        """The name typed for the next region, or else the one proposed for what it marks."""
+        return self.state.mark.name.strip() or proposed_name(self.state.selector, self.session)
+
+    def _preview(self) -> None:
+        """Preview the region that the form would mark, on another thread: cutting a large graph takes a while.
+
+        A proposed name is not written into the name field: that would overwrite what is being typed there.
+        """
+        self.debounce.cancel()
+        state, selector = self.state, self.state.selector
+        if state.busy or not selector or set(selector.get("nodes", ())) == set(self._nodes_of_rows) != set():
+            self._show_preview(None)
+            return
+        name = self.name_of_mark
+
+        def work(wanted: Callable[[], bool]) -> None:
+            found: Preview | str
+            try:
+                found = self.exploration.preview(self.exploration.draft().mark(name, **selector).plan)
+            except RegionalExplorerError as error:
+                found = str(error)
+            with self.lock:
+                if wanted():
+                    self._show_preview(found, name)
+
+        self.debounce.submit(work)
+
+    def _show_preview(self, found: Preview | str | None, name: str = "") -> None:
+        mark = replace(self.state.mark, preview=found, previewed_name=name)
+        if mark != self.state.mark:
+            self.change(replace(self.state, mark=mark))
+
     # ---------------------------------------------------------------------------------------------------------- work
 
     def start(self, name: str, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
         """Start ``work(exploration, cancelled, progress)`` on the worker thread."""
-        with self._lock:
+        with self.lock:
             if self.state.busy:
                 raise RegionalExplorerError("Another job is running. Cancel it or wait for it to finish.")
             self.change(self.state.started(name))
@@ -160,7 +233,7 @@ class Control:
     @contextmanager
     def running_in_cell(self, name: str) -> Iterator[Throttle]:
         """Context manager: show work of a running cell in the panels; errors and interrupts propagate."""
-        with self._lock:
+        with self.lock:
             if self.state.busy:
                 raise RegionalExplorerError("A job of the panel is running. Cancel it or wait for it to finish.")
             self.change(self.state.started(name, in_cell=True))
@@ -180,8 +253,8 @@ class Control:
         self.change(self.state.progressed(doing, fraction))
 
     def _end(self, note: str, problem: Problem | None) -> None:
-        with self._lock:
-            self.session = self.exploration.session
+        with self.lock:
+            self._read_exploration()
             self.change(self.state.ended(note, problem))
 
     def _abandon(self) -> None:
@@ -198,7 +271,7 @@ class Control:
 
     def cancel(self) -> None:
         """Ask the job on the worker thread to stop."""
-        with self._lock:
+        with self.lock:
             if self.state.job is not None and not self.state.job.in_cell:
                 self._worker.cancel()
                 self.change(self.state.cancelling())
@@ -214,6 +287,37 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(str(error))
     details = "".join(traceback.format_exception(error))
     return Problem(f"{type(error).__name__}: {error}", details)
+
+
+def nodes_of_region(session: Session, name: str) -> list[str]:
+    """Return the nodes of a region as ``graph:name``."""
+    return [f"{graph}:{node}" for graph, nodes in session.members.get(name, {}).items() for node in nodes]
+
+
+def read_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value of a checkbox
+    """Return the value typed for a config key; a literal of another type is taken as text if the key accepts text.
+
+    Raises:
+        InvalidConfigValueError: the key does not accept it.
+    """
+    entry = check_key(key)
+    if isinstance(typed, bool):
+        return check_value(key, typed)
+    if entry.choices:
+        return check_value(key, next((one for one in entry.choices if str(one) == typed), typed))
+    try:
+        return parse_value(key, typed)
+    except InvalidConfigValueError as error:
+        try:
+            return check_value(key, typed)
+        except InvalidConfigValueError:
+            raise error from None
+
+
+def _asks_for_preview(state: PanelState) -> tuple[object, ...]:
+    """Return what a preview depends on."""
+    mark = state.mark
+    return mark.kind, mark.pattern, mark.name, state.selection if mark.kind == SELECTION else (), state.plan, state.busy
 
 
 def _set_plan(exploration: Exploration, plan: Plan) -> None:

@@ -24,12 +24,19 @@ from regional_explorer.render.report.text import (
 )
 from regional_explorer.render.style.untrusted import markup
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.panel.panel_style import HIDE_LOADING, STATIC_COPY
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
     from regional_explorer.ui.panel.panel import Panel
+
+STATIC_COPY = "rx-static-copy"
+"""The class of the static copy, which the panel's style sheet hides while the panel is shown."""
+HIDE_LOADING = (
+    f"<style>.jp-OutputArea-child:has(.{STATIC_COPY}) + .jp-OutputArea-child"
+    " > .lm-Panel:not(:has(*)) { display: none }</style>"
+)
+"""Added to the static copy: without a kernel JupyterLab would show "Loading widget" below it for ever."""
 
 ProgressCallback = Callable[[str, float], None]
 
@@ -113,7 +120,7 @@ class NotebookDisplay:
             self._static_copy = display({"text/plain": "drawing …"}, raw=True, display_id=True)
             try:
                 self._panel = Panel(self._control)
-                display(self._panel.box)
+                display(self._panel)
             finally:
                 self._static_copy.update(self._bundle(), raw=True)
         else:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
-from regional_explorer.record.region import Direction, Plan, config_of
+from regional_explorer.compiler.variants import VariantName
+from regional_explorer.record.region import Direction, Plan, Region, config_of
+from regional_explorer.regions.cutting.preview import Preview
 
 MAX_UNDO = 100
+DEFAULT_BUDGET_S = 5.0
+SELECTION = "selection"
+"""The kind of mark that takes the nodes selected in the graph."""
 
 Setting = tuple[str, Direction | None, str]
 """A region's name, the direction of the config (None for both), and a config key."""
@@ -50,11 +55,33 @@ class Sort:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkForm:
+    """What is typed in the form that marks a region, its error, and a preview of the region (or why there is none)."""
+
+    kind: str = SELECTION
+    pattern: str = ""
+    name: str = ""
+    error: str = ""
+    preview: Preview | str | None = None
+    previewed_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NameForm:
+    """The new name typed for the selected regions, and what went wrong when it was used."""
+
+    name: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PanelState:
     """Everything the panel shows except the session.
 
-    ``picked`` are the regions whose rows are selected; ``opened`` is the region whose config is shown; without ``sort``
-    rows are in plan order.
+    ``picked`` are the regions whose rows are selected; ``selection`` the nodes selected in the graph, as
+    ``graph:name``; ``opened`` is the region whose config is shown, for ``direction`` where that was chosen, with the
+    keys that match ``key_query``; without ``sort`` rows are in plan order. ``variants`` and ``budget_s`` are what the
+    next benchmark compares, and its seconds.
     """
 
     plan: Plan
@@ -67,11 +94,31 @@ class PanelState:
     job: Job | None = None
     problem: Problem | None = None
     note: str = ""
+    selection: tuple[str, ...] = ()
+    mark: MarkForm = MarkForm()
+    rename: NameForm = NameForm()
+    direction: Direction | None = None
+    key_query: str = ""
+    variants: tuple[VariantName, ...] = tuple(VariantName)
+    budget_s: float = DEFAULT_BUDGET_S
 
     @property
     def busy(self) -> bool:
         """Whether a job is running."""
         return self.job is not None
+
+    @property
+    def without_progress(self) -> Self:
+        """The state without how far the job is."""
+        return self if self.job is None else replace(self, job=replace(self.job, doing="", fraction=0.0))
+
+    @property
+    def selector(self) -> dict[str, Any]:
+        """What the form marks, as keyword arguments of ``mark``; empty while it is incomplete."""
+        if self.mark.kind == SELECTION:
+            return {"nodes": list(self.selection)} if self.selection else {}
+        pattern = self.mark.pattern.strip()
+        return {self.mark.kind: pattern} if pattern else {}
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
@@ -115,9 +162,14 @@ class PanelState:
             invalid_inputs=still_invalid,
             problem=None,
             note="",
+            rename=NameForm(),
         )
 
-    # ---------------------------------------------------------------------------------------------------------- rows
+    # ----------------------------------------------------------------------------------------------------- selection
+
+    def with_selection(self, nodes: Iterable[str]) -> Self:
+        """Return the state with exactly ``nodes`` selected in the graph, given as ``graph:name``."""
+        return replace(self, selection=tuple(nodes))
 
     def with_rows_selected(self, names: Iterable[str]) -> Self:
         """Return the state with exactly the rows ``names`` selected."""
@@ -146,7 +198,15 @@ class PanelState:
 
     def with_config_toggled(self, name: str | None) -> Self:
         """Return the state with the config of region ``name`` open, or closed if it was open."""
-        return replace(self, opened=None if name == self.opened else name)
+        return replace(self, opened=None if name == self.opened else name, direction=None, key_query="")
+
+    def direction_of(self, region: Region) -> Direction | None:
+        """Return the direction whose config is shown for ``region``; None where one config applies to both."""
+        return self.direction or (None if region.backward_config is None else Direction.FORWARD)
+
+    def with_mark(self, **fields: str) -> Self:
+        """Return the state with other texts in the form that marks a region; its error is gone."""
+        return replace(self, mark=replace(self.mark, error="", **fields))
 
     def with_invalid_input(self, setting: Setting, text: str, error: str) -> Self:
         """Return the state with the invalid text typed for ``setting`` and its error message."""

@@ -150,27 +150,6 @@ def test_regions_are_merged_split_and_renamed(notebook: Lab, panel: Locator) -> 
     rename_and_take_back(panel)
 
 
-HEAR = """
-import ipywidgets, threading
-heard = set()
-def hear(widget):
-    def told(message):
-        heard.add(threading.current_thread().name)
-        widget._handle_msg(message)
-    widget.comm.on_msg(told)
-for widget in list(ipywidgets.widgets.widget._instances.values()):
-    hear(widget)
-ex.disable("softmax")
-ex.enable("softmax")  # widgets that were last changed from a cell, and others that were not
-"""
-
-
-def test_what_is_told_one_after_the_other_is_heard_on_one_thread(notebook: Lab, panel: Locator) -> None:
-    notebook.add_cell_and_run(HEAR)
-    rename_and_take_back(panel)
-    assert printed(notebook, "len(heard)") == "1"
-
-
 def test_the_controls_work_by_keyboard(notebook: Lab, panel: Locator) -> None:
     switch = switch_of(panel, "softmax")
     switch.focus()

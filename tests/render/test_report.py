@@ -14,8 +14,10 @@ from regional_explorer.record.timing import NumericsVerdict
 from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report import html, text
 from regional_explorer.render.report.chart import Scale, whisker
+from regional_explorer.render.report.diagnostics import diagnostics_nodes
 from regional_explorer.render.report.plan_tables import partitions_table, regions_table
 from regional_explorer.render.report.result_tables import numerics_table, timings_table
+from regional_explorer.render.style.element import to_html
 from tests.render import sessions
 
 TAGS = {
@@ -103,7 +105,7 @@ def test_no_speedup_stands_beside_failed_numerics() -> None:
     assert "1.24" not in text.session_text(session)
     assert "1.24" not in html.session_html(session)
     assert "faster" not in said
-    assert whisker(session.timings[2], Scale.of(session.timings)) == ""
+    assert whisker(session.timings[2], Scale.of(session.timings)) is None
 
 
 def test_warnings_of_timings_are_told() -> None:
@@ -180,7 +182,7 @@ def test_a_config_that_was_not_applied_as_asked_is_flagged_with_a_word() -> None
 
 def test_a_failed_partition_shows_its_error() -> None:
     session = sessions.trained(2, state=State.FAILED, error="CppCompileError: no compiler")
-    page = Page(html.results_html(session))
+    page = Page(to_html(*html.results_nodes(session)))
     assert page.cells[4] == "✗ failed"
     assert "mlp in 0/backward: CppCompileError: no compiler" in page.words
     assert "mlp in 0/forward: CppCompileError: no compiler" in text.partitions_text(session)
@@ -208,8 +210,8 @@ def test_breaks_and_diagnostics_are_told_with_line_and_remedy() -> None:
 
 def test_many_diagnostics_are_folded() -> None:
     found = tuple(Diagnostic(DiagnosticCode.REGION_WORTH, "Something happened.") for n in range(6))
-    assert "<details><summary>6 diagnostics</summary>" in html.diagnostics_html(found)
-    assert "<details" not in html.diagnostics_html(found[:5])
+    assert "<details><summary>6 diagnostics</summary>" in to_html(*diagnostics_nodes(found))
+    assert "<details" not in to_html(*diagnostics_nodes(found[:5]))
 
 
 @pytest.mark.parametrize("width", [100, 120])
@@ -258,7 +260,7 @@ def test_page_stands_alone() -> None:
 
 
 def test_fragment_has_tables_whose_cells_hold_the_facts() -> None:
-    found = Page(html.results_html(sessions.measured())).cells
+    found = Page(to_html(*html.results_nodes(sessions.measured()))).cells
     assert found[20:30] == [
         "forward",
         "regional",
@@ -295,7 +297,7 @@ def test_whiskers_of_one_table_share_a_scale_that_holds_one() -> None:
     scale = Scale.of(timings)
     assert scale.low < 0.72
     assert scale.high > 1.27
-    slower, faster = whisker(timings[1], scale), whisker(timings[2], scale)
+    slower, faster = (to_html(whisker(timing, scale) or "") for timing in timings[1:3])
     assert "rx-bad" in slower
     assert "rx-good" in faster
     assert 'aria-label="1.24×, CI 1.21–1.27×"' in faster

@@ -11,6 +11,7 @@ import torch
 
 from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
+from regional_explorer.render.style.element import words
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.panel.panel import Panel
 
@@ -26,9 +27,30 @@ def make() -> Exploration:
     return ex
 
 
-def words(part: Any) -> str:
-    """Return the texts of an element as a page would show them."""
-    return part if isinstance(part, str) else " ".join(map(words, part[2:]))
+def elements(tree: Any, **attributes: str) -> list[Any]:
+    """Return the elements of a tree with these attributes: ``data_of="mm"``."""
+    wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+    parts = [part for part in tree if isinstance(part, list)]
+    mine = [part for part in parts if isinstance(part[0], str) and wanted.items() <= part[1].items()]
+    return [*mine, *(found for part in parts for found in elements(part[2:], **attributes))]
+
+
+def text(panel: Panel, part: str) -> str:
+    """Return the texts of a part of the panel."""
+    return " ".join(" ".join(map(words, panel.part(part))).split())
+
+
+def button(panel: Panel, part: str, do: str, of: str = "") -> Any:
+    (found,) = elements(panel.part(part), data_do=do, data_of=of)
+    return found
+
+
+def enabled(panel: Panel, part: str, do: str) -> bool:
+    return "disabled" not in button(panel, part, do)[1]
+
+
+def type_in(panel: Panel, do: str, value: str | bool, of: str = "") -> None:
+    panel.press(do, of, value=value)
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.session import Session
+from regional_explorer.render.report.diagnostics import FEW
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.diagnostics_list import FOLD_ABOVE, diagnostics_tree, nodes_of
+from regional_explorer.ui.panel.diagnostics import diagnostics_list, nodes_of
 from regional_explorer.ui.panel.panel import Panel
 
 
@@ -34,8 +35,8 @@ def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Con
     control.session = with_diagnostics(
         control.session, Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/backward", nodes=(name,))
     )
-    panel.diagnostics.show(control.session)
-    panel.diagnostics.tree_widget.press("show", "0")
+    panel.show(control)
+    panel.press("show", "0")
     assert panel.graph.tab == "0/backward"
     assert panel.graph.selection == [f"0/backward:{name}"]
 
@@ -44,11 +45,11 @@ def test_texts_are_told_in_full_and_many_are_folded(control: Control) -> None:
     one = Diagnostic(
         DiagnosticCode.REGION_SPLIT, "<b>bad</b> " + "x" * 500, Severity.ERROR, upstream="nothing", remedy="do this"
     )
-    heading, listed = diagnostics_tree(with_diagnostics(control.session, one))
+    heading, listed = diagnostics_list(with_diagnostics(control.session, one))
     assert (heading[0], heading[2]) == ("h4", "1 diagnostic")
     text = str(listed)
     assert "<b>bad</b> " + "x" * 500 in text  # a text, which the page makes a text node
     assert "✗ error" in text
     assert "What to do: do this" in text
-    (folded,) = diagnostics_tree(with_diagnostics(control.session, *[one] * (FOLD_ABOVE + 1)))
+    (folded,) = diagnostics_list(with_diagnostics(control.session, *[one] * (FEW + 1)))
     assert folded[0] == "details"

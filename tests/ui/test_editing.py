@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import html
 import threading
 import time
 from typing import Any
 
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.render.style.element import words
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.panel import Panel
 from regional_explorer.ui.threads.debounce import Debounce
+from tests.ui.conftest import elements, text, type_in
 
 
 def pick(panel: Panel, *names: str) -> None:
-    panel.regions.tree_widget.press("pick", names[0])
+    panel.press("pick", names[0])
     for name in names[1:]:
-        panel.regions.tree_widget.press("pick", name, ctrl=True)
+        panel.press("pick", name, ctrl=True)
 
 
 def nodes(control: Control, region: str, graph: str = "0/forward") -> list[str]:
@@ -24,12 +25,12 @@ def nodes(control: Control, region: str, graph: str = "0/forward") -> list[str]:
 
 
 def possible(panel: Panel) -> set[str]:
-    return {button.description for button in panel.editing.buttons if not button.disabled}
+    return {words(one) for one in elements(panel.part("editing"), type="button") if "disabled" not in one[1]}
 
 
 def preview(panel: Panel) -> str:
-    panel.marking.debounce.wait(30)
-    return str(panel.marking.preview.value)
+    panel.control.debounce.wait(30)
+    return text(panel, "preview")
 
 
 def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Control) -> None:
@@ -44,32 +45,32 @@ def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Contro
 
 def test_a_region_is_renamed_and_stays_selected(panel: Panel, control: Control, exploration: Exploration) -> None:
     pick(panel, "mm")
-    panel.editing.rename.click()
-    assert "Type the new name first" in panel.editing._error.value
-    panel.editing.name.value = "product"
-    panel.editing.rename.click()
+    panel.press("rename")
+    assert "Type the new name first" in text(panel, "editing")
+    type_in(panel, "new name", "product")
+    panel.press("rename")
     assert [region.name for region in exploration.plan.regions] == ["product", "act"]
     assert control.state.picked == ("product",)
-    assert panel.editing.name.value == ""
+    assert control.state.rename.name == ""
 
 
 def test_a_name_that_is_taken_is_told(panel: Panel, exploration: Exploration) -> None:
     pick(panel, "mm")
-    panel.editing.name.value = "act"
-    panel.editing.rename.click()
-    assert "exists already" in panel.editing._error.value
+    type_in(panel, "new name", "act")
+    panel.press("rename")
+    assert "exists already" in text(panel, "editing")
     assert "mm" in exploration.plan
 
 
 def test_regions_are_merged_under_the_config_of_the_first(panel: Panel, exploration: Exploration) -> None:
     pick(panel, "mm", "act")
-    panel.editing.name.value = "both"
-    panel.editing.merge.click()
+    type_in(panel, "new name", "both")
+    panel.press("merge")
     assert [region.name for region in exploration.plan.regions] == ["both"]
     assert exploration.plan["both"].config == {"max_fusion_size": 8}
-    panel.actions.undo.click()
+    panel.press("undo")
     assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
-    panel.actions.redo.click()
+    panel.press("redo")
     assert "both" in exploration.plan
 
 
@@ -77,20 +78,20 @@ def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     pick(panel, "mm", "act")
-    panel.editing.merge.click()
+    panel.press("merge")
     pick(panel, "mm")
     relu = next(node for node in nodes(control, "mm") if "relu" in node)
     panel.graph.selection = [relu]
     assert possible(panel) == {"Rename", "Split", "Carve out"}
-    panel.editing.split.click()
+    panel.press("split")
     assert [region.name for region in exploration.plan.regions] == ["mm.1", "mm.2"]
-    panel.actions.undo.click()
+    panel.press("undo")
     panel.graph.selection = [relu]
-    panel.editing.carve.click()
+    panel.press("carve")
     assert exploration.plan["mm"].carved
     pick(panel, "mm")
     assert "Take back" in possible(panel)
-    panel.editing.uncarve.click()
+    panel.press("uncarve")
     assert not exploration.plan["mm"].carved
 
 
@@ -98,39 +99,37 @@ def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     pick(panel, "mm", "act")
-    panel.editing.merge.click()
+    panel.press("merge")
     exploration.mark("sum", ops="aten.sum*")
     control.refresh()
     before = exploration.plan
     relu = next(node for node in nodes(control, "mm") if "relu" in node)
     panel.graph.selection = [relu, *nodes(control, "sum")]
-    panel.editing.carve.click()
-    assert "That is all of region 'sum'" in html.unescape(panel.editing._error.value)
+    panel.press("carve")
+    assert "That is all of region 'sum'" in text(panel, "editing")
     assert exploration.plan == before
 
 
 def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:
-    panel.marking.kind.value = "ops"
-    panel.marking.pattern.value = "aten.sum*"
-    assert "Region <b>sum</b> would give <b>2 partitions</b> of 1 op (1 in 0/forward, 1 in 0/backward)" in preview(
-        panel
-    )
-    panel.marking.pattern.value = "aten.relu*"
+    type_in(panel, "kind", "ops")
+    type_in(panel, "pattern", "aten.sum*")
+    assert "Region sum would give 2 partitions of 1 op (1 in 0/forward, 1 in 0/backward)" in preview(panel)
+    type_in(panel, "pattern", "aten.relu*")
     shown = preview(panel)
     assert "act: 2 → 0" in shown
     assert "region-empty" in shown
-    panel.marking.pattern.value = "aten.nothing"
+    type_in(panel, "pattern", "aten.nothing")
     assert "aten.nothing" in preview(panel)
-    panel.marking.pattern.value = ""
+    type_in(panel, "pattern", "")
     assert preview(panel) == ""
     assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
 
 
 def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None:
-    panel.marking.kind.value = "selection"
+    type_in(panel, "kind", "selection")
     assert preview(panel) == ""
     panel.graph.selection = nodes(control, "mm")
-    assert "would give <b>2 partitions</b> of 1–2 ops" in preview(panel)
+    assert "would give 2 partitions of 1–2 ops" in preview(panel)
     pick(panel, "act")
     assert preview(panel) == ""  # a region is selected, as a whole
 

@@ -10,8 +10,8 @@ from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.render.picture.payload import picture
-from regional_explorer.ui.panel.region_table import ordered, region_tree
-from regional_explorer.ui.state import PanelState, Sort
+from regional_explorer.ui.panel.region_table import ordered, region_table
+from regional_explorer.ui.state import Sort
 from regional_explorer.ui.views.overlay import overlays
 from tests.render import sessions
 
@@ -32,7 +32,7 @@ def words(part: object) -> str:
 
 
 def test_a_row_shows_times_speedup_and_numerics(measured: Session) -> None:
-    (table,) = region_tree(region_summaries(measured), PanelState(measured.plan))
+    (table,) = region_table(region_summaries(measured), None, picked=(), opened=None, busy=False)
     row = words(table[3][2])
     assert "60.0 µs 20.0 µs" in row  # two in the forward graph; there is no step without gradients
     assert "▲ 3.00×" in row

@@ -72,9 +72,9 @@ def test_a_cell_that_ran_resets_the_count_of_missing_replies(watched: tuple[Hear
 
 def test_the_job_of_a_closed_panel_ends(panel: Panel, exploration: Exploration, blocked_work: BlockedWork) -> None:
     sent: list[object] = []
-    panel.graph.send = sent.append  # the page, as far as it matters here
-    panel.graph.receive(panel.graph, {"do": "here"}, [])
-    panel.actions.measure.click()
+    panel.send = sent.append  # the page, as far as it matters here
+    panel.press("here")
+    panel.press("measure")
     assert panel.control.wait(10)
     assert len(sent) == heartbeat.MAX_UNANSWERED
     assert panel.control.state.note == ABANDONED

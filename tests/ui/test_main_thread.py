@@ -128,10 +128,10 @@ def test_the_button_times_on_the_main_thread() -> None:
     exploration._call.fn = work  # type: ignore[union-attr]
     panel, loop = Panel(control_of(exploration)), MainLoop()
     panel.control.main_loop = lambda: loop
-    for name, box in panel.actions.variants.items():
-        box.value = name == "eager"
-    panel.actions.budget.value = 0.2
-    panel.actions.measure.click()
+    for name in ("aot_eager", "regional", "full"):
+        panel.press("variant", name, value=False)
+    panel.press("budget", value="0.2")
+    panel.press("measure")
     loop.run_until(lambda: panel.control.wait(0.0))
     assert panel.control.state.problem is None
     assert seen["MainThread"] > 50

@@ -11,6 +11,7 @@ from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verd
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.panel import Panel
 from tests.render import sessions
+from tests.ui.conftest import text
 
 MM = Region("mm", (Selector(SelectorKind.OPS, ("aten.mm*",)),))
 
@@ -50,18 +51,17 @@ def test_plans_are_compared_as_a_table() -> None:
 
 def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Control) -> None:
     exploration = control.exploration
-    assert panel.measured_plans.box.layout.display == "none"
+    assert panel.part("plans") == []
     first = exploration.plan
     second = first.changed("act", config={"max_fusion_size": 4})
     exploration._benchmarks.runs = (run(first, 1e-3, 2.0), run(second, 0.5e-3, 4.0))
-    panel.measured_plans.show(control)
-    assert panel.measured_plans.box.layout.display == ""
-    text = str(panel.measured_plans.tree_widget.tree)
-    assert "current plan" in text
-    assert "act: max_fusion_size=4" in text
-    assert "▲ 4.00×" in text
-    panel.measured_plans.tree_widget.press("take", "1")
+    control.refresh()
+    shown = text(panel, "plans")
+    assert "current plan" in shown
+    assert "act: max_fusion_size=4" in shown
+    assert "▲ 4.00×" in shown
+    panel.press("take", "1")
     assert exploration.plan == second
     assert control.state.plan == second
-    panel.actions.undo.click()
+    panel.press("undo")
     assert exploration.plan == first

@@ -10,32 +10,28 @@ from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.render.style.element import to_html, words
 from regional_explorer.ui.control import CANCELLED, INTERRUPTED, Control, control_of
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.panel import Panel
-from tests.ui.conftest import BlockedWork, make, words
+from tests.ui.conftest import BlockedWork, button, elements, enabled, make, text, type_in
 
 
 def alert(panel: Panel) -> str:
-    return "" if panel.actions._alert.layout.display == "none" else str(panel.actions._problem.value)
+    return text(panel, "problem")
 
 
 def switch(panel: Panel, name: str, *, on: bool) -> None:
-    panel.regions.tree_widget.press("switch", name, value=on)
+    panel.press("switch", name, value=on)
 
 
 def rows(panel: Panel) -> dict[str, str]:
     """Return the texts of the rows as they are shown, by region."""
-    if not panel.regions.tree_widget.tree:
-        return {}
-    (table,) = panel.regions.tree_widget.tree
-    return {row[1]["data-of"]: words(row) for row in table[3][2:]}
+    return {row[1]["data-of"]: words(row) for row in elements(panel.part("regions"), data_do="pick")}
 
 
 def checked(panel: Panel, name: str) -> bool:
-    (table,) = panel.regions.tree_widget.tree
-    row = next(row for row in table[3][2:] if row[1]["data-of"] == name)
-    return bool(row[2][2][1].get("checked", False))
+    return bool(button(panel, "regions", "switch", name)[1].get("checked", False))
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan
@@ -46,7 +42,7 @@ def test_a_row_per_region_says_how_it_stands(panel: Panel) -> None:
     assert "stale" in rows(panel)["mm"]
     assert "max_fusion_size=8" in rows(panel)["mm"]
     assert "default" in rows(panel)["act"]
-    assert "small" in panel._header.value
+    assert "small" in text(panel, "header")
     assert panel.graph.payload["tab"] == panel.graph.tab
     assert panel.source.tree
 
@@ -55,25 +51,25 @@ def test_the_switch_disables_and_enables(panel: Panel, exploration: Exploration)
     switch(panel, "mm", on=False)
     assert not exploration.plan["mm"].enabled
     assert "eager" in rows(panel)["mm"]
-    panel.actions.undo.click()
+    panel.press("undo")
     assert exploration.plan["mm"].enabled
     assert checked(panel, "mm")
-    panel.actions.redo.click()
+    panel.press("redo")
     assert not exploration.plan["mm"].enabled
 
 
 def test_undo_and_redo_are_offered_when_there_is_something(panel: Panel) -> None:
-    assert (panel.actions.undo.disabled, panel.actions.redo.disabled) == (True, True)
+    assert [enabled(panel, "tools", do) for do in ("undo", "redo")] == [False, False]
     switch(panel, "mm", on=False)
-    assert (panel.actions.undo.disabled, panel.actions.redo.disabled) == (False, True)
-    panel.actions.undo.click()
-    assert (panel.actions.undo.disabled, panel.actions.redo.disabled) == (True, False)
+    assert [enabled(panel, "tools", do) for do in ("undo", "redo")] == [True, False]
+    panel.press("undo")
+    assert [enabled(panel, "tools", do) for do in ("undo", "redo")] == [False, True]
 
 
 def test_a_removed_region_comes_back_by_undo_where_it_was(panel: Panel, exploration: Exploration) -> None:
-    panel.regions.tree_widget.press("remove", "mm")
+    panel.press("remove", "mm")
     assert list(rows(panel)) == ["act"]
-    panel.actions.undo.click()
+    panel.press("undo")
     assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
     assert list(rows(panel)) == ["mm", "act"]
 
@@ -86,7 +82,7 @@ def test_what_code_changes_is_taken_up(panel: Panel, control: Control, explorati
 
 def test_nothing_is_drawn_anew_when_nothing_changed(panel: Panel, control: Control) -> None:
     drawn: list[object] = []
-    panel._results.observe(drawn.append, names="value")
+    panel.observe(drawn.append)
     session = control.session
     control.refresh()
     assert control.session is session
@@ -97,13 +93,14 @@ def test_nothing_is_drawn_anew_when_nothing_changed(panel: Panel, control: Contr
 
 
 def test_a_region_is_marked_by_the_form(panel: Panel, exploration: Exploration) -> None:
-    panel.marking.kind.value = "ops"
-    assert "aten.relu.default" in panel.marking.pattern.options
-    panel.marking.pattern.value, panel.marking.name.value = "aten.sum*", "total"
-    panel.marking.button.click()
+    type_in(panel, "kind", "ops")
+    assert elements(panel.part("marking"), value="aten.relu.default")
+    type_in(panel, "pattern", "aten.sum*")
+    type_in(panel, "name", "total")
+    panel.press("mark")
     assert "total" in exploration.plan
     assert list(rows(panel)) == ["mm", "act", "total"]
-    assert panel.marking.name.value == ""
+    assert panel.control.state.mark.name == ""
 
 
 @pytest.mark.parametrize(
@@ -111,20 +108,23 @@ def test_a_region_is_marked_by_the_form(panel: Panel, exploration: Exploration) 
     [("", "x", "Enter a pattern"), ("aten.nothing", "x", "aten.nothing"), ("aten.nothing", "", "aten.nothing")],
 )
 def test_a_wrong_mark_is_told_in_the_form(panel: Panel, pattern: str, name: str, message: str) -> None:
-    panel.marking.kind.value = "ops"
-    panel.marking.pattern.value, panel.marking.name.value = pattern, name
-    panel.marking.button.click()
-    assert message in panel.marking._error.value
+    type_in(panel, "kind", "ops")
+    type_in(panel, "pattern", pattern)
+    type_in(panel, "name", name)
+    panel.press("mark")
+    assert message in text(panel, "marking")
+    type_in(panel, "pattern", "aten.s")
+    assert "✗" not in text(panel, "marking")
     assert list(rows(panel)) == ["mm", "act"]
 
 
 def test_a_region_without_a_name_takes_the_one_proposed(panel: Panel) -> None:
-    panel.marking.kind.value = "ops"
-    panel.marking.pattern.value = "aten.sum*"
-    panel.marking.button.click()
+    type_in(panel, "kind", "ops")
+    type_in(panel, "pattern", "aten.sum*")
+    panel.press("mark")
     assert list(rows(panel)) == ["mm", "act", "sum"]
-    panel.marking.pattern.value = "aten.sum*"
-    panel.marking.button.click()
+    type_in(panel, "pattern", "aten.sum*")
+    panel.press("mark")
     assert list(rows(panel)) == ["mm", "act", "sum", "sum_2"]
 
 
@@ -137,7 +137,7 @@ def test_whatever_ends_the_work_the_panel_is_free_again(
 ) -> None:
     blocked_work.error = error
     blocked_work.go_on.set()
-    panel.actions.measure.click()
+    panel.press("measure")
     assert panel.control.wait(10)
     assert not panel.control.state.busy
     problem = panel.control.state.problem
@@ -146,9 +146,9 @@ def test_whatever_ends_the_work_the_panel_is_free_again(
 
 def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel, exploration: Exploration) -> None:
     for name in ("mm", "act"):
-        panel.regions.tree_widget.press("remove", name)
-    assert "No region yet" in panel.marking._title.value
-    assert panel.regions.box.layout.display == "none"
+        panel.press("remove", name)
+    assert "No region yet" in text(panel, "marking")
+    assert panel.part("regions") == []
 
 
 def test_functions_and_operators_are_suggested(control: Control) -> None:
@@ -161,36 +161,36 @@ def test_functions_and_operators_are_suggested(control: Control) -> None:
 
 
 def test_the_primary_button_measures_what_was_chosen(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
-    panel.actions.variants["full"].value = False  # type: ignore[index]
-    panel.actions.budget.value = 2.5
-    panel.actions.measure.click()
+    type_in(panel, "variant", value=False, of="full")
+    type_in(panel, "budget", "2.5")
+    panel.press("measure")
     assert blocked_work.begun.wait(10)
     assert control.state.busy
-    assert panel.actions.measure.disabled
-    assert "disabled" in panel.regions.tree_widget.tree[0][3][2][2][2][1]
-    assert not panel.actions.cancel.disabled
-    assert "compiling mm" in panel.actions._doing.value
-    assert panel.actions._bar.value == 0.5
+    assert not enabled(panel, "tools", "measure")
+    assert "disabled" in button(panel, "regions", "switch", "mm")[1]
+    assert enabled(panel, "tools", "cancel")
+    assert "compiling mm" in text(panel, "progress")
+    assert elements(panel.part("progress"), value="0.500")
     blocked_work.go_on.set()
     assert control.wait(10)
     assert blocked_work.calls == [(("eager", "aot_eager", "regional"), 2.5, True)]
     assert not control.state.busy
-    assert not panel.actions.measure.disabled
+    assert enabled(panel, "tools", "measure")
 
 
 def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
-    panel.actions.compile.click()
+    panel.press("compile")
     assert blocked_work.begun.wait(10)
-    panel.actions.cancel.click()
+    panel.press("cancel")
     assert control.wait(10)
-    assert CANCELLED in panel.actions._doing.value
-    assert panel.actions.cancel.disabled
+    assert CANCELLED in text(panel, "progress")
+    assert not enabled(panel, "tools", "cancel")
 
 
 def test_one_job_at_a_time(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
-    panel.actions.measure.click()
+    panel.press("measure")
     assert blocked_work.begun.wait(10)
-    panel.actions.compile.click()  # as another front end may, before it hears that work began
+    panel.press("compile")  # as another front end may, before it hears that work began
     assert "Another job is running" in alert(panel)
     switch(panel, "mm", on=False)
     assert "A job is running" in alert(panel)
@@ -212,11 +212,11 @@ def test_an_error_of_the_work_is_shown(
 ) -> None:
     blocked_work.error = error
     blocked_work.go_on.set()
-    panel.actions.measure.click()
+    panel.press("measure")
     assert control.wait(10)
     assert message in alert(panel)
     assert ("Traceback" in alert(panel)) is traced
-    panel.actions._dismiss.click()
+    panel.press("dismiss")
     assert alert(panel) == ""
 
 
@@ -226,23 +226,23 @@ def test_an_error_of_a_callback_is_shown(panel: Panel, control: Control, monkeyp
 
     monkeypatch.setattr(control.exploration, "disable", broken)
     switch(panel, "mm", on=False)
-    assert "ZeroDivisionError: &lt;b&gt;broken" in alert(panel)
+    assert "ZeroDivisionError: <b>broken" in alert(panel)
     assert checked(panel, "mm")
 
 
 def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel, control: Control) -> None:
     with control.running_in_cell("Compile & measure") as progress:
         progress("round 3", 0.3)
-        assert panel.actions.cancel.disabled
-        assert "interrupt the kernel" in panel.actions._doing.value
-        assert panel.actions.measure.disabled
+        assert not enabled(panel, "tools", "cancel")
+        assert "interrupt the kernel" in text(panel, "progress")
+        assert not enabled(panel, "tools", "measure")
     assert not control.state.busy
 
 
 def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control: Control) -> None:
     with pytest.raises(KeyboardInterrupt), control.running_in_cell("Compile"):
         raise KeyboardInterrupt
-    assert INTERRUPTED in panel.actions._doing.value
+    assert INTERRUPTED in text(panel, "progress")
 
 
 # ------------------------------------------------------------------------------------------------------ several panels
@@ -261,7 +261,7 @@ def test_two_panels_of_one_exploration_show_the_same(panel: Panel, control: Cont
 def test_two_explorations_do_not_touch_each_other(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
     second = make()
     other = Panel(control_of(second))
-    panel.actions.measure.click()
+    panel.press("measure")
     assert blocked_work.begun.wait(10)
     switch(other, "act", on=False)
     assert not second.plan["act"].enabled
@@ -277,7 +277,7 @@ def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> Non
     before = set(_instances)
     threads = set(threading.enumerate())
     panel = Panel(control_of(exploration))
-    panel.regions.tree_widget.press("open", "mm")
+    panel.press("open", "mm")
     assert len(_instances) > len(before)
     panel.close()
     assert set(_instances) == before
@@ -287,22 +287,21 @@ def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> Non
 def test_names_are_text_never_markup(exploration: Exploration) -> None:
     exploration.rename("mm", "<img src=x onerror=alert(1)>")
     panel = Panel(control_of(exploration))
-    for widget in (panel._header, panel._results):
-        assert "<img" not in widget.value
+    assert "<img" not in to_html(*panel.part("regions"), *panel.part("results"))
     assert "<img src=x onerror=alert(1)>" in rows(panel)  # a text, which the page makes a text node
     panel.close()
 
 
 def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: Control) -> None:
     name = next(f"{graph.id}:{graph.ops[0].name}" for graph in control.session.graphs if graph.id == "0/forward")
-    panel.marking.kind.value = "selection"
-    panel.marking.name.value = "picked"
-    panel.marking.button.click()
-    assert "Enter a pattern" in panel.marking._error.value
+    type_in(panel, "kind", "selection")
+    type_in(panel, "name", "picked")
+    panel.press("mark")
+    assert "Enter a pattern" in text(panel, "marking")
     panel.graph.selection = [name]
-    assert panel.marking.pattern.value == "1 node selected"
-    panel.marking.button.click()
-    assert panel.marking._error.value == ""
+    assert elements(panel.part("marking"), value="1 node selected")
+    panel.press("mark")
+    assert "✗" not in text(panel, "marking")
     assert control.state.plan["picked"].selectors[0].patterns == (name,)
 
 
@@ -311,27 +310,27 @@ def test_selecting_rows_selects_their_nodes_everywhere(panel: Panel, control: Co
         assigned = [control.session.members[region] for region in regions]
         return {f"{graph}:{name}" for one in assigned for graph, names in one.items() for name in names}
 
-    panel.regions.tree_widget.press("pick", "mm")
+    panel.press("pick", "mm")
     assert set(panel.graph.selection) == nodes("mm")
-    panel.regions.tree_widget.press("pick", "act", ctrl=True)
+    panel.press("pick", "act", ctrl=True)
     assert set(panel.graph.selection) == nodes("mm", "act")
-    assert [row[1]["aria-selected"] for row in panel.regions.tree_widget.tree[0][3][2:]] == ["true", "true"]
-    panel.regions.tree_widget.press("pick", "mm", ctrl=True)
+    assert [row[1]["aria-selected"] for row in elements(panel.part("regions"), data_do="pick")] == ["true", "true"]
+    panel.press("pick", "mm", ctrl=True)
     assert set(panel.graph.selection) == nodes("act")
-    panel.regions.tree_widget.press("pick", "mm", shift=True)
+    panel.press("pick", "mm", shift=True)
     assert control.state.picked == ("act", "mm")
 
 
 def test_rows_are_ordered_by_a_column(panel: Panel) -> None:
-    panel.regions.tree_widget.press("sort", "name")
+    panel.press("sort", "name")
     assert list(rows(panel)) == ["act", "mm"]
-    head = panel.regions.tree_widget.tree[0][2][2]
-    assert [cell[1].get("aria-sort") for cell in head[2:4]] == ["ascending", "none"]
-    panel.regions.tree_widget.press("sort", "name")
+    (head,) = elements(panel.part("regions"), aria_sort="ascending")
+    assert words(head) == "region ↑"
+    panel.press("sort", "name")
     assert list(rows(panel)) == ["mm", "act"]
-    panel.regions.tree_widget.press("sort", "name")
+    panel.press("sort", "name")
     assert list(rows(panel)) == ["mm", "act"]
-    panel.regions.tree_widget.press("sort", "compiled")  # nothing measured: all in the order of the plan, none lost
+    panel.press("sort", "compiled")  # nothing measured: all in the order of the plan, none lost
     assert list(rows(panel)) == ["mm", "act"]
 
 

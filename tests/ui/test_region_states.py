@@ -20,11 +20,10 @@ from regional_explorer.render.picture.payload import picture
 from regional_explorer.render.picture.scene import Entry
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
+from regional_explorer.render.style.element import words
 from regional_explorer.render.style.figures import NONE, STATE_GLYPHS, duration
-from regional_explorer.ui.panel.region_table import region_tree
-from regional_explorer.ui.state import PanelState
+from regional_explorer.ui.panel.region_table import region_table
 from tests.render import sessions
-from tests.ui.conftest import words
 
 OF_PARTITIONS = tuple(state for state in State if state is not State.EMPTY)
 
@@ -150,7 +149,7 @@ def in_html(session: Session) -> Shown:
 
 
 def in_panel(session: Session) -> Shown:
-    (table,) = region_tree(region_summaries(session), PanelState(session.plan))
+    (table,) = region_table(region_summaries(session), None, picked=(), opened=None, busy=False)
     (row,) = table[3][2:]
     cells = {cell[1]["data-head"]: cell for cell in row[2:] if "data-head" in cell[1]}
     glyph, state = words(cells["state"]).split()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from regional_explorer.record.timing import Timing, Verdict
+from regional_explorer.record.timing import Timing
+from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.figures import interval, speedup, wrong
 from regional_explorer.render.style.palette import LIGHT
+from regional_explorer.render.style.tones import TONES
 
 WIDTH = 130
 HEIGHT = 14
@@ -35,19 +37,23 @@ class Scale:
         return EDGE + (value - self.low) / (self.high - self.low) * (WIDTH - 2 * EDGE)
 
 
-def whisker(timing: Timing, scale: Scale) -> str:
-    """Return the chart of one timing as SVG, or an empty string where no speedup may be shown."""
+def whisker(timing: Timing, scale: Scale) -> Node | None:
+    """Return the chart of one timing as SVG, or None where no speedup may be shown."""
     middle, low, high = timing.speedup, timing.speedup_low, timing.speedup_high
     if middle is None or wrong(timing):
-        return ""
+        return None
     low, high = middle if low is None else low, middle if high is None else high
-    tone = {Verdict.FASTER: "rx-good", Verdict.SLOWER: "rx-bad"}.get(timing.verdict, "rx-even")
     half = HEIGHT / 2
-    return (
-        f'<svg class="rx-chart {tone}" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
-        f' aria-label="{speedup(timing)}, CI {interval(timing)}">'
-        f'<path d="M{scale.at(1):.1f} 0V{HEIGHT}" stroke="{LIGHT.edge}" stroke-dasharray="2 2"/>'
-        f'<path d="M{scale.at(low):.1f} {half}H{scale.at(high):.1f}M{scale.at(low):.1f} 4v6M{scale.at(high):.1f} 4v6"'
-        f' stroke="currentColor" stroke-width="1.5"/><circle cx="{scale.at(middle):.1f}" cy="{half}" r="3"'
-        ' fill="currentColor"/></svg>'
+    ends = f"M{scale.at(low):.1f} {half}H{scale.at(high):.1f}M{scale.at(low):.1f} 4v6M{scale.at(high):.1f} 4v6"
+    return node(
+        "svg",
+        node("path", d=f"M{scale.at(1):.1f} 0V{HEIGHT}", stroke=LIGHT.edge, stroke_dasharray="2 2"),
+        node("path", d=ends, stroke="currentColor", stroke_width="1.5"),
+        node("circle", cx=f"{scale.at(middle):.1f}", cy=str(half), r="3", fill="currentColor"),
+        class_=f"rx-chart rx-{TONES.get(timing.verdict, 'even')}",
+        width=str(WIDTH),
+        height=str(HEIGHT),
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        aria_label=f"{speedup(timing)}, CI {interval(timing)}",
     )

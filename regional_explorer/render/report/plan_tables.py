@@ -8,7 +8,7 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.region import Partition, Region
 from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.render.report.table import TONES, Cell, Table
+from regional_explorer.render.report.table import Cell, Table
 from regional_explorer.render.style.figures import (
     MOST_KEYS,
     NONE,
@@ -17,6 +17,7 @@ from regional_explorer.render.style.figures import (
     duration,
     listing,
 )
+from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, clean
 
 MOST_BREAKS = 20

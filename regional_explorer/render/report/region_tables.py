@@ -9,8 +9,9 @@ from regional_explorer.record.region_timing import RegionTiming
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Phase, Reconciled
 from regional_explorer.render.report.result_tables import warning_lines
-from regional_explorer.render.report.table import TONES, Cell, Table
+from regional_explorer.render.report.table import Cell, Table
 from regional_explorer.render.style.figures import NONE, count, duration, ratio, signed, size
+from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics, NumericsVerdict, Phase, Timing
-from regional_explorer.render.report.table import TONES, Cell, Table
+from regional_explorer.render.report.table import Cell, Table
 from regional_explorer.render.style.figures import (
     NONE,
     count,
@@ -18,6 +18,7 @@ from regional_explorer.render.style.figures import (
     speedup,
     wrong,
 )
+from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 MOST_FAILED = 8

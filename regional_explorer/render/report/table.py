@@ -4,22 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regional_explorer.record.region import State
-from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
-
-TONES = {
-    State.FAILED: "bad",
-    State.STALE: "warn",
-    State.EMPTY: "warn",
-    State.EAGER: "quiet",
-    Verdict.FASTER: "good",
-    Verdict.SLOWER: "bad",
-    NumericsVerdict.FAILED: "bad",
-    NumericsVerdict.NOT_COMPARABLE: "warn",
-    NumericsVerdict.NOT_COMPARED: "warn",
-    NumericsVerdict.OK: "good",
-}
-"""States and verdicts that a reader should not miss; words say the same."""
+from regional_explorer.record.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)

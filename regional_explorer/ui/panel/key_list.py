@@ -6,15 +6,17 @@ from collections.abc import Container
 
 from regional_explorer.compiler.config.catalogue import COMMON, ConfigKey, catalogue, check_key, inert_reason
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.figures import count
+from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import clean
-from regional_explorer.ui.views.element_tree import Tree, node
+from regional_explorer.ui.panel.controls import alert, button
 
 MAX_LISTED = 40
 _NO_DOC = "Not documented in torch"
 
 
-def key_tree(query: str, device: str, taken: Container[str], *, busy: bool = False) -> list[Tree]:
+def key_list(query: str, device: str, taken: Container[str], *, busy: bool = False) -> list[Node]:
     """Return the keys whose name, type or doc contain all words of ``query``, each with its description.
 
     Without a query these are the keys worth trying first on ``device``; ``taken`` are in the config already.
@@ -27,13 +29,18 @@ def key_tree(query: str, device: str, taken: Container[str], *, busy: bool = Fal
     heading = node("div", scope + more, class_="rx-quiet", role="status")
     if items:
         return [heading, node("ul", *items, class_="rx-keys", tabindex="0", aria_label="Config keys")]
-    return [node("div", f"✗ {_unknown(query)}", class_="rx-bad", role="alert")]
+    return alert(_unknown(query))
 
 
 def key_facts(entry: ConfigKey) -> str:
     """Return a key's type or choices and its default, as text."""
     takes = f"one of {', '.join(map(repr, entry.choices))}" if entry.choices else entry.type_name
     return f"{clean(takes)}, default {clean(repr(entry.default))}"
+
+
+def no_effect(reason: str) -> Node:
+    """Return the warning that a key has no effect on this device."""
+    return node("div", toned(f"No effect here: {reason}.", "warn"))
 
 
 def _unknown(query: str) -> str:
@@ -65,22 +72,20 @@ def _text(entry: ConfigKey) -> str:
     return f"{entry.key} {entry.type_name} {entry.doc}".lower()
 
 
-def _item(entry: ConfigKey, device: str, *, taken: bool, busy: bool) -> Tree:
+def _item(entry: ConfigKey, device: str, *, taken: bool, busy: bool) -> Node:
     inert = inert_reason(entry.key, device)
     facts = key_facts(entry)
     why = []
     if entry.refused:
-        why = [node("div", f"✗ Cannot be set for one region: {entry.refused}.", class_="rx-bad")]
+        why = [node("div", toned(f"Cannot be set for one region: {entry.refused}.", "bad"))]
     elif inert:
-        why = [node("div", f"! No effect here: {inert}.", class_="rx-warn")]
+        why = [no_effect(inert)]
     else:
         facts += f" · can matter on {device}"
-    add = node(
-        "button",
+    add = button(
         "in use" if taken else "Add",
-        type="button",
-        data_do="add",
-        data_of=entry.key,
+        "add",
+        entry.key,
         disabled=taken or busy or entry.refused is not None,
         aria_label=f"Add {entry.key}",
         title=f"Add {entry.key} to the config",

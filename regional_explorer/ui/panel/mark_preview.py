@@ -5,34 +5,41 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.region import Partition
 from regional_explorer.record.session import Session
-from regional_explorer.regions.cutting.preview import Preview
+from regional_explorer.render.report.diagnostics import diagnostic_item
+from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.figures import count
-from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, markup
+from regional_explorer.render.style.untrusted import SHORT, clean
+from regional_explorer.ui.state import MarkForm
 
 
-def preview_html(name: str, found: Preview, session: Session) -> str:
-    """Return as HTML the partitions that region ``name`` would have, changes to other regions, and new diagnostics."""
+def preview_nodes(form: MarkForm, session: Session) -> list[Node]:
+    """Return the partitions that the region would have, changes to other regions, and new diagnostics."""
+    found, name = form.preview, form.previewed_name
+    if found is None:
+        return []
+    if isinstance(found, str):
+        return [node("span", found, class_="rx-quiet")]
     mine = [part for part in found.partitions if part.region == name]
     ops = sorted({len(part.nodes) for part in mine})
     sizes = f" of {ops[0]}{f'–{ops[-1]}' if len(ops) > 1 else ''} {'op' if ops == [1] else 'ops'}" if ops else ""
-    graphs = ", ".join(f"{number} in {markup(graph, SHORT)}" for graph, number in _count_by(mine, "graph").items())
+    graphs = ", ".join(f"{number} in {graph}" for graph, number in _count_by(mine, "graph").items())
     where = f" ({graphs})" if graphs else ""
-    others = "".join(f"; {markup(text)}" for text in _changed_counts(name, found.partitions, session.partitions))
-    head = (
-        f"Region <b>{markup(name, SHORT)}</b> would give <b>{count(len(mine), 'partition')}</b>{sizes}{where}{others}."
+    others = "".join(f"; {text}" for text in _changed_counts(name, found.partitions, session.partitions))
+    parts = node("b", count(len(mine), "partition"))
+    head = node(
+        "div",
+        "Region ",
+        node("b", clean(name, SHORT)),
+        " would give ",
+        parts,
+        f"{sizes}{where}{others}.",
+        role="status",
     )
-    messages = "".join(map(_message, _new_diagnostics(found.diagnostics, session.diagnostics)))
-    return f'<div role="status">{head}</div>' + (f'<ul class="rx-list">{messages}</ul>' if messages else "")
-
-
-def _message(found: Diagnostic) -> str:
-    tone = {Severity.ERROR: "bad", Severity.WARNING: "warn"}.get(found.severity, "quiet")
-    remedy = f' <span class="rx-quiet">{markup(found.remedy, LONG_TEXT)}</span>' if tone != "quiet" else ""
-    head = f'<span class="rx-{tone}">{"! " if remedy else ""}{markup(found.severity)}</span>'
-    return f"<li>{head} <code>{markup(found.code)}</code> {markup(found.message, LONG_TEXT)}{remedy}</li>"
+    messages = [diagnostic_item(one, short=True) for one in _new_diagnostics(found.diagnostics, session.diagnostics)]
+    return [head, *([node("ul", *messages, class_="rx-list")] if messages else [])]
 
 
 def _count_by(partitions: Iterable[Partition], what: str) -> Counter[str]:

@@ -1,123 +1,143 @@
-"""The panel of one exploration: header, graph, source, regions, actions and results."""
+"""The widget of one exploration: shows what ``layout`` makes of the state, and gives ``events`` what the page sends."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-import ipywidgets as widgets
+import traitlets
 
 from regional_explorer.record.session import Session
-from regional_explorer.render.report.html import results_html
-from regional_explorer.render.report.plan_tables import summary
-from regional_explorer.render.style.css import PAGE
-from regional_explorer.render.style.palette import paint
-from regional_explorer.render.style.untrusted import markup
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.actions import Actions
-from regional_explorer.ui.panel.diagnostics_list import DiagnosticsList
-from regional_explorer.ui.panel.editing import Editing
-from regional_explorer.ui.panel.marking import Marking
-from regional_explorer.ui.panel.measured_plans import MeasuredPlans
-from regional_explorer.ui.panel.panel_style import style_html
-from regional_explorer.ui.panel.region_list import RegionList
+from regional_explorer.ui.panel.diagnostics import nodes_of
+from regional_explorer.ui.panel.events import Event, handle
+from regional_explorer.ui.panel.layout import FRAME, PARTS, Shown
+from regional_explorer.ui.panel.marking import suggestions
+from regional_explorer.ui.panel.messages import InOrder
+from regional_explorer.ui.static import script, style
+from regional_explorer.ui.views.element_tree import ElementTree
 from regional_explorer.ui.views.graph_view import GraphView
 from regional_explorer.ui.views.overlay import overlays
 from regional_explorer.ui.views.source_view import SourceView
-from regional_explorer.ui.views.widget_tree import close_tree, keep_message_order
 
 
-class Panel:
-    """The widgets of one exploration, inside ``box``. Panels of the same exploration show the same state."""
+class Panel(ElementTree):
+    """The panel. Panels of the same exploration show the same state.
+
+    ``parts`` are the elements of each part, as separate traits, so that only parts that change are sent; ``answered``
+    is the number of the last message of each page that was handled; ``views`` are the widgets inside.
+    """
+
+    _esm = script("panel")
+    _css = style("panel", common=False)
+
+    views = traitlets.Dict().tag(sync=True)
+    answered = traitlets.Dict().tag(sync=True)
 
     def __init__(self, control: Control) -> None:
-        self.control = control
-        self._session: Session | None = None
-        self._selected: dict[str, Mapping[str, tuple[str, ...]]] = {}
-        self._style = widgets.HTML(layout={"display": "none"})
-        self._header = widgets.HTML()
-        self.regions = RegionList(control)
         self.graph = GraphView(height=440)
         self.source = SourceView()
         self.source.link(self.graph)
-        self._views = widgets.Box([self.graph, self.source])
-        self._views.add_class("rx-views")
-        self.editing = Editing(control, self.graph)
-        self.marking = Marking(control, self.graph)
-        self.actions = Actions(control)
-        self.measured_plans = MeasuredPlans(control)
-        self.diagnostics = DiagnosticsList(control, self.graph)
-        self._results = widgets.HTML()
-        self.box = widgets.VBox(
-            [
-                self._style,
-                self._header,
-                self._views,
-                self.regions.box,
-                self.editing.box,
-                self.marking.box,
-                self.actions.box,
-                self.measured_plans.box,
-                self.diagnostics.tree_widget,
-                self._results,
-            ]
-        )
-        for name in (PAGE, "rx-panel"):
-            self.box.add_class(name)
-        keep_message_order(self.box)
+        refs = {"graph": f"anywidget:{self.graph.model_id}", "source": f"anywidget:{self.source.model_id}"}
+        self.add_traits(**{_trait(name): traitlets.List().tag(sync=True) for name in PARTS})
+        super().__init__(self._on_event, kind="rx rx-panel", label="Regional explorer", tree=FRAME, views=refs)
+        self.control = control
+        self._suggestions = suggestions(control.session)
+        self._session: Session | None = None
+        self._needs: dict[str, dict[str, Any]] = {}
+        self._in_order = InOrder(self._on_message_in_order)
+        self.graph.observe(self._on_selection, names="selection")
         control.listeners.append(self.show)
-        control.heartbeat.pings.append(self.graph.ping)
-        self.graph.on_pong = control.heartbeat.on_reply
+        control.heartbeat.pings.append(self.ping)
         self.show(control)
+
+    def part(self, name: str) -> list[Any]:
+        """Return the elements of a part."""
+        found: list[Any] = getattr(self, _trait(name))
+        return found
 
     def show(self, control: Control) -> None:
         """Show the state and the session of ``control``."""
-        fresh = control.session is not self._session
-        self._session = control.session
-        if fresh:
-            self._show_session(control.session)
-        self.regions.show(control)
-        self._select(control)
-        self.editing.show(control.state)
-        self.marking.show(control.state)
-        self.actions.show(control.state)
-        self.measured_plans.show(control)
-
-    def _select(self, control: Control) -> None:
-        """Highlight the nodes of the regions whose rows are selected, in the graphs and in the source."""
-        selected = {name: control.session.members.get(name, {}) for name in control.state.picked}
-        if selected != self._selected:  # other rows, or the same with other nodes
-            self._selected = selected
-            self.graph.select(
-                f"{graph}:{name}" for one in selected.values() for graph, names in one.items() for name in names
+        with self.hold_sync():
+            if control.session is not self._session:
+                self._session = control.session
+                self.graph.set_session(control.session)
+                self.graph.overlays = overlays(control.session)
+                self.source.set_session(control.session)
+            if tuple(self.graph.selection) != control.state.selection:
+                self.graph.select(control.state.selection)
+            shown = Shown(
+                f"{id(control):x}", control.state, control.session, control.runs, control.summaries, self._suggestions
             )
+            for name, part in PARTS.items():
+                needs = part.needs(shown)
+                # What a part needs is compared, not what it becomes: building costs a running benchmark time.
+                if self._needs.get(name) != needs:
+                    self._needs[name] = needs
+                    setattr(self, _trait(name), part.make(**needs))
 
-    def _show_session(self, session: Session) -> None:
-        _set(self._style, style_html([paint(number) for number in range(len(session.plan.regions))]))
-        _set(self._header, _header(session))
-        self.graph.set_session(session)
-        self.graph.overlays = overlays(session)
-        self.source.set_session(session)
-        self.diagnostics.show(session)
-        _set(self._results, results_html(session))
+    def ping(self) -> None:
+        """Ping the pages; each that shows the panel answers."""
+        self.send({"do": "answer"})
 
     def close(self) -> None:
-        """Disconnect the panel from its control, and close its widgets."""
+        """Disconnect the panel from its control, and close its views."""
         if self.show in self.control.listeners:
             self.control.listeners.remove(self.show)
-            self.control.heartbeat.pings.remove(self.graph.ping)
-        self.marking.debounce.cancel()
+            self.control.heartbeat.pings.remove(self.ping)
+        if not self.control.listeners:
+            self.control.debounce.cancel()
         self.source.unlink()
-        close_tree(self.box)
+        for widget in (self.graph, self.source, self):
+            widget.layout.close()
+        self.graph.close()
+        self.source.close()
+        super().close()
+
+    # --------------------------------------------------------------------------------------------------- from the page
+
+    def receive(self, widget: Any, message: Any, buffers: Any) -> None:
+        """Handle a message from the page; those of one page are handled in the order of their numbers."""
+        match message:
+            case {"page": str(page), "number": int(number)}:
+                with self.control.lock:
+                    self._in_order.receive(page, number, message)
+            case _:
+                super().receive(widget, message, buffers)
+
+    def _on_message_in_order(self, page: str, number: int, message: Mapping[str, Any]) -> None:
+        with self.hold_sync():
+            super().receive(self, message, None)
+            self.answered = {**self.answered, page: number}
+
+    def _on_event(self, message: Mapping[str, Any]) -> None:
+        self.control.heartbeat.on_reply()
+        with self.control.showing_errors():
+            match message.get("selection"):
+                case [*nodes] if all(isinstance(one, str) for one in nodes):
+                    self.graph.set_state({"selection": nodes})
+            fields = {name: message.get(name) for name in ("do", "of", "value")}
+            event = Event(**fields, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))  # type: ignore[arg-type]
+            if event.do == "show":
+                self._show_diagnostic(int(event.of))
+            else:
+                handle(self.control, event)
+
+    def _on_selection(self, _change: Any) -> None:
+        if tuple(self.graph.selection) != self.control.state.selection:
+            with self.control.lock:
+                self.control.change(self.control.state.with_selection(self.graph.selection))
+
+    def _show_diagnostic(self, number: int) -> None:
+        """Select the nodes of a diagnostic, and scroll to them."""
+        session = self.control.session
+        nodes = nodes_of(session.diagnostics[number], session)
+        graphs = {node.partition(":")[0] for node in nodes}
+        if graphs and self.graph.tab not in graphs:
+            self.graph.tab = min(graphs)
+        self.graph.select(nodes)
+        self.graph.show_nodes(nodes)
 
 
-def _set(widget: widgets.HTML, value: str) -> None:
-    # Sending the same value again would redraw it: opened sections would collapse and the page would jump.
-    if widget.value != value:
-        widget.value = value
-
-
-def _header(session: Session) -> str:
-    facts = dict(summary(session))
-    facts["torch"] = f"torch {facts['torch']}"
-    facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
-    return f'<h3>{markup(session.title)}</h3><div class="rx-quiet">{markup(" · ".join(facts.values()))}</div>'
+def _trait(part: str) -> str:
+    return f"part_{part}"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.compiler.config.catalogue import catalogue
-from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.region_summary import RegionSummary
-from regional_explorer.render.report.table import TONES
+from regional_explorer.render.report.table_node import chip
+from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.figures import NONE, STATE_GLYPHS, count, duration, ratio
-from regional_explorer.render.style.palette import paint
+from regional_explorer.render.style.tones import TONES, TRENDS, toned
 from regional_explorer.render.style.untrusted import SHORT, clean
-from regional_explorer.ui.state import PanelState, Sort
-from regional_explorer.ui.views.element_tree import Tree, node
+from regional_explorer.ui.panel.controls import button
+from regional_explorer.ui.state import Sort
 
 MOST_CHIPS = 4
 NOTHING = ([NONE], ["0"])
@@ -30,7 +30,7 @@ class Column:
     head: str
     title: str
     order: Callable[[RegionSummary], Any]
-    cell: Callable[[RegionSummary], Tree]
+    cell: Callable[[RegionSummary], Node]
     figure: bool = True
 
 
@@ -46,56 +46,57 @@ def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[Regio
     ]
 
 
-def region_tree(summaries: Sequence[RegionSummary], state: PanelState) -> list[Tree]:
-    """Return the table of ``summaries``, or nothing where there is no region."""
+def region_table(
+    summaries: Sequence[RegionSummary], sort: Sort | None, *, picked: Sequence[str], opened: str | None, busy: bool
+) -> list[Node]:
+    """Return the table of ``summaries``, or nothing where there is no region.
+
+    Args:
+        summaries: the regions in the order of the plan.
+        sort: the order of the rows.
+        picked: names of the selected rows.
+        opened: name of the region whose config is shown.
+        busy: whether a job is running.
+    """
     if not summaries:
         return []
-    head = node("thead", node("tr", *(_head(column, state.sort) for column in COLUMNS), node("th", "")))
-    rows = [_row(one, state) for one in ordered(summaries, state.sort)]
+    head = node("thead", node("tr", *(_head(column, sort) for column in COLUMNS), node("th", "")))
+    rows = [
+        _row(one, picked=one.region.name in picked, opened=one.region.name == opened, busy=busy)
+        for one in ordered(summaries, sort)
+    ]
     body = node("tbody", *rows)
     label = "Regions. Arrows walk through the rows, Enter selects one, Space adds one, Shift stretches."
     return [node("table", head, body, role="grid", aria_multiselectable="true", aria_label=label)]
 
 
-def _head(column: Column, sort: Sort | None) -> Tree:
+def _head(column: Column, sort: Sort | None) -> Node:
     descending = sort.descending if sort is not None and sort.column == column.key else None
     said = {None: "none", False: "ascending", True: "descending"}[descending]
-    button = node(
-        "button",
-        column.head + ARROWS[descending],
-        data_do="sort",
-        data_of=column.key,
-        type="button",
-        title=column.title,
-    )
-    return node("th", button, aria_sort=said, class_=_class(column))
+    order = button(column.head + ARROWS[descending], "sort", column.key, title=column.title)
+    return node("th", order, aria_sort=said, class_=_class(column))
 
 
 def _class(column: Column) -> str:
     return f"rxt-{column.key}{' rxt-figure' if column.figure else ''}"
 
 
-def _row(one: RegionSummary, state: PanelState) -> Tree:
+def _row(one: RegionSummary, *, picked: bool, opened: bool, busy: bool) -> Node:
     name, shown = one.region.name, clean(one.region.name)
-    opened = state.opened == name
     last = node(
         "td",
-        node(
-            "button",
+        button(
             "Close" if opened else "Config",
-            type="button",
-            data_do="open",
-            data_of=name,
+            "open",
+            name,
             aria_expanded=str(opened).lower(),
             title=f"Show and change the config of {shown}",
         ),
-        node(
-            "button",
+        button(
             "×",
-            type="button",
-            data_do="remove",
-            data_of=name,
-            disabled=state.busy,
+            "remove",
+            name,
+            disabled=busy,
             aria_label=f"Take {shown} out of the plan",
             title=f"Take the region {shown} out of the plan",
             class_="rxt-small",
@@ -108,18 +109,18 @@ def _row(one: RegionSummary, state: PanelState) -> Tree:
         cell[1] |= {"class": _class(column) + none, "data-head": column.head}
     return node(
         "tr",
-        _name_cell(one, busy=state.busy),
+        _name_cell(one, busy=busy),
         *cells,
         last,
         data_do="pick",
         data_of=name,
         tabindex="-1",
-        aria_selected=str(name in state.picked).lower(),
+        aria_selected=str(picked).lower(),
         aria_label=shown,
     )
 
 
-def _name_cell(one: RegionSummary, *, busy: bool) -> Tree:
+def _name_cell(one: RegionSummary, *, busy: bool) -> Node:
     shown = clean(one.region.name)
     switch = node(
         "input",
@@ -131,25 +132,22 @@ def _name_cell(one: RegionSummary, *, busy: bool) -> Tree:
         aria_label=f"Compile {shown}",
         title=f"Compile {shown}; when off it runs eagerly",
     )
-    chip = node("span", paint(one.number).letter, class_=f"rx-chip rx-r{one.number}")
-    return node("td", switch, chip, node("b", shown, title=shown), class_="rxt-name")
+    return node("td", switch, chip(one.number), node("b", shown, title=shown), class_="rxt-name")
 
 
-def _ops(one: RegionSummary) -> Tree:
+def _ops(one: RegionSummary) -> Node:
     forward, backward = one.ops_forward, one.ops_backward
     words = f"{forward} + {backward}" if backward else str(forward)
     return node("td", words, title=f"{count(forward, 'op')} in the forward, {backward} in the backward graph")
 
 
-def _state(one: RegionSummary) -> Tree:
-    words = f"{STATE_GLYPHS[one.state]} {one.state}"
+def _state(one: RegionSummary) -> Node:
     known = [count(len(one.partitions), "partition"), count(one.artifacts, "artifact"), one.note]
-    return node(
-        "td", node("span", words, class_=f"rx-{TONES.get(one.state, '')}"), title=", ".join(filter(None, known))
-    )
+    state = toned(f"{STATE_GLYPHS[one.state]} {one.state}", TONES.get(one.state, ""), {})
+    return node("td", state, title=", ".join(filter(None, known)))
 
 
-def _config(one: RegionSummary) -> Tree:
+def _config(one: RegionSummary) -> Node:
     known = catalogue()
     config = [
         f"{f'{direction} ' if direction else ''}{key}={value!r}"
@@ -177,30 +175,25 @@ def _compiled(one: RegionSummary) -> float | None:
     return None if one.timing is None else one.timing.compiled_s
 
 
-def _speedup(one: RegionSummary) -> Tree:
+def _speedup(one: RegionSummary) -> Node:
     timing = one.timing
     if timing is None or timing.speedup is None:
         return node("td", NONE)
     tone = TONES.get(timing.verdict, "quiet")
-    sign = {"good": "▲ ", "bad": "▼ "}.get(tone, "")
     bounds = f"{timing.speedup_low:.2f}–{timing.speedup_high:.2f}" if timing.speedup_low and timing.speedup_high else ""
-    figure = node("span", sign + ratio(timing.speedup, timing.numerics), class_=f"rx-{tone}")
+    figure = toned(ratio(timing.speedup, timing.numerics), tone, TRENDS)
     return node("td", figure, node("small", bounds), title=f"eager ÷ compiled, with its CI: {timing.verdict}")
 
 
-def _numerics(one: RegionSummary) -> Tree:
+def _numerics(one: RegionSummary) -> Node:
     said = one.numerics
-    tone = TONES.get(said, "quiet") if said else "quiet"
-    sign = {"good": "✓ ", "bad": "✗ "}.get(tone, "")
-    return node("td", node("span", sign + said, class_=f"rx-{tone}") if said else NONE)
+    return node("td", toned(said, TONES.get(said, "quiet")) if said else NONE)
 
 
-def _diagnostics(one: RegionSummary) -> Tree:
+def _diagnostics(one: RegionSummary) -> Node:
     if one.worst is None:
         return node("td", "0", title="no diagnostic")
-    tone = {Severity.ERROR: "bad", Severity.WARNING: "warn"}.get(one.worst, "quiet")
-    sign = {"bad": "✗ ", "warn": "! "}.get(tone, "")
-    return node("td", node("span", f"{sign}{len(one.diagnostics)}", class_=f"rx-{tone}"))
+    return node("td", toned(len(one.diagnostics), TONES[one.worst]))
 
 
 COLUMNS = (

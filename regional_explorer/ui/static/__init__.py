@@ -22,9 +22,9 @@ def script(name: str) -> str:
     return _stripped("\n".join([*needed, entry]))
 
 
-def style(name: str) -> str:
-    """Return the style sheet ``name``, preceded by the rules common to all views."""
-    texts = ((FOLDER / f"{part}.css").read_text(encoding="utf-8") for part in ("common", name))
+def style(name: str, *, common: bool = True) -> str:
+    """Return the style sheet ``name``, unless ``common`` is False preceded by the rules common to all views."""
+    texts = ((FOLDER / f"{part}.css").read_text(encoding="utf-8") for part in (*(["common"] if common else []), name))
     return _stripped("\n".join(texts))
 
 

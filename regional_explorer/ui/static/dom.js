@@ -1,13 +1,27 @@
-// What views build on. Text only ever becomes a text node.
+// What views build on. Text only ever becomes a text node, and only listed elements are made.
+
+const TAGS = /^(b|button|canvas|circle|code|datalist|dd|details|div|dl|dt|h[34]|i|input|label|li|option|p|path|progress|select|small|span|style|summary|svg|table|tbody|td|th|thead|tr|ul)$/;
+const REFUSED = /^(on|href$|src|action|formaction|xlink)/i;
+const DRAWN = /^(svg|path|circle)$/;
 
 export function el(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value != null) element.setAttribute(name, value);
-  }
+  if (!TAGS.test(tag)) throw new Error(`no element <${tag}> in a view`);
+  const element = DRAWN.test(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  dress(element, attributes);
   element.append(...children.filter(Boolean));
   return element;
+}
+
+// Give an element these attributes in place of those before.
+export function dress(element, now, before = {}) {
+  for (const name of Object.keys(before)) if (!(name in now)) put(element, name, null);
+  for (const [name, value] of Object.entries(now)) if (value !== before[name]) put(element, name, value);
+}
+
+function put(element, name, value) {
+  if (REFUSED.test(name)) throw new Error(`no attribute ${name} in a view`);
+  if (value === false || value == null) element.removeAttribute(name);
+  else element.setAttribute(name, value === true ? "" : value);
 }
 
 // Tell whether the page is dark by what really lies behind `element`, whoever set it.
@@ -22,17 +36,17 @@ export function isDark(element) {
 // Listen to changes of traits, or to messages, until `signal` ends it.
 export function follow(model, signal, handlers) {
   for (const [trait, handler] of Object.entries(handlers)) {
-    const name = trait.startsWith("msg:") ? trait : `change:${trait}`;
+    const name = /^msg:|^comm|^change$/.test(trait) ? trait : `change:${trait}`;
     model.on(name, handler);
     signal.addEventListener("abort", () => model.off(name, handler));
   }
 }
 
-// What anywidget asks of a module.
+// What anywidget asks of a module; `page` is how it reaches other widgets.
 export const widget = (View) => ({
-  render({ model, el: host }) {
+  render({ model, el: host, host: page }) {
     const ending = new AbortController();
-    new View(model, host, ending.signal);
+    new View(model, host, ending.signal, page);
     return () => ending.abort();
   },
 });

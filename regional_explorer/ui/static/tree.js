@@ -1,9 +1,13 @@
 // Elements that the kernel describes as nested lists: tag, attributes, what is inside. What is pressed, typed or pointed
 // at goes back to it.
 
-import { el, follow } from "./dom.js";
+import { dress, el, follow } from "./dom.js";
 
 const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
+const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+// What makes an element that one and not another: a change of anything else changes it in its place.
+const KEYS = ["data-do", "data-of", "data-view", "data-part", "type"];
+const alike = (one, other) => Array.isArray(one) && one[0] === other?.[0] && KEYS.every((key) => one[1][key] === other[1][key]);
 
 export class Sheet {
   constructor(model, host, signal) {
@@ -12,34 +16,42 @@ export class Sheet {
     // Keys that are pressed here are not JupyterLab's.
     this.root = el("div", { class: model.get("kind"), role: label && "group", "aria-label": label, "data-lm-suppress-shortcuts": "true" });
     host.append(this.root);
-    const on = (name, handler) => this.root.addEventListener(name, (event) => handler(event.target.closest?.("[data-do]"), event), { signal });
-    on("click", (at, event) => {
-      if (at?.dataset.do === "copy") navigator.clipboard.writeText(at.dataset.of).then(() => { at.textContent = "Copied"; });
-      else if (at && !/^(INPUT|SELECT)$/.test(event.target.tagName)) this.press(at, event);
+    this.on("click", (at, event) => {
+      if (at?.dataset.do === "copy") this.copy(at);
+      else if (at && !/^(INPUT|SELECT|OPTION)$/.test(event.target.tagName)) this.press(at, event);
     });
-    on("change", (at, event) => { if (at) this.press(at, event, event.target.type === "checkbox" ? event.target.checked : event.target.value); });
-    on("keydown", (at, event) => this.key(at, event));
-    for (const name of ["pointerover", "pointerleave", "focusin"]) on(name, (at) => this.point(at));
+    this.on("change", (at, event) => { if (at) this.press(at, event, event.target.type === "checkbox" ? event.target.checked : event.target.value); });
+    this.on("keydown", (at, event) => this.key(at, event));
+    for (const name of ["pointerover", "pointerleave", "focusin"]) this.on(name, (at) => this.point(at));
     follow(model, signal, { tree: () => this.show(), lit: () => this.light(), "msg:custom": (message) => this.heed(message) });
     signal.addEventListener("abort", () => { clearTimeout(this.pointing); this.root.remove(); });
     this.show();
   }
 
-  // What was typed may not be what stands.
-  heed() {
-    this.parts = [];
-    this.show();
+  // Listen to what happens here, but not in views inside of this one.
+  on(name, handler) {
+    this.root.addEventListener(name, (event) => {
+      if (this.owns(event.target)) handler(event.target.closest?.("[data-do]"), event);
+    }, { signal: this.signal });
   }
 
-  // Only what differs is built anew, so that the rest keeps its focus and its place.
+  owns(element) { return element.closest?.("[data-lm-suppress-shortcuts]") === this.root; }
+
+  all(selector) { return [...this.root.querySelectorAll(selector)].filter((one) => this.owns(one)); }
+
+  heed() {}
+
+  content() { return this.model.get("tree"); }
+
+  // Only what differs is changed, so that the rest keeps its focus and its place.
   show() {
-    const { dataset } = this.root.contains(document.activeElement) ? document.activeElement : {};
-    this.parts = this.patch(this.root, this.model.get("tree"), this.parts);
+    const active = document.activeElement, { dataset } = this.root.contains(active) && this.owns(active) ? active : {};
+    this.parts = this.patch(this.root, this.content(), this.parts);
     const rows = this.rows();
     if (rows.length && !rows.some((row) => row.tabIndex === 0)) rows[0].tabIndex = 0;
     this.light();
     if (!dataset?.do || this.root.contains(document.activeElement)) return;
-    const twins = [...this.root.querySelectorAll("[data-do]")].filter((one) => one.dataset.do === dataset.do);
+    const twins = this.all("[data-do]").filter((one) => one.dataset.do === dataset.do);
     const twin = twins.find((one) => (one.role === "tab" ? one.tabIndex === 0 : one.dataset.of === dataset.of));
     twin?.focus({ preventScroll: true });
   }
@@ -47,17 +59,18 @@ export class Sheet {
   patch(parent, now, before) {
     now.forEach((part, at) => {
       const was = before[at], child = parent.childNodes[at];
-      if (JSON.stringify(part) === JSON.stringify(was)) return;
-      const alike = Array.isArray(part) && was?.[0] === part[0] && JSON.stringify(was[1]) === JSON.stringify(part[1]);
-      if (alike) this.patch(child, part.slice(2), was.slice(2));
-      else if (child) child.replaceWith(build(part));
+      if (same(part, was)) return;
+      if (child && alike(part, was)) {
+        dress(child, part[1], was[1]);
+        if (!same(part.slice(2), was.slice(2))) this.patch(child, part.slice(2), was.slice(2));
+      } else if (child) child.replaceWith(build(part));
       else parent.append(build(part));
     });
     while (parent.childNodes.length > now.length) parent.lastChild.remove();
     return now;
   }
 
-  rows() { return [...this.root.querySelectorAll("[data-do=pick]")]; }
+  rows() { return this.all("[data-do=pick]"); }
 
   // Rows are lit without being built anew: `lit` has words for them, by what they are of, and what is said.
   light() {
@@ -78,8 +91,18 @@ export class Sheet {
     this.pointing = setTimeout(() => this.model.send({ do: "point", of: at?.dataset.of ?? "" }), 60);
   }
 
-  press(at, { shiftKey = false, ctrlKey, metaKey }, value = null) {
-    this.model.send({ do: at.dataset.do, of: at.dataset.of ?? "", value, shift: shiftKey, ctrl: Boolean(ctrlKey || metaKey) });
+  press(at, event, value = null) { this.model.send(this.message(at, event, value)); }
+
+  message(at, { shiftKey = false, ctrlKey, metaKey }, value) {
+    return { do: at.dataset.do, of: at.dataset.of ?? "", value, shift: shiftKey, ctrl: Boolean(ctrlKey || metaKey) };
+  }
+
+  copy(at) {
+    navigator.clipboard.writeText(at.dataset.of).then(() => {
+      const text = at.textContent;
+      at.textContent = "Copied";
+      setTimeout(() => { at.textContent = text; }, 2000);
+    });
   }
 
   // Arrows walk through the rows, with Shift they stretch; Enter takes one, Space adds one.

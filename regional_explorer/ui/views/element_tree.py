@@ -1,4 +1,4 @@
-"""HTML elements as nested lists, and the widget that shows them; nothing needs escaping."""
+"""The widget that shows HTML elements described by the kernel."""
 
 from __future__ import annotations
 
@@ -8,25 +8,10 @@ from typing import Any
 import anywidget
 import traitlets
 
-from regional_explorer.render.style.untrusted import LONG_TEXT, clean, sendable
 from regional_explorer.ui.static import script
-
-Tree = list[Any]
-"""An element: its tag, its attributes, then its children (elements or texts)."""
 
 OnMessage = Callable[[Mapping[str, Any]], None]
 """Called with a message of the page: ``do`` and ``of`` of the element, an input's ``value``, ``shift``, ``ctrl``."""
-
-
-def node(tag: str, /, *children: object, **attributes: object) -> Tree:
-    """Return an element with cleaned texts; ``_`` in attribute names becomes ``-``, a trailing ``_`` is dropped."""
-    named = {
-        name.rstrip("_").replace("_", "-"): sendable(value) if isinstance(value, str) else value
-        for name, value in attributes.items()
-        if value not in (None, False)
-    }
-    inside = (child if isinstance(child, list) else clean(child, LONG_TEXT) for child in children)
-    return [tag, named, *(child for child in inside if child != "")]
 
 
 class ElementTree(anywidget.AnyWidget):
@@ -49,12 +34,10 @@ class ElementTree(anywidget.AnyWidget):
         self.on_msg(self.receive)
 
     def receive(self, widget: Any, message: Any, buffers: Any) -> None:  # noqa: ARG002 - as ipywidgets calls it
-        """Handle a message from the page, then make the page show the current tree, also after rejected input."""
+        """Handle a message from the page."""
         match message:
             case {"do": str(), "of": str()}:
                 self._on_message(message)
-                if message.get("value") is not None:
-                    self.send({"again": True})
 
     def press(self, do: str, of: str = "", **more: Any) -> None:
         """Simulate pressing an element on the page."""

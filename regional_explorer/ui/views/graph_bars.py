@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.render.picture.scene import Entry
+from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.palette import paint
-from regional_explorer.ui.views.element_tree import Tree, node
 from regional_explorer.ui.views.overlay import scale
 
 FIND = (
@@ -61,7 +61,7 @@ def graph_bars(
     empty: bool = False,
     arranging: bool = False,
     problem: str = "",
-) -> list[Tree]:
+) -> list[Node]:
     """Return the elements of the graph view, toolbar to legend; those that the page fills are empty.
 
     Args:
@@ -113,11 +113,11 @@ def graph_bars(
     ]
 
 
-def _part(name: str, /, *inside: Tree | str, **attributes: Any) -> Tree:
+def _part(name: str, /, *inside: Node | str, **attributes: Any) -> Node:
     return node("div", *inside, class_=f"rxg-{name}", **attributes)
 
 
-def _tabs(tabs: Iterable[Sequence[str]], current: str) -> Tree:
+def _tabs(tabs: Iterable[Sequence[str]], current: str) -> Node:
     buttons = (
         node(
             "button",
@@ -135,18 +135,18 @@ def _tabs(tabs: Iterable[Sequence[str]], current: str) -> Tree:
     return _part("tabs", *buttons, role="tablist", aria_label="Graphs")
 
 
-def _group(tools: Iterable[tuple[str, str, str]]) -> Tree:
+def _group(tools: Iterable[tuple[str, str, str]]) -> Node:
     return _part("group", *(_button(*tool, pressed=False if tool[0] in SWITCHES else None) for tool in tools))
 
 
-def _button(do: str, text: str, title: str, *, pressed: bool | None = None, disabled: bool = False) -> Tree:
+def _button(do: str, text: str, title: str, *, pressed: bool | None = None, disabled: bool = False) -> Node:
     label = None if pressed is None else str(pressed).lower()
     return node(
         "button", text, type="button", data_do=do, title=title, aria_label=title, aria_pressed=label, disabled=disabled
     )
 
 
-def _legend(legend: Iterable[Entry | str], overlay: Mapping[str, Any] | None) -> Iterable[Tree]:
+def _legend(legend: Iterable[Entry | str], overlay: Mapping[str, Any] | None) -> Iterable[Node]:
     """Return a button for each region, the meanings of badges, and the scale of the overlay."""
     for one in legend:
         yield node("span", one) if isinstance(one, str) else _chip(one)
@@ -157,7 +157,7 @@ def _legend(legend: Iterable[Entry | str], overlay: Mapping[str, Any] | None) ->
         )
 
 
-def _chip(entry: Entry) -> Tree:
+def _chip(entry: Entry) -> Node:
     own = paint(entry.region)
     colours = {
         "light": own.light.fill,

@@ -9,12 +9,14 @@ import traitlets
 
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.source_listing import Function, Line, listing
+from regional_explorer.render.report.table_node import chip
 from regional_explorer.render.style.css import page_css
+from regional_explorer.render.style.element import Node, node, style_sheet
 from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 from regional_explorer.ui.static import style
-from regional_explorer.ui.views.element_tree import ElementTree, Tree, node
+from regional_explorer.ui.views.element_tree import ElementTree
 
 if TYPE_CHECKING:
     from regional_explorer.ui.views.graph_view import GraphView
@@ -138,7 +140,7 @@ class SourceView(ElementTree):
         self.lit = {"rows": {key: " ".join(words) for key, words in rows.items()}, "say": announcement}
 
 
-def source_tree(functions: Sequence[Function], session: Session, height: int) -> list[Tree]:
+def source_tree(functions: Sequence[Function], session: Session, height: int) -> list[Node]:
     """Return the functions as selectable lines; library code is folded."""
     regions = {
         sendable(f"{graph}:{name}"): (number, region.name)
@@ -148,7 +150,7 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
     }
     if not functions:
         return [node("div", "The nodes of this session have no source lines.", class_="rxs-empty"), LIVE_REGION]
-    colours = ["style", {}, page_css([paint(number) for number in range(len(session.plan.regions))])]
+    colours = style_sheet(page_css([paint(number) for number in range(len(session.plan.regions))]))
     numbers = iter(range(sum(len(one.lines) for one in functions)))
     blocks = [
         node(
@@ -166,7 +168,7 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
     return [listed, LIVE_REGION]
 
 
-def _row(line: Line, regions: Names, number: int | None) -> Tree:
+def _row(line: Line, regions: Names, number: int | None) -> Node:
     chips, tint = _chips(line, regions)
     tooltip = f"{count(len(line.own), 'node')} from here, {len(line.passing)} including the functions it calls"
     row = node(
@@ -184,7 +186,7 @@ def _row(line: Line, regions: Names, number: int | None) -> Tree:
     return row
 
 
-def _chips(line: Line, regions: Names) -> tuple[list[Tree], str | None]:
+def _chips(line: Line, regions: Names) -> tuple[list[Node], str | None]:
     """Return a chip for each region of a line, and a tint if the whole line is in one region.
 
     A chip is filled if the line itself is in the region, and outlined if a function it calls is.
@@ -192,13 +194,7 @@ def _chips(line: Line, regions: Names) -> tuple[list[Tree], str | None]:
     inside = {regions[name] for name in line.own if name in regions}
     through = dict.fromkeys(regions[name] for name in line.passing if name in regions)
     chips = [
-        node(
-            "span",
-            paint(number).letter,
-            class_=f"rx-chip rx-r{number}",
-            title=clean(name, SHORT),
-            style=None if (number, name) in inside else "background:none",
-        )
+        chip(number, title=clean(name, SHORT), style=None if (number, name) in inside else "background:none")
         for number, name in through
     ]
     return chips, f"--tint:var(--rx-f{next(iter(inside))[0]})" if len(inside) == 1 else None

@@ -1,0 +1,54 @@
+"""A table as HTML elements."""
+
+from __future__ import annotations
+
+from regional_explorer.record.session import Session
+from regional_explorer.render.report.chart import Scale, whisker
+from regional_explorer.render.report.table import Cell, Table
+from regional_explorer.render.style.element import Node, node
+from regional_explorer.render.style.palette import paint
+from regional_explorer.render.style.tones import toned
+
+FEW_ROWS = 5
+"""A table with more rows is folded, unless something in it went wrong."""
+
+
+def table_nodes(table: Table, *, regions: Session | None = None, titled: bool = True) -> list[Node]:
+    """Return title, rows and notes of ``table``; ``regions`` gives the colours of the regions named in it."""
+    title = [node("h4", table.title)] if titled else []
+    if not table.rows:
+        return [*title, node("p", table.empty, class_="rx-empty")]
+    scale = Scale.of(cell.timing for row in table.rows for cell in row if cell.timing)
+    known = len(regions.plan.regions) if regions else 0
+    classes = ["rx-figure" if column in table.figures else None for column in table.columns]
+    head = (node("th", column, class_=own) for column, own in zip(table.columns, classes, strict=True))
+    rows = (
+        node("tr", *(_cell(cell, own, scale, known) for cell, own in zip(row, classes, strict=True)))
+        for row in table.rows
+    )
+    drawn = node("table", node("thead", node("tr", *head)), node("tbody", *rows))
+    notes = (node("p", line, class_="rx-note") for line in table.note.splitlines())
+    return [*title, node("div", drawn, class_="rx-wide"), *notes]
+
+
+def folded_table(table: Table, regions: Session) -> list[Node]:
+    """Return ``table`` in a fold, which is open if it is short or something in it went wrong."""
+    if not table.rows:
+        return table_nodes(table, regions=regions)
+    bad = any(cell.tone in {"bad", "warn"} for row in table.rows for cell in row)
+    inside = table_nodes(table, regions=regions, titled=False)
+    return [node("details", node("summary", table.title), *inside, open=bad or len(table.rows) <= FEW_ROWS)]
+
+
+def chip(region: int, **attributes: object) -> Node:
+    """Return the letter of a region on its colour."""
+    return node("span", paint(region).letter, class_=f"rx-chip rx-r{region}", **attributes)
+
+
+def _cell(cell: Cell, own: str | None, scale: Scale, known: int) -> Node:
+    if cell.timing:
+        return node("td", whisker(cell.timing, scale), class_=own)
+    text = toned(cell.text, cell.tone) if cell.tone else cell.text
+    if cell.region is not None and cell.region < known:
+        return node("td", chip(cell.region), " ", text, class_=own)
+    return node("td", text, class_=own)

@@ -1,0 +1,84 @@
+"""HTML elements as nested lists, for saved pages and for the panel. Only listed tags and attributes can be made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+from regional_explorer.render.style.untrusted import LONG_TEXT, clean, sendable
+
+Node = list[Any]
+"""An element: its tag, its attributes, then its children (elements or texts). It goes to the page as JSON."""
+
+VOID = frozenset({"input", "path", "circle"})
+"""Elements without children."""
+TAGS = VOID | {
+    *("b", "button", "canvas", "code", "datalist", "dd", "details", "div", "dl", "dt", "h3", "h4", "i", "label", "li"),
+    *("option", "p", "progress", "select", "small", "span", "style", "summary", "svg", "table", "tbody", "td", "th"),
+    *("thead", "tr", "ul"),
+}
+_ATTRIBUTES = re.compile(
+    r"(aria|data)-[a-z-]+|autocomplete|checked|class|cx|cy|d|disabled|draggable|fill|for|height|hidden|id|inputmode|label"
+    r"|list|max|min|name|open|placeholder|r|role|selected|spellcheck|step|stroke(-[a-z]+)?|style|tabindex|title|type"
+    r"|value|viewBox|width"
+)
+
+
+def node(tag: str, /, *children: object, **attributes: object) -> Node:
+    """Return an element with cleaned texts; ``_`` in attribute names becomes ``-``, a trailing ``_`` is dropped.
+
+    Attributes that are None or False are left out, and so are children that are None or empty texts.
+
+    Raises:
+        ValueError: the tag or an attribute is not among those that a page may hold.
+    """
+    named = {
+        name.rstrip("_").replace("_", "-"): sendable(value) if isinstance(value, str) else value
+        for name, value in attributes.items()
+        if value not in (None, False)
+    }
+    unknown = [name for name in named if not _ATTRIBUTES.fullmatch(name)]
+    if tag not in TAGS or unknown:
+        raise ValueError(f"<{tag}> with {', '.join(unknown) or 'no such tag'} is not among the elements of a page.")
+    inside = (child if isinstance(child, list) else _text(child) for child in children if child is not None)
+    return [tag, named, *(child for child in inside if child != "")]
+
+
+def style_sheet(css: str) -> Node:
+    """Return a ``style`` element; ``css`` is ours, and no text of the user's is in it."""
+    return ["style", {}, css]
+
+
+def to_html(*parts: Node | str) -> str:
+    """Return elements and texts as HTML."""
+    return "".join(escape(part, quote=False) if isinstance(part, str) else _element(part) for part in parts)
+
+
+def words(part: Node | str) -> str:
+    """Return the texts of an element, one after the other, as a page shows them."""
+    return part if isinstance(part, str) else " ".join(map(words, part[2:]))
+
+
+def _text(child: object) -> str:
+    """Return a cleaned text; a space at either end stays, because it parts the text from its neighbour."""
+    text = str(child)
+    cleaned = clean(text, LONG_TEXT)
+    if not cleaned:
+        return ""
+    return f"{' ' if text[:1] == ' ' else ''}{cleaned}{' ' if text[-1:] == ' ' else ''}"
+
+
+def _element(part: Node) -> str:
+    tag, attributes, *children = part
+    head = f"<{tag}{''.join(_attributes(attributes.items()))}>"
+    if tag in VOID:
+        return f"{head[:-1]}/>"
+    # A style sheet is no markup, and is not escaped: node() cannot make one from a text of the user's.
+    inside = "".join(children) if tag == "style" else to_html(*children)
+    return f"{head}{inside}</{tag}>"
+
+
+def _attributes(attributes: Iterable[tuple[str, object]]) -> Iterable[str]:
+    return (f" {name}" if value is True else f' {name}="{escape(str(value))}"' for name, value in attributes)

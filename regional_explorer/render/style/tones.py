@@ -1,0 +1,36 @@
+"""The tones of what a reader should not miss, each with a sign: colour never stands alone."""
+
+from __future__ import annotations
+
+from regional_explorer.record.diagnostic import Severity
+from regional_explorer.record.region import State
+from regional_explorer.record.timing import NumericsVerdict, Verdict
+from regional_explorer.render.style.element import Node, node
+
+TONES: dict[str, str] = {
+    State.FAILED: "bad",
+    State.STALE: "warn",
+    State.EMPTY: "warn",
+    State.EAGER: "quiet",
+    Verdict.FASTER: "good",
+    Verdict.SLOWER: "bad",
+    NumericsVerdict.FAILED: "bad",
+    NumericsVerdict.NOT_COMPARABLE: "warn",
+    NumericsVerdict.NOT_COMPARED: "warn",
+    NumericsVerdict.OK: "good",
+    Severity.ERROR: "bad",
+    Severity.WARNING: "warn",
+    Severity.INFO: "quiet",
+}
+"""The tone of states, verdicts and severities: good, bad, warn or quiet. Words say the same."""
+
+SIGNS = {"good": "✓ ", "bad": "✗ ", "warn": "! "}
+"""The sign before a word of each tone."""
+TRENDS = {"good": "▲ ", "bad": "▼ "}
+"""The sign before a speedup of each tone."""
+
+
+def toned(text: object, tone: str, signs: dict[str, str] | None = None, **attributes: object) -> Node:
+    """Return ``text`` in a tone, behind its sign."""
+    known = SIGNS if signs is None else signs
+    return node("span", f"{known.get(tone, '')}{text}", class_=f"rx-{tone}" if tone else None, **attributes)

@@ -1,0 +1,110 @@
+"""The config editor of one region: a field per key, keys to add, presets, and the config as Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from regional_explorer.compiler.config.catalogue import PRESETS, ConfigKey, catalogue, inert_reason
+from regional_explorer.export.plan_source import configure_calls
+from regional_explorer.record.region import Direction, Region, config_of
+from regional_explorer.render.style.element import Node, node
+from regional_explorer.render.style.untrusted import SHORT
+from regional_explorer.ui.panel.controls import alert, button, choice, copy_button, field
+from regional_explorer.ui.panel.key_list import key_facts, key_list, no_effect
+from regional_explorer.ui.state import InvalidInput, Setting
+
+BOTH = "both"
+DIRECTIONS = (
+    (BOTH, "forward and backward"),
+    (str(Direction.FORWARD), "forward"),
+    (str(Direction.BACKWARD), "backward"),
+)
+
+
+def config_editor(
+    *,
+    region: Region | None,
+    direction: Direction | None = None,
+    invalid: Mapping[Setting, InvalidInput] | None = None,
+    query: str = "",
+    device: str = "",
+    grad: bool = False,
+    busy: bool = False,
+) -> list[Node]:
+    """Return the fields of a region's config, and the list of keys to add; nothing without a region.
+
+    Args:
+        region: the region.
+        direction: of which graph's config; None if one config applies to both.
+        invalid: invalid texts of fields.
+        query: which keys to list.
+        device: type of the device.
+        grad: whether there is a backward graph.
+        busy: whether a job is running.
+    """
+    if region is None:
+        return []
+    config = config_of(region, direction or Direction.FORWARD)
+    fields = [
+        _field(key, value, (invalid or {}).get((region.name, direction, key)), device=device, busy=busy)
+        for key, value in config.items()
+    ]
+    mine = [
+        node("h4", f"Config of {region.name}"),
+        *([choice("Config of", "direction", DIRECTIONS, direction or BOTH, disabled=busy)] if grad else []),
+        *(fields or [node("span", "No keys set: Inductor's defaults apply.", class_="rx-quiet")]),
+        choice("Apply a preset", "preset", (("", ""), *((name, name) for name in PRESETS)), "", disabled=busy),
+        *_as_python(region),
+    ]
+    search = field(
+        "Add a key", "key query", query, placeholder="search name, type or text", data_live=True, class_="rx-key-search"
+    )
+    return [node("div", *mine), node("div", search, *key_list(query, device, tuple(config), busy=busy))]
+
+
+def first_value(entry: ConfigKey) -> Any:
+    """Return the initial value of a key that is added: the opposite of the default for a bool, else the default."""
+    return not entry.default if isinstance(entry.default, bool) else entry.default
+
+
+def _field(key: str, value: Any, invalid: InvalidInput | None, *, device: str, busy: bool) -> Node:
+    entry = catalogue()[key]
+    inert = inert_reason(key, device)
+    facts = node("div", node("span", key_facts(entry), class_="rx-quiet"), *([no_effect(inert)] if inert else []))
+    remove = button("×", "unset", key, title=f"Remove {key} from the config", disabled=busy, class_="rxt-small")
+    return node(
+        "div",
+        node("label", node("span", key), _input(entry, value, invalid, busy=busy)),
+        facts,
+        remove,
+        *alert(invalid.error if invalid else ""),
+        class_="rx-field",
+    )
+
+
+def _input(entry: ConfigKey, value: Any, invalid: InvalidInput | None, *, busy: bool) -> Node:
+    common: dict[str, Any] = {
+        "data_do": "set",
+        "data_of": entry.key,
+        "title": entry.doc or entry.key,
+        "disabled": busy,
+        "class_": "rx-wrong" if invalid else None,
+    }
+    if entry.choices and value in entry.choices:
+        names = (str(one) for one in entry.choices)
+        return node("select", *(node("option", one, value=one, selected=one == str(value)) for one in names), **common)
+    if entry.type_name == "True or False" and isinstance(value, bool):
+        return node("input", type="checkbox", checked=value, **common)
+    text = invalid.text if invalid else value if isinstance(value, str) else repr(value)
+    if entry.type_name in {"an int", "a number"} and isinstance(value, (int, float)):
+        return node("input", type="number", step="1" if entry.type_name == "an int" else "any", value=text, **common)
+    return node("input", type="text", value=text, placeholder=entry.type_name[: 2 * SHORT], **common)
+
+
+def _as_python(region: Region) -> list[Node]:
+    """Return the configs as Python code with a copy button."""
+    text = "\n".join(configure_calls(region))
+    if not text:
+        return []
+    return [node("div", node("code", text), copy_button("Copy as Python", text), class_="rx-python")]

@@ -1,0 +1,153 @@
+"""The panel as a pure function of the state and the session: one tree of elements, sent part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regional_explorer.record.region_summary import RegionSummary
+from regional_explorer.record.session import Session
+from regional_explorer.render.report.html import results_nodes
+from regional_explorer.render.report.plan_tables import summary
+from regional_explorer.render.style.css import page_css
+from regional_explorer.render.style.element import Node, node, style_sheet
+from regional_explorer.render.style.palette import paint
+from regional_explorer.ui.panel.config_editor import config_editor
+from regional_explorer.ui.panel.diagnostics import diagnostics_list
+from regional_explorer.ui.panel.editing import edit_bar, partly_selected
+from regional_explorer.ui.panel.mark_preview import preview_nodes
+from regional_explorer.ui.panel.marking import mark_form
+from regional_explorer.ui.panel.measured_plans import measured_plans
+from regional_explorer.ui.panel.region_table import region_table
+from regional_explorer.ui.panel.tools import problem, progress, tool_bar
+from regional_explorer.ui.state import PanelState
+
+VIEWS = ("graph", "source")
+"""The widgets that stand in the panel."""
+
+FRAME: list[Node] = [
+    node("div", class_="rx-style", data_part="style"),
+    node("div", class_="rx-header", data_part="header"),
+    node("div", *(node("div", data_view=name) for name in VIEWS), class_="rx-views"),
+    node("div", class_="rxt rx-regions", data_part="regions"),
+    node("div", class_="rxt rx-config", data_part="config"),
+    node("div", class_="rx-editing", data_part="editing"),
+    node("div", class_="rx-mark", data_part="marking"),
+    node("div", class_="rx-preview", data_part="preview"),
+    node("div", class_="rx-actions", data_part="tools", role="toolbar", aria_label="Actions"),
+    node("div", class_="rx-progress", data_part="progress"),
+    node("div", class_="rx-alert", data_part="problem"),
+    node("div", class_="rxt rx-compare", data_part="plans"),
+    node("div", class_="rxt rx-diagnostics", data_part="diagnostics"),
+    node("div", class_="rx-results", data_part="results"),
+]
+"""The places of the parts and of the views."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a panel shows: the state, the session, and what is derived from the session once.
+
+    ``key`` tells the explorations of a page apart.
+    """
+
+    key: str
+    state: PanelState
+    session: Session
+    runs: tuple[Session, ...]
+    summaries: tuple[RegionSummary, ...]
+    suggestions: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the panel: what it is made of, and the pure function that makes it."""
+
+    needs: Callable[[Shown], dict[str, Any]]
+    make: Callable[..., list[Node]]
+
+
+def panel(shown: Shown) -> dict[str, list[Node]]:
+    """Return every part of the panel."""
+    return {name: part.make(**part.needs(shown)) for name, part in PARTS.items()}
+
+
+def _style(regions: int) -> list[Node]:
+    return [style_sheet(page_css([paint(number) for number in range(regions)]))]
+
+
+def _header(session: Session) -> list[Node]:
+    facts = dict(summary(session))
+    facts["torch"] = f"torch {facts['torch']}"
+    facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
+    return [node("h3", session.title), node("div", " · ".join(facts.values()), class_="rx-quiet")]
+
+
+def _config(it: Shown) -> dict[str, Any]:
+    state = it.state
+    if state.opened is None or state.opened not in state.plan:
+        return {"region": None}
+    region = state.plan[state.opened]
+    return {
+        "region": region,
+        "direction": state.direction_of(region),
+        "invalid": state.invalid_inputs,
+        "query": state.key_query,
+        "device": it.session.environment.device_type,
+        "grad": it.session.grad,
+        "busy": state.busy,
+    }
+
+
+def _editing(it: Shown) -> dict[str, Any]:
+    state = it.state
+    carvable = partly_selected(it.session, state.selection)
+    return {
+        "plan": state.plan,
+        "picked": state.picked,
+        "carvable": carvable,
+        "form": state.rename,
+        "busy": state.busy,
+    }
+
+
+def _marking(it: Shown) -> dict[str, Any]:
+    state = it.state
+    return {
+        "form": state.mark,
+        "selected": len(state.selection),
+        "suggested": it.suggestions[state.mark.kind],
+        "key": it.key,
+        "first": not state.plan.regions,
+        "busy": state.busy,
+    }
+
+
+def _regions(it: Shown) -> dict[str, Any]:
+    state = it.state
+    return {
+        "summaries": it.summaries,
+        "sort": state.sort,
+        "picked": state.picked,
+        "opened": state.opened,
+        "busy": state.busy,
+    }
+
+
+PARTS: Mapping[str, Part] = {
+    "style": Part(lambda it: {"regions": len(it.session.plan.regions)}, _style),
+    "header": Part(lambda it: {"session": it.session}, _header),
+    "regions": Part(_regions, region_table),
+    "config": Part(_config, config_editor),
+    "editing": Part(_editing, edit_bar),
+    "marking": Part(_marking, mark_form),
+    "preview": Part(lambda it: {"form": it.state.mark, "session": it.session}, preview_nodes),
+    "tools": Part(lambda it: {"state": it.state.without_progress}, tool_bar),
+    "progress": Part(lambda it: {"job": it.state.job, "note": it.state.note}, progress),
+    "problem": Part(lambda it: {"found": it.state.problem}, problem),
+    "plans": Part(lambda it: {"runs": it.runs, "plan": it.state.plan, "busy": it.state.busy}, measured_plans),
+    "diagnostics": Part(lambda it: {"session": it.session}, diagnostics_list),
+    "results": Part(lambda it: {"session": it.session}, results_nodes),
+}
+"""Every part: what it depends on, and how it is made of that."""

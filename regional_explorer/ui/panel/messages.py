@@ -1,0 +1,34 @@
+"""Handles the messages of a page in the order in which it sent them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+MAX_WAITING = 1000
+"""So many messages of a page wait for one that is missing; with more, it is taken for lost."""
+
+
+class InOrder:
+    """Passes messages on in the order of their numbers, page by page.
+
+    ipykernel 7 handles messages of a widget on several threads: on the subshell that JupyterLab sends them to, or on
+    the main thread after a cell changed the widget. So what was pressed first may arrive last.
+    """
+
+    def __init__(self, handle: Callable[[str, int, Mapping[str, Any]], None]) -> None:
+        self._handle = handle
+        self._next: dict[str, int] = {}
+        self._waiting: dict[str, dict[int, Mapping[str, Any]]] = {}
+
+    def receive(self, page: str, number: int, message: Mapping[str, Any]) -> None:
+        """Handle ``message`` and those that waited for it, or let it wait; the first of a page has the number 1."""
+        waiting = self._waiting.setdefault(page, {})
+        waiting[number] = message
+        first = self._next.get(page, 1)
+        if len(waiting) > MAX_WAITING:
+            first = min(waiting)
+        while first in waiting:
+            self._next[page] = first + 1
+            self._handle(page, first, waiting.pop(first))
+            first = self._next[page]

@@ -1,0 +1,96 @@
+"""The tool bar: compile, measure, cancel, undo; the progress of a job, its note or its error."""
+
+from __future__ import annotations
+
+from regional_explorer.compiler.variants import VariantName
+from regional_explorer.render.style.element import Node, node
+from regional_explorer.render.style.tones import toned
+from regional_explorer.render.style.untrusted import LONG_TEXT, clean_page
+from regional_explorer.ui.panel.controls import button, checkbox, field
+from regional_explorer.ui.state import Job, PanelState, Problem
+
+MAX_BUDGET_S = 3600.0
+
+
+def tool_bar(state: PanelState) -> list[Node]:
+    """Return the buttons, each enabled where it applies, the budget, and the choice of variants."""
+    busy, job = state.busy, state.job
+    stoppable = job is not None and not job.in_cell and not job.cancelling
+    buttons = node(
+        "div",
+        button(
+            "▶ Compile & measure",
+            "measure",
+            title="Compile stale partitions, check the numerics, measure",
+            disabled=busy,
+            class_="rx-primary",
+            aria_label="Compile & measure",
+        ),
+        button("Compile only", "compile", title="Compile stale partitions without measuring", disabled=busy),
+        button(
+            "Cancelling" if job and job.cancelling else "Cancel",
+            "cancel",
+            title="Stop the job; the results so far are kept",
+            disabled=not stoppable,
+        ),
+        button("Undo", "undo", title="Undo the last change of the plan", disabled=busy or not state.past),
+        button("Redo", "redo", title="Redo the change", disabled=busy or not state.future),
+        field(
+            "Budget (s)",
+            "budget",
+            f"{state.budget_s:g}",
+            kind="number",
+            min="0.1",
+            max=f"{MAX_BUDGET_S:g}",
+            step="0.1",
+            disabled=busy,
+            title="Seconds to measure, without compile time",
+        ),
+        class_="rx-buttons",
+    )
+    return [buttons, _variants(state.variants, busy=busy)]
+
+
+def _variants(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
+    boxes = (
+        checkbox(
+            name,
+            "variant",
+            name,
+            checked=name in chosen,
+            disabled=busy or name is VariantName.EAGER,
+            title="Always measured: all others are compared with it" if name is VariantName.EAGER else None,
+        )
+        for name in VariantName
+    )
+    return node("div", node("span", "Compare"), *boxes, class_="rx-variants", role="group", aria_label="Variants")
+
+
+def progress(job: Job | None, note: str) -> list[Node]:
+    """Return the progress of the job, or the note that the last one left."""
+    if job is None:
+        return [node("span", note, role="status")] if note else []
+    doing = job.doing or f"{job.name}: starting"
+    if job.cancelling:
+        doing = f"Cancelling after this step: {doing}"
+    elif job.in_cell:
+        doing = f"{doing} (to stop, interrupt the kernel)"
+    bar = node("progress", max="1", value=f"{job.fraction:.3f}", aria_label=job.name)
+    return [bar, node("span", doing, role="status")]
+
+
+def problem(found: Problem | None) -> list[Node]:
+    """Return an error with its traceback, if it has one, and a button that dismisses it."""
+    if found is None:
+        return []
+    message = node("div", toned(found.text, "bad"), role="alert")
+    dismiss = button("Dismiss", "dismiss", title="Dismiss the message")
+    return [node("div", message, *traceback(found.details)), dismiss]
+
+
+def traceback(text: str) -> list[Node]:
+    """Return a folded traceback, or nothing without text."""
+    if not text:
+        return []
+    lines = (node("code", line) for line in clean_page(text, 4 * LONG_TEXT).splitlines())
+    return [node("details", node("summary", "Traceback"), *lines)]
