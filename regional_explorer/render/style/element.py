@@ -66,7 +66,7 @@ def _text(child: object) -> str:
     text = str(child)
     cleaned = clean(text, LONG_TEXT)
     if not cleaned:
-        return ""
+        return " " if text[:1] == " " else ""
     return f"{' ' if text[:1] == ' ' else ''}{cleaned}{' ' if text[-1:] == ' ' else ''}"
 
 

@@ -9,7 +9,7 @@ from regional_explorer.compiler.config.catalogue import PRESETS, ConfigKey, cata
 from regional_explorer.export.plan_source import configure_calls
 from regional_explorer.record.region import Direction, Region, config_of
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.untrusted import SHORT
+from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.panel.controls import alert, button, choice, copy_button, field
 from regional_explorer.ui.panel.key_list import key_facts, key_list, no_effect
 from regional_explorer.ui.state import InvalidInput, Setting
@@ -51,7 +51,7 @@ def config_editor(
         for key, value in config.items()
     ]
     mine = [
-        node("h4", f"Config of {region.name}"),
+        node("h4", f"Config of {clean(region.name)}"),
         *([choice("Config of", "direction", DIRECTIONS, direction or BOTH, disabled=busy)] if grad else []),
         *(fields or [node("span", "No keys set: Inductor's defaults apply.", class_="rx-quiet")]),
         choice("Apply a preset", "preset", (("", ""), *((name, name) for name in PRESETS)), "", disabled=busy),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.style.element import Node, node
+from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.control import nodes_of_region
 from regional_explorer.ui.panel.controls import alert, button
 from regional_explorer.ui.state import NameForm
@@ -30,7 +31,11 @@ def edit_bar(
         return []
     regions = [plan[name] for name in picked if name in plan]
     one = len(regions) == 1
-    selected = [node("b", ", ".join(picked)), " selected"] if regions else ["Select a row to edit a region"]
+    selected = (
+        [node("b", ", ".join(clean(name, SHORT) for name in picked)), " selected"]
+        if regions
+        else ["Select a row to edit a region"]
+    )
     name = node(
         "input",
         type="text",

@@ -50,7 +50,8 @@ export class Sheet {
     const rows = this.rows();
     if (rows.length && !rows.some((row) => row.tabIndex === 0)) rows[0].tabIndex = 0;
     this.light();
-    if (!dataset?.do || this.root.contains(document.activeElement)) return;
+    const moved = active.role === "tab" && active.tabIndex < 0; // the tab that is shown has the focus
+    if (!dataset?.do || (this.root.contains(document.activeElement) && !moved)) return;
     const twins = this.all("[data-do]").filter((one) => one.dataset.do === dataset.do);
     const twin = twins.find((one) => (one.role === "tab" ? one.tabIndex === 0 : one.dataset.of === dataset.of));
     twin?.focus({ preventScroll: true });
