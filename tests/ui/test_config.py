@@ -37,7 +37,7 @@ def wrong(panel: Panel) -> str:
 def directions(panel: Panel) -> str:
     """Return the chosen direction."""
     (menu,) = elements(panel.part("config"), data_do="direction")
-    return next(option[1]["value"] for option in menu[2:] if option[1].get("selected"))
+    return str(next(option[1]["value"] for option in menu[2:] if option[1].get("selected")))
 
 
 @pytest.mark.parametrize(

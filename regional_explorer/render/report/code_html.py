@@ -13,8 +13,9 @@ from regional_explorer.record.region_code import LinkedKernel, PartitionCode
 from regional_explorer.render.report.code_sections import Section, sections
 from regional_explorer.render.report.code_tables import kernels_table
 from regional_explorer.render.report.code_text import not_compiled
-from regional_explorer.render.report.html import table_html
+from regional_explorer.render.report.table_node import table_nodes
 from regional_explorer.render.style.css import PAGE, page_css
+from regional_explorer.render.style.element import to_html
 from regional_explorer.render.style.untrusted import clean_page, markup, sendable
 
 MOST_TEXT = 400_000
@@ -42,7 +43,7 @@ def code_html(region: str, parts: Sequence[PartitionCode]) -> str:
 def _partitions(parts: Sequence[PartitionCode]) -> Iterator[str]:
     first: dict[str, str] = {}
     for part in parts:
-        yield table_html(kernels_table(part))
+        yield to_html(*table_nodes(kernels_table(part)))
         same = first.setdefault(part.code.artifact, part.partition.id)
         if same != part.partition.id:
             yield f'<p class="rx-note">The code is that of {markup(same)}.</p>'
