@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.exploration.viewer import require_notebook, use_panel
 
 if TYPE_CHECKING:
+    from regional_explorer.backend.compile import compile  # noqa: A004 - as torch.compile is called
+    from regional_explorer.backend.status import Status, status
     from regional_explorer.errors import (
         CaptureError,
         ClosedError,
@@ -70,13 +72,16 @@ __all__ = [
     "SelectorError",
     "Session",
     "SessionError",
+    "Status",
     "UnknownConfigKeyError",
     "UnknownRegionError",
     "UnsupportedTorchError",
     "compare",
+    "compile",
     "explore",
     "load",
     "region",
+    "status",
 ]
 
 _HOMES = {
@@ -87,10 +92,13 @@ _HOMES = {
     "SavedSession": "exploration.results",
     "Selector": "record.region",
     "Session": "record.session",
+    "Status": "backend.status",
     "compare": "export.compare",
+    "compile": "backend.compile",
     "explore": "exploration.exploration",
     "load": "exploration.results",
     "region": "regions.annotate",
+    "status": "backend.status",
 }
 """Where a public name lives; every other one is an error class."""
 

@@ -35,6 +35,11 @@ def check_options(grad: Any, dynamic: Any, partitioner: Any) -> None:
     """Raise InvalidArgumentError unless these are the options of a capture."""
     check_flag("grad", grad, optional=True)
     check_flag("dynamic", dynamic, optional=True)
+    check_partitioner(partitioner)
+
+
+def check_partitioner(partitioner: Any) -> None:
+    """Raise InvalidArgumentError unless this is how AOTAutograd can split forward from backward."""
     if not isinstance(partitioner, str) or partitioner not in PARTITIONERS:
         raise InvalidArgumentError(
             f"partitioner={shown_value(partitioner)}: give {' or '.join(map(repr, PARTITIONERS))}."

@@ -8,8 +8,8 @@ from typing import Any
 
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.canonical import portable
+from regional_explorer.compiler.cut_program import CutProgram
 from regional_explorer.compiler.processes.pool import CompilePool
-from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
 from regional_explorer.torch_api import compile_lock
@@ -26,7 +26,7 @@ class CompileStep:
 
 
 def compile_stale(
-    program: Program, cancelled: Callable[[], bool] = lambda: False, on_wait: Callable[[], object] = lambda: None
+    program: CutProgram, cancelled: Callable[[], bool] = lambda: False, on_wait: Callable[[], object] = lambda: None
 ) -> Iterator[CompileStep]:
     """Compile what is stale, yielding before each compile; a region that fails runs eagerly, the rest go on.
 
@@ -73,7 +73,7 @@ def compile_stale(
 
 
 def _artifact(
-    program: Program, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool
+    program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool
 ) -> Artifact:
     """Compile a partition; a failure beside helpers is believed only if it comes again without them."""
     assert switch.inputs is not None  # noqa: S101 - what is stale has had its layouts recorded

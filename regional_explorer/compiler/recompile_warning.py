@@ -20,7 +20,7 @@ def warn_of_trace(frame: Frame, partitions: str) -> None:
     warnings.warn(
         f"The call was traced again ({', '.join(frame_inputs(frame))}){why}. Eager until the next ex.compile(): "
         f"{partitions}.",
-        stacklevel=_stacklevel_of_caller(),
+        stacklevel=stacklevel_of_caller(),
     )
 
 
@@ -30,7 +30,7 @@ def frame_inputs(frame: Frame) -> list[str]:
     return [str(value) for node in nodes[:4] for value in node.values]
 
 
-def _stacklevel_of_caller() -> int:
+def stacklevel_of_caller() -> int:
     """Return the stacklevel of the line that made the call; between lie torch, ourselves and the standard library."""
     inner = tuple(
         f"{Path(file).parent}{os.sep}" for file in (torch.__file__, Path(__file__).parent, contextlib.__file__)

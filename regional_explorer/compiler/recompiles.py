@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from regional_explorer.capture.live_graph import Frame
-from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.cut_program import CutProgram
 from regional_explorer.compiler.recompile_warning import frame_inputs
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Node
@@ -14,7 +14,7 @@ _CACHE_ENTRY = re.compile(r"^\d+/\d+: ")
 _FOUND = re.compile(r"[.,]? *\b(expected|actual)\b.*")
 
 
-def recompiles(program: Program) -> list[Diagnostic]:
+def recompiles(program: CutProgram) -> list[Diagnostic]:
     """Return one ``recompiled`` per region and guard that failed; without a region for graphs that hold none."""
     found: dict[tuple[str | None, frozenset[str]], list[tuple[Frame, Node | None]]] = {}
     for frame in program.capture.frames:
@@ -24,7 +24,7 @@ def recompiles(program: Program) -> list[Diagnostic]:
     return [_recompiled(region, places) for (region, _), places in found.items()]
 
 
-def _regions(program: Program, frame: Frame) -> dict[str | None, Node | None]:
+def _regions(program: CutProgram, frame: Frame) -> dict[str | None, Node | None]:
     """Return the regions in a frame, each with the first of its ops."""
     first: dict[str | None, Node | None] = {}
     for graph in frame.dynamo:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.config.catalogue import catalogue, inert_reason
-from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.cut_program import CutProgram
 from regional_explorer.compiler.recompiles import recompiles
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.graph import Graph
 from regional_explorer.record.kernels import normalized
 from regional_explorer.record.region import DEFAULT, Direction, Partition, Plan, Region, State, config_of
+from regional_explorer.record.session import Environment
 from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.cutting.preview import Preview, preview
 
 
-def partitions(program: Program) -> tuple[Partition, ...]:
+def partitions(program: CutProgram) -> tuple[Partition, ...]:
     """Return the record of all partitions."""
     keys = program.keys()
     first: dict[str, str] = {}
@@ -29,7 +34,7 @@ def partitions(program: Program) -> tuple[Partition, ...]:
     return tuple(found)
 
 
-def _partition(program: Program, switch: Switch, key: str, first: str) -> Partition:
+def _partition(program: CutProgram, switch: Switch, key: str, first: str) -> Partition:
     region = program.plan[switch.piece.claim.region]
     artifact = program.store.artifacts.get(key)
     refused = artifact is not None and switch.refused is artifact
@@ -60,34 +65,43 @@ def _state(region: Region, artifact: Artifact | None, problem: str | None) -> St
     return State.FRESH if artifact is not None else State.STALE
 
 
-def evidence_of(program: Program) -> Evidence:
-    """Return what the capture noted, without anything that depends on how the plan was cut."""
+def evidence_of(program: CutProgram, parts: Sequence[Partition] = ()) -> Evidence:
+    """Return what the capture noted, and these partitions; without them nothing depends on how the plan was cut."""
     capture = program.capture
     return Evidence(
         graphs=capture.graphs,
         plan=program.plan,
         assignment=program.assignment,
+        partitions=parts,
         breaks=capture.breaks,
         blocks=capture.blocks,
         folded=[fold for frame in capture.frames for fold in frame.folded],
         min_cut=capture.partitioner == "min_cut",
-        kept_state=capture.call.kept_state,
+        kept_state=capture.kept_state,
         failed_ops=capture.failed_ops,
     )
 
 
-def diagnostics(program: Program, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
+def diagnostics(program: CutProgram, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return what differs between asked and done: how the graphs were cut, what compiling and later calls showed."""
-    evidence = replace(evidence_of(program), partitions=parts, cyclic=program.cyclic)
+    evidence = replace(evidence_of(program, parts), cyclic=program.cyclic)
     return [*check(evidence), *inert_configs(program, parts, device_type), *recompiles(program)]
 
 
-def preview_of(program: Program, plan: Plan) -> Preview:
+def preview_of(program: CutProgram, plan: Plan) -> Preview:
     """Return what another plan would give."""
     return preview([(live.id, live.gm) for live in program.capture.live], evidence_of(program), plan)
 
 
-def inert_configs(program: Program, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
+def environment_of(graphs: Sequence[Graph]) -> Environment:
+    """Return where graphs run: torch, Python, the device of their values, and the number of threads."""
+    devices = {value.device for graph in graphs for node in graph.nodes for value in node.values}
+    device = next((name for name in sorted(devices) if not name.startswith(("cpu", "meta"))), "cpu")
+    shown = f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
+    return Environment(torch.__version__, platform.python_version(), shown, torch.get_num_threads())
+
+
+def inert_configs(program: CutProgram, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return one ``config-inert`` per config key that is known, or was seen, to change nothing for its region."""
     seen = _without_effect(program)
     found = []
@@ -120,7 +134,7 @@ def _direction(part: Partition) -> Direction:
     return Direction.of_graph(part.graph)
 
 
-def _without_effect(program: Program) -> dict[tuple[str, Direction | None], set[str]]:
+def _without_effect(program: CutProgram) -> dict[tuple[str, Direction | None], set[str]]:
     """Return the config keys that made no difference to the code of any partition they were tried on.
 
     Keyed by region, with None where one config holds for both directions.

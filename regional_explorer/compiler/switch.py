@@ -36,6 +36,7 @@ class Switch:
     did not come by; None before. ``artifact`` is what calls go to now, None for the eager piece. ``refused`` is an
     artifact that would not take what the call really feeds it, ``refusal`` what it said; such a partition stays eager.
     ``failure`` says why nothing is known of what flows through it: no artifact can be made for such a partition.
+    ``on_eager`` is told why calls run eagerly although there is an artifact.
     Implementations take one argument list, which they empty.
     """
 
@@ -50,6 +51,7 @@ class Switch:
         self.refused: Artifact | None = None
         self.refusal: str | None = None
         self.failure: str | None = None
+        self.on_eager: Callable[[str], None] = lambda _why: None
         graph = piece.gm.graph
         self._input_tokens = _effect_tokens(graph.find_nodes(op="placeholder"))
         self.output_tokens = _effect_tokens(graph.output_node().all_input_nodes)
@@ -187,13 +189,17 @@ class Switch:
         except Exception as error:  # noqa: BLE001 - out of memory, a kernel's own check: the others go on
             why = f"the compiled code raised {type(error).__name__}: {error}"
         # Not while the error is handled: it keeps alive what the compiled code had allocated.
-        return self._refuse(artifact, why, args) if why else self.eager(args)
+        if why:
+            return self._refuse(artifact, why, args)
+        self.on_eager("these sizes are outside the guards of the compiled code")
+        return self.eager(args)
 
     def _refuse(self, artifact: Artifact, why: str, args: list[Any]) -> Any:
         results = self.eager(args)
         self.use_eager()
         self.refused = artifact
         self.refusal = why.splitlines()[0]
+        self.on_eager(self.refusal)
         return results
 
 

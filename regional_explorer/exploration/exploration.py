@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
-import torch
-
 from regional_explorer.capture.arguments import check_call, check_options
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
-from regional_explorer.compiler.config.validate import check_plan, source_plan
-from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.status import preview_of
+from regional_explorer.compiler.config.validate import check_plan
+from regional_explorer.compiler.status import environment_of, preview_of
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError, RegionalExplorerError
 from regional_explorer.errors.arguments import check_flag
@@ -23,6 +19,7 @@ from regional_explorer.exploration.code_views import CodeViews
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.dropped import collect_dropped, note_when_dropped
 from regional_explorer.exploration.edits import Draft, edit_of_plan
+from regional_explorer.exploration.first_plan import begin
 from regional_explorer.exploration.results import Results, ResultTable
 from regional_explorer.exploration.snapshot import take_snapshot
 from regional_explorer.exploration.viewer import open_panel
@@ -32,10 +29,11 @@ from regional_explorer.export.save import save_plan
 from regional_explorer.insight.codes import Codes
 from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
-from regional_explorer.record.codec import load_plan
+from regional_explorer.record.codec import load_plan_file
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.plan_file import Explored, PlanFile
 from regional_explorer.record.region import Plan
-from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.session import Session
 from regional_explorer.regions.cutting.preview import Preview
 from regional_explorer.torch_api import require_supported_torch
 
@@ -80,12 +78,15 @@ def explore(
     require_supported_torch()
     check_options(grad, dynamic, partitioner)
     check_call(fn, args, kwargs)
-    loaded = load_plan(plan) if isinstance(plan, (str, Path)) else plan
-    if loaded is not None:
-        check_plan(loaded)
+    if isinstance(plan, (str, Path)):
+        first: Plan | PlanFile | None = load_plan_file(plan)
+    else:
+        first = plan
+        if plan is not None:
+            check_plan(plan)
     collect_dropped()
     title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
-    return Exploration(Call(fn, args, kwargs, grad=grad), title, dynamic=dynamic, plan=loaded, partitioner=partitioner)
+    return Exploration(Call(fn, args, kwargs, grad=grad), title, dynamic=dynamic, plan=first, partitioner=partitioner)
 
 
 class Exploration(CodeViews):
@@ -117,15 +118,15 @@ class Exploration(CodeViews):
     configure = edit_of_plan(Draft.configure)
     reset = edit_of_plan(Draft.reset)
 
-    def __init__(self, call: Call, title: str, *, dynamic: bool | None, plan: Plan | None, partitioner: str) -> None:
+    def __init__(
+        self, call: Call, title: str, *, dynamic: bool | None, plan: Plan | PlanFile | None, partitioner: str
+    ) -> None:
         self.title = title
         self._call: Call | None = call
         self._capture = Capture(call, dynamic=dynamic, partitioner=partitioner)
-        found, self._source_diagnostics = source_plan(self._capture.graphs)
-        check_plan(found if plan is None else plan)
-        self._program = Program(self._capture, found if plan is None else plan)
+        self._environment = environment_of(self._capture.graphs)
+        self._program, self._plan_diagnostics = begin(self._capture, plan, self._environment)
         self._variants = Variants(call, self._program, dynamic=dynamic)
-        self._environment = _environment(self._capture)
         self._compiling = Compiling(self._program, self._environment.device_type)
         self._benchmarks = Benchmarks(self._variants, self._compiling, self._environment)
         self._codes = Codes(self._program)
@@ -164,12 +165,14 @@ class Exploration(CodeViews):
         return plan_source(self.plan)
 
     def save_plan(self, path: str | Path) -> Path:
-        """Write the plan to a JSON file, for ``explore(..., plan=path)``.
+        """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
+
+        The file also says what the plan was explored and measured on.
 
         Raises:
             PlanError: the file cannot be written.
         """
-        return save_plan(self.plan, path)
+        return save_plan(self.plan, path, Explored.of(self.session, self._capture.partitioner))
 
     # ------------------------------------------------------------------------------------------- compile and measure
 
@@ -258,7 +261,7 @@ class Exploration(CodeViews):
                 self._program,
                 self._compiling.toolchain,
                 self._benchmarks,
-                self._source_diagnostics,
+                self._plan_diagnostics,
                 self._codes.found,
             )
             self._snapshot = (revision, taken)
@@ -328,10 +331,3 @@ class Exploration(CodeViews):
     def _require_open(self) -> None:
         if self._call is None:
             raise ClosedError(f"The exploration of {self.title} was closed. Make a new one with rx.explore(...).")
-
-
-def _environment(capture: Capture) -> Environment:
-    devices = {value.device for graph in capture.graphs for node in graph.nodes for value in node.values}  # noqa: PD011 - a node's, not a frame's
-    device = next((name for name in sorted(devices) if not name.startswith(("cpu", "meta"))), "cpu")
-    shown = f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
-    return Environment(torch.__version__, platform.python_version(), shown, torch.get_num_threads())

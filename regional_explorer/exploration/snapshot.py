@@ -24,7 +24,7 @@ def take_snapshot(
     program: Program,
     toolchain: CompileCost | None,
     benchmarks: Benchmarks,
-    source_diagnostics: Sequence[Diagnostic],
+    plan_diagnostics: Sequence[Diagnostic],
     codes: Mapping[str, ArtifactCode],
 ) -> Session:
     """Return the session with all results so far; its diagnostics are sorted by severity."""
@@ -52,7 +52,7 @@ def take_snapshot(
         codes=tuple(codes[key] for key in dict.fromkeys(part.artifact or "" for part in parts) if key in codes),
     )
     found_diagnostics = [
-        *source_diagnostics,
+        *plan_diagnostics,
         *diagnostics(program, parts, environment.device_type),
         *_measured(found, outcome),
     ]

@@ -9,6 +9,7 @@ from regional_explorer.export.csv import table_csv
 from regional_explorer.export.files import file_path, write_file
 from regional_explorer.export.frames import timings_frame
 from regional_explorer.record.codec import dump_plan, dump_session
+from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import session_svg
@@ -41,12 +42,12 @@ def save(session: Session, path: str | Path) -> Path:
     return target
 
 
-def save_plan(plan: Plan, path: str | Path) -> Path:
-    """Write ``plan`` to ``path`` as JSON.
+def save_plan(plan: Plan, path: str | Path, explored: Explored | None = None) -> Path:
+    """Write ``plan`` to ``path`` as JSON, with what it was explored on.
 
     Raises:
         PlanError: the file cannot be written.
     """
     target = file_path(path, PlanError)
-    write_file(target, dump_plan(plan), PlanError)
+    write_file(target, dump_plan(plan, explored), PlanError)
     return target

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.decode import MalformedError, from_json, shown
+from regional_explorer.record.plan_file import PLAN_FORMAT, Explored, PlanFile
 from regional_explorer.record.references import check_references
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.session import FORMAT, Session
@@ -58,12 +59,13 @@ def load_session(path: str | Path) -> Session:
     Raises:
         SessionError: the file cannot be read, is no session, or is of a newer format.
     """
-    return _load(path, "session", Session, SessionError, check_references)
+    return _load(path, "session", Session, SessionError, check_references, FORMAT)
 
 
-def dump_plan(plan: Plan) -> str:
-    """Return a plan as readable JSON text."""
-    return json.dumps({"format": FORMAT, "kind": "plan", **to_json(plan)}, indent=2)
+def dump_plan(plan: Plan, explored: Explored | None = None) -> str:
+    """Return a plan as readable JSON text, with what it was explored on."""
+    held = PlanFile(plan.regions, plan.cut, explored)
+    return json.dumps({"format": PLAN_FORMAT, "kind": "plan", **to_json(held)}, indent=2) + "\n"
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -72,20 +74,34 @@ def load_plan(path: str | Path) -> Plan:
     Raises:
         PlanError: the file cannot be read, is no plan, or is of a newer format.
     """
-    return _load(path, "plan", Plan, PlanError, lambda _plan: None)
+    return load_plan_file(path).plan
+
+
+def load_plan_file(path: str | Path) -> PlanFile:
+    """Read a saved plan with what it was explored on.
+
+    Raises:
+        PlanError: the file cannot be read, is no plan, or is of a newer format.
+    """
+    return _load(path, "plan", PlanFile, PlanError, lambda _plan: None, PLAN_FORMAT)
 
 
 def _load(
-    path: str | Path, what: str, kind: type[T], error: type[RegionalExplorerError], check: Callable[[T], None]
+    path: str | Path,
+    what: str,
+    kind: type[T],
+    error: type[RegionalExplorerError],
+    check: Callable[[T], None],
+    newest: int,
 ) -> T:
     values = _read_file(path, error)
     if not isinstance(values, dict) or values.pop("kind", None) != what:
         raise error(f"{path} holds no {what}; ex.save() and ex.save_plan() write such files.")
-    version = values.pop("format", FORMAT)
+    version = values.pop("format", newest)
     if type(version) is not int or version < 1:
-        raise error(f"{path} is damaged: format: expected {FORMAT}, found {shown(version)}.")
-    if version > FORMAT:
-        raise error(f"{path} was written by a newer version (format {shown(version)}, this one reads {FORMAT}).")
+        raise error(f"{path} is damaged: format: expected {newest}, found {shown(version)}.")
+    if version > newest:
+        raise error(f"{path} was written by a newer version (format {shown(version)}, this one reads {newest}).")
     try:
         found = from_json(kind, values)
         check(found)

@@ -28,6 +28,7 @@ from regional_explorer.torch_api.compile import (
     has_cxx_compiler,
     probe_instruction_set,
 )
+from regional_explorer.torch_api.compiled import TracedCall, backend_of, calling_wrapper, named_backend, traced_call
 from regional_explorer.torch_api.config import (
     ConfigEntry,
     caches_are_on,
@@ -94,12 +95,15 @@ __all__ = [
     "GeneratedCode",
     "OpenMark",
     "Settings",
+    "TracedCall",
     "acquired",
     "aot_backend",
     "as_first_call",
+    "backend_of",
     "bodies",
     "boxed",
     "caches_are_on",
+    "calling_wrapper",
     "calls_subgraph",
     "compile_isolated",
     "compile_lock",
@@ -119,6 +123,7 @@ __all__ = [
     "is_effect_token",
     "is_operator",
     "load_piece",
+    "named_backend",
     "new_symbol",
     "noting_marks",
     "outside_autocast",
@@ -136,4 +141,5 @@ __all__ = [
     "substitute",
     "symbols_of",
     "target_key",
+    "traced_call",
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import inspect
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -21,6 +22,7 @@ from torch import fx
 from torch._dynamo.utils import counters
 from torch._guards import TracingContext, tracing
 from torch._inductor.graph import GraphLowering
+from torch.utils._python_dispatch import _disable_current_modes
 
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.torch_api.config import read_config
@@ -108,11 +110,24 @@ def run_inductor(
             functorch_config.patch(_known_functorch({"remat_using_tags_for_fwd_loss_bwd_graph": False})),
             mock.patch.object(GraphLowering, "save_output_code", staticmethod(at_code)),
             tracing(TracingContext(mode)),
+            _outside_of_calls(),
             torch.no_grad(),
         ):
             return torch._inductor.standalone_compile(gm, list(inputs), dynamic_shapes="from_tracing_context", aot=True)
     except Exception as error:
         raise _compile_error(error) from error
+
+
+@contextlib.contextmanager
+def _outside_of_calls() -> Iterator[None]:
+    """A block in which AOTAutograd can trace although a compiled graph is just running.
+
+    Around the first run of a graph in training stands a dispatch mode of AOTAutograd's own, which checks what custom
+    ops return (``_AnalyzeCustomOpInputOutputMode``, torch 2.13); there, a trace ends in "Attempting to use
+    FunctionalTensor on its own". The user may have such modes open too, or inference mode.
+    """
+    with torch.inference_mode(mode=False), _disable_current_modes():
+        yield
 
 
 def _boxed_call(call: Callable[..., Any]) -> BoxedCall:

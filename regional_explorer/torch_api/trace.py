@@ -32,7 +32,9 @@ ISOLATES = "isolate_recompiles" in (torch.compile.__kwdefaults__ or {})
 """Whether ``torch.compile`` can keep what Dynamo remembers of a compile apart: 2.12 and newer."""
 
 
-def compile_isolated(fn: Callable[..., Any], backend: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
+def compile_isolated(
+    fn: Callable[..., Any], backend: Any, *, dynamic: bool | None = None, fullgraph: bool = False
+) -> Callable[..., Any]:
     """Return ``torch.compile(fn)`` that shares no cache entries with any other compile of ``fn``.
 
     Dynamo counts recompiles per code object and silently gives up after eight; ``torch._dynamo.reset()`` would throw
@@ -43,7 +45,7 @@ def compile_isolated(fn: Callable[..., Any], backend: Any, *, dynamic: bool | No
         options: dict[str, Any] = {"isolate_recompiles": True}
     else:
         fn, options = _with_fresh_code(fn), {}
-    compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, **options)
+    compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, fullgraph=fullgraph, **options)
     release_when_dropped(compiled, backend)
     return compiled
 

@@ -37,7 +37,7 @@ ALSO: dict[str, set[str]] = {
 }
 """What a program shows besides its own code."""
 
-WITHOUT_LINE = {"config-inert", "state-kept", "call-nondeterministic"}
+WITHOUT_LINE = {"config-inert", "config-unknown", "plan-differs", "state-kept", "call-nondeterministic"}
 PROGRAMS = diagnostics_programs.page_programs()
 
 

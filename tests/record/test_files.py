@@ -21,6 +21,7 @@ from regional_explorer.exploration.results import SavedSession, load
 from regional_explorer.export.compare import compare
 from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.codec import dump_plan, dump_session, load_plan
+from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, PartitionTiming, Phase, Reconciled, Verdict
@@ -74,7 +75,7 @@ PLAN = Plan(
 )  # fmt: skip
 
 SESSION_JSON = json.loads(dump_session(rich()))
-PLAN_JSON = json.loads(dump_plan(PLAN))
+PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(rich(), "min_cut")))
 
 
 def use_all_of(view: SavedSession, tmp_path: Path) -> None:
@@ -243,7 +244,8 @@ BAD_PLANS = {
         "regions[0].config.max_fusion_size: a number beyond 64 bits",
     ),
     "100,000 levels": (DEEP % "plan", "nested too deeply"),
-    "format true": (changed(PLAN_JSON, ("format",), True), "format: expected 1, found True"),
+    "format true": (changed(PLAN_JSON, ("format",), True), "format: expected 2, found True"),
+    "a newer format": (changed(PLAN_JSON, ("format",), 3), "newer version (format 3, this one reads 2)"),
     "an unknown field": (changed(PLAN_JSON, ("regions", 0, "colour"), "red"), "a Region has no field 'colour'"),
     "a field that is missing": (changed(PLAN_JSON, ("regions", 0), {"name": "a"}), "the Region lacks 'selectors'"),
     "a session": (json.dumps(SESSION_JSON), "holds no plan"),

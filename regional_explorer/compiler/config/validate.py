@@ -8,7 +8,7 @@ from typing import Any
 from regional_explorer.compiler.config.catalogue import check_value
 from regional_explorer.errors import InvalidConfigKeyError, InvalidConfigValueError, PlanError, RegionalExplorerError
 from regional_explorer.errors.arguments import shown_value
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import DEFAULT, Direction, Plan, config_of, with_config
 from regional_explorer.regions.checks import global_config
@@ -84,3 +84,33 @@ def check_plan(plan: Plan) -> None:
         for _, config in region.configs:
             for key, value in config.items():
                 check_value(key, value)
+
+
+def without_unknown_configs(plan: Plan) -> tuple[Plan, list[Diagnostic]]:
+    """Return the plan without the config keys and values that the running torch does not take, and what they were.
+
+    A saved plan may come from another torch.
+    """
+    diagnostics = []
+    for region in plan.regions:
+        for direction, config in region.configs:
+            kept = {}
+            for key, value in config.items():
+                try:
+                    kept[key] = check_value(key, value)
+                except RegionalExplorerError as error:
+                    diagnostics.append(_unknown_config(region.name, direction, key, error))
+            if len(kept) < len(config):
+                plan = plan.configured(region.name, kept, direction)
+    return plan, diagnostics
+
+
+def _unknown_config(region: str, direction: Direction | None, key: str, error: RegionalExplorerError) -> Diagnostic:
+    only = "" if direction is None else f', direction="{direction}"'
+    return Diagnostic(
+        DiagnosticCode.CONFIG_UNKNOWN,
+        f"{key!r} in the saved plan was not applied to region {region!r}: {error}",
+        region=region,
+        upstream="a key that torch does not have is an error; a value of the wrong type is taken as it is.",
+        remedy=f"Set what this torch has instead, ex.configure({region!r}, {{…}}{only}), and save the plan.",
+    )

@@ -1,0 +1,1 @@
+"""Runs a plan outside of a notebook: ``rx.compile``, and the Dynamo backend behind it."""

@@ -1,0 +1,47 @@
+"""``rx.compile``: a function or module under a plan, for use outside of a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from regional_explorer.backend.options import BackendOptions
+from regional_explorer.backend.planned_backend import PlannedBackend
+from regional_explorer.errors.arguments import check_callable, check_flag
+from regional_explorer.record.region import Plan
+from regional_explorer.torch_api import compile_isolated
+
+
+def compile(  # noqa: A001 - as torch.compile is called
+    fn: Callable[..., Any],
+    plan: Plan | str | Path | None = None,
+    *,
+    strict: bool = False,
+    partitioner: str | None = None,
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
+) -> Callable[..., Any]:
+    """Return ``fn`` compiled under a plan: each region by Inductor under its own config, the rest eager.
+
+    It is ``torch.compile`` with a backend that cuts the plan's regions out of each graph. The first run of a graph is
+    eager and ends with the compile of its regions; the backward has a first run of its own.
+
+    Args:
+        fn: the function or module.
+        plan: a plan, or the path of one saved with ``ex.save_plan``; without it the regions marked in the source.
+        strict: raise PlanError where the plan does not hold, instead of warning once and running that part eagerly.
+        partitioner: as in ``rx.explore``; by default that of the exploration a saved plan comes from.
+        dynamic: as in ``torch.compile``.
+        fullgraph: as in ``torch.compile``.
+
+    Raises:
+        InvalidArgumentError: an argument has the wrong type.
+        PlanError: the plan's file cannot be read; when called, with ``strict``: the plan does not hold.
+        UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
+    """
+    check_callable("fn", fn, "the function or module itself: rx.compile(fn, plan='plan.json')")
+    check_flag("dynamic", dynamic, optional=True)
+    check_flag("fullgraph", fullgraph)
+    backend = PlannedBackend(BackendOptions(plan, strict, partitioner))
+    return compile_isolated(fn, backend, dynamic=dynamic, fullgraph=fullgraph)

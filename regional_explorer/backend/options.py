@@ -1,0 +1,84 @@
+"""The options of the backend: the plan, and what is to happen where it does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from regional_explorer.capture.arguments import check_partitioner
+from regional_explorer.compiler.config.validate import check_plan, without_unknown_configs
+from regional_explorer.errors import InvalidArgumentError, did_you_mean
+from regional_explorer.errors.arguments import check_argument, check_flag
+from regional_explorer.record.codec import load_plan_file
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.plan_file import Explored
+from regional_explorer.record.region import Plan
+
+
+@dataclass(frozen=True)
+class LoadedPlan:
+    """A plan with how it was explored. ``unknown`` is what of it the running torch does not take.
+
+    Without a ``plan`` the regions are those marked in the source.
+    """
+
+    plan: Plan | None
+    partitioner: str
+    explored: Explored | None = None
+    unknown: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """What ``rx.compile`` and ``torch.compile(..., options=...)`` take.
+
+    Without a ``plan`` the regions are those marked in the source. With ``strict``, whatever does not match the plan is
+    an error instead of a warning. The ``partitioner`` is by default that of the exploration a saved plan comes from.
+    """
+
+    plan: Plan | str | Path | None = None
+    strict: bool = False
+    partitioner: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> BackendOptions:
+        """Return the options of a dict, as ``torch.compile`` takes them.
+
+        Raises:
+            InvalidArgumentError: there is no such option, or its value is of the wrong type.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in given or {}:
+            if name not in known:
+                raise InvalidArgumentError(
+                    f"The backend 'regional_explorer' has no option {name!r}.{did_you_mean(name, known)} "
+                    f"Options: {', '.join(known)}."
+                )
+        return cls(**(given or {}))
+
+    def __post_init__(self) -> None:
+        """Refuse what is no option."""
+        check_argument(
+            "plan", self.plan, (Plan, str, Path, type(None)), "the path of a saved plan, an rx.Plan, or None"
+        )
+        check_flag("strict", self.strict)
+        if self.partitioner is not None:
+            check_partitioner(self.partitioner)
+
+    def load(self) -> LoadedPlan:
+        """Return what is to run.
+
+        Raises:
+            PlanError: the file cannot be read.
+            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
+        """
+        if isinstance(self.plan, (str, Path)):
+            file = load_plan_file(self.plan)
+            plan, unknown = without_unknown_configs(file.plan)
+            known = file.explored.partitioner if file.explored else "default"
+            return LoadedPlan(plan, self.partitioner or known, file.explored, tuple(unknown))
+        if self.plan is not None:
+            check_plan(self.plan)
+        return LoadedPlan(self.plan, self.partitioner or "default")

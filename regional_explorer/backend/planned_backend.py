@@ -1,0 +1,121 @@
+"""The Dynamo backend that runs a plan: ``torch.compile(fn, backend="regional_explorer", options={"plan": ...})``."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.backend.options import BackendOptions
+from regional_explorer.backend.planned_program import PlannedProgram
+from regional_explorer.capture.modules import module_names, reachable_modules
+from regional_explorer.capture.traced_graphs import TracedGraphs
+from regional_explorer.compiler.recompile_warning import stacklevel_of_caller
+from regional_explorer.compiler.status import environment_of, evidence_of, partitions
+from regional_explorer.errors import PlanError
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.plan_file import differences_from
+from regional_explorer.record.region import Plan
+from regional_explorer.regions.checks.presence import check_empty
+from regional_explorer.torch_api import backend_of, calling_wrapper, named_backend, require_supported_torch, traced_call
+
+if TYPE_CHECKING:
+    from torch import fx
+
+
+class PlannedBackend:
+    """One ``torch.compile`` under a plan: its graphs, artifacts and findings.
+
+    ``findings`` are the warnings so far, or what would have been one under ``strict``.
+    """
+
+    def __init__(self, options: BackendOptions) -> None:
+        require_supported_torch()
+        self.__name__ = "regional_explorer"  # by which torch.compile calls a backend in its logs
+        self.options = options
+        self.loaded = options.load()
+        plan = self.loaded.plan
+        self.traced = TracedGraphs(self.loaded.partitioner)
+        self.program = PlannedProgram(self.traced, plan or Plan(), report=self.report, from_source=plan is None)
+        self.findings: list[Diagnostic] = []
+        self._checked = False
+
+    def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        """Take a graph of Dynamo's and return what to run for it."""
+        call = traced_call()
+        if call is not None:
+            self.traced.names = module_names(reachable_modules(call.fn, call.args, call.kwargs))
+            call.at_end(self._check_plan)
+        return self.traced.add_frame(gm, inputs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle as the options alone: like that of any ``torch.compile``, the copy is traced anew."""
+        return PlannedBackend, (self.options,)
+
+    def _check_plan(self) -> None:
+        """Report, at the end of the first call, what of the plan was not found in it."""
+        if self._checked:
+            return
+        self._checked = True
+        empty = list(check_empty(evidence_of(self.program)))
+        nowhere = {found.region for found in empty if found.severity is not Severity.INFO}
+        differs = [found for found in self.differences() if found.region not in nowhere]
+        for found in (*self.loaded.unknown, *self.program.source_diagnostics, *empty, *differs):
+            if found.severity is not Severity.INFO:
+                self.report(found)
+
+    def differences(self) -> list[Diagnostic]:
+        """Return what differs from the exploration that a saved plan comes from."""
+        if self.loaded.explored is None:
+            return []
+        here = environment_of(self.traced.graphs)
+        return differences_from(self.loaded.explored, here, partitions(self.program))
+
+    def report(self, found: Diagnostic) -> None:
+        """Warn, once per region and code, that something does not run as the plan says.
+
+        Raises:
+            PlanError: it is to be ``strict``.
+        """
+        known = any((one.code, one.region) == (found.code, found.region) for one in self.findings)
+        if not known:
+            self.findings.append(found)
+        text = f"[{found.code}] {found.message}"
+        if self.options.strict:
+            raise PlanError(f"{text} With strict=True that is an error.")
+        if not known:
+            warnings.warn(f"{text} rx.status(compiled) tells what runs.", stacklevel=stacklevel_of_caller())
+
+
+_NAMED: list[tuple[weakref.ref[Any], PlannedBackend]] = []
+"""The backends of functions that were compiled with the backend's name, each with torch's own object for it."""
+
+
+def regional_explorer(gm: fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
+    """Compile a graph of Dynamo's under the plan in ``options``: the entry point of the backend's name."""
+    wrapper = calling_wrapper()
+    backend = _find_named(wrapper)
+    if backend is None:
+        backend = PlannedBackend(BackendOptions.of(options))
+        if wrapper is not None:
+            _NAMED.append((weakref.ref(wrapper, _forget), backend))
+    return backend(gm, inputs)
+
+
+def _forget(wrapper: weakref.ref[Any]) -> None:
+    _NAMED[:] = [(known, backend) for known, backend in _NAMED if known is not wrapper]
+
+
+def _find_named(wrapper: Any) -> PlannedBackend | None:
+    # Equal ones share Dynamo's cache entries, and so the backend.
+    return next((backend for known, backend in _NAMED if wrapper is not None and known() == wrapper), None)
+
+
+def planned_backend_of(compiled: Any) -> PlannedBackend | None:
+    """Return the backend behind what ``rx.compile`` or ``torch.compile`` returned; None if it is another one."""
+    wrapper = backend_of(compiled)
+    inner = named_backend(wrapper)
+    if inner is regional_explorer:
+        return _find_named(wrapper)
+    return inner if isinstance(inner, PlannedBackend) else None

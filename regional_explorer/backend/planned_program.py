@@ -1,0 +1,128 @@
+"""The graphs of a compiled function, cut along its plan; the partitions of each are compiled in its first run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from regional_explorer.capture.live_graph import Frame
+from regional_explorer.compiler.compilation import compile_stale
+from regional_explorer.compiler.config.validate import source_plan
+from regional_explorer.compiler.cut_program import CutGraph, CutProgram
+from regional_explorer.compiler.status import evidence_of, partitions
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.errors import CaptureError, NoCompilerError
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.region import Plan
+from regional_explorer.regions.checks.failures import check_failures
+from regional_explorer.torch_api import BoxedCall
+
+
+@dataclass
+class PlannedProgram(CutProgram):
+    """The cut graphs of a compiled function.
+
+    ``report`` is told what does not run as the plan says. With ``from_source`` the plan is what the graphs are marked
+    with in the source, and grows with them.
+    """
+
+    report: Callable[[Diagnostic], None] = lambda _found: None
+    from_source: bool = False
+    source_diagnostics: Sequence[Diagnostic] = ()
+    _keys: dict[Switch, str] = field(default_factory=dict)
+
+    def plan_for(self, graphs: Sequence[Graph]) -> Plan:
+        """Return the plan, or the regions marked in the source of these graphs."""
+        if self.from_source:
+            plan, self.source_diagnostics = source_plan(graphs)
+            return plan
+        return self.plan
+
+    def prepare(self, frame: Frame, cut: CutGraph) -> None:
+        """Compile the partitions of a graph in its first run."""
+        cut.live.implementation = self._first_run(frame, cut) if cut.switches else cut.run
+
+    def keys(self) -> dict[Switch, str]:
+        """Return the keys of the artifacts of partitions that have run.
+
+        What surrounded the first run holds for all: Dynamo traces anew where a setting changes that matters.
+        """
+        for switch, key in super().keys().items():
+            self._keys.setdefault(switch, key)
+        return self._keys
+
+    def _first_run(self, frame: Frame, cut: CutGraph) -> BoxedCall:
+        def first_run(args: list[Any]) -> Any:
+            given = list(args)
+            self._start_recording(cut)
+            try:
+                results = cut.run(args)
+            except Exception as error:  # noqa: BLE001 - raised again, unless the graph can be repaired
+                results = self._repaired(frame, cut, given, error)
+                cut.live.implementation = first_run
+                return results
+            given.clear()
+            for switch in cut.switches:
+                if switch.inputs is None and switch.failure is None:
+                    switch.assume()
+            self._compile(cut.switches)
+            cut.live.implementation = cut.run
+            return results
+
+        return first_run
+
+    def _start_recording(self, cut: CutGraph) -> None:
+        for switch in cut.switches:
+            self._keys.pop(switch, None)
+            switch.on_eager = self._on_eager(switch)
+            switch.record()
+
+    def _repaired(self, frame: Frame, cut: CutGraph, args: list[Any], error: Exception) -> Any:
+        """Run a graph that does not run as torch traced it, with copies where it fails, and cut it again."""
+        cut.live.repair(next(record for record in frame.records if record.id == cut.live.id))
+        try:
+            results = cut.live.implementation(args)
+        except CaptureError:
+            raise error from None
+        for switch in cut.switches:
+            self._keys.pop(switch, None)
+        frame.record(self.capture.names)
+        self.cut_again(cut)
+        return results
+
+    def _compile(self, switches: Sequence[Switch]) -> None:
+        with self.compiling:
+            try:
+                for _ in compile_stale(self):
+                    pass
+            except NoCompilerError as error:
+                self.store.failures |= dict.fromkeys(self.stale(), str(error))
+                found = f"Nothing is compiled, every region runs eagerly: {error}"
+                self.report(Diagnostic(DiagnosticCode.NO_COMPILER, found, Severity.ERROR))
+                return
+        self._report_failures(switches)
+
+    def _report_failures(self, switches: Sequence[Switch]) -> None:
+        if not any(switch.failure or self._keys.get(switch) in self.store.failures for switch in switches):
+            return
+        graphs = {switch.piece.graph_id for switch in switches}
+        failed = [part for part in partitions(self) if part.error is not None and part.graph in graphs]
+        for found in check_failures(evidence_of(self, failed)):
+            self.report(found)
+
+    def _on_eager(self, switch: Switch) -> Callable[[str], None]:
+        def tell(why: str) -> None:
+            region, graph = switch.piece.claim.region, switch.piece.graph_id
+            self.report(
+                Diagnostic(
+                    DiagnosticCode.REGION_FAILED,
+                    f"A partition of region {region!r} runs eagerly in graph {graph}: {why}.",
+                    region=region,
+                    graph=graph,
+                    nodes=switch.piece.nodes,
+                )
+            )
+
+        return tell

@@ -1,0 +1,77 @@
+"""What of a compiled function runs compiled, what eagerly, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from regional_explorer.backend.planned_backend import PlannedBackend, planned_backend_of
+from regional_explorer.compiler.status import diagnostics, environment_of, partitions
+from regional_explorer.errors import InvalidArgumentError
+from regional_explorer.errors.arguments import shown_value
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.region import Partition, Plan, Region, State
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a compiled function runs so far. ``partitions`` are those of all graphs traced so far."""
+
+    plan: Plan
+    partitions: tuple[Partition, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    graphs: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Return a line per region, and why one runs eagerly."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        if not self.graphs:
+            yield "Nothing is compiled yet: the function has not been called."
+            return
+        yield f"graphs: {', '.join(self.graphs)}"
+        width = max((len(region.name) for region in self.plan.regions), default=0)
+        for region in self.plan.regions:
+            yield f"{region.name:<{width}}  {self._region(region)}"
+        for found in self.diagnostics:
+            yield f"[{found.code}] {found.message}"
+
+    def _region(self, region: Region) -> str:
+        parts = [part for part in self.partitions if part.region == region.name]
+        if not parts:
+            return "not in any graph"
+        counts = Counter(part.state for part in parts)
+        words = {State.FRESH: "compiled", State.STALE: "not run yet", State.EAGER: "eager", State.FAILED: "failed"}
+        told = ", ".join(f"{counts[state]} {word}" for state, word in words.items() if state in counts)
+        artifacts = len({part.artifact for part in parts} - {None})
+        shared = f", {artifacts} artifact{'' if artifacts == 1 else 's'}" if artifacts else ""
+        return f"{told}{shared}{'' if region.enabled else ' (disabled)'}"
+
+
+def status(compiled: Any) -> Status:
+    """Return what of ``compiled``, a result of ``rx.compile``, runs compiled, what runs eagerly, and why.
+
+    Raises:
+        InvalidArgumentError: it was not compiled by this backend.
+    """
+    backend = planned_backend_of(compiled)
+    if backend is None:
+        raise InvalidArgumentError(
+            f"{shown_value(compiled)} was not compiled under a plan: give what rx.compile(fn, plan=…) returned, or "
+            'torch.compile(fn, backend="regional_explorer") after its first call.'
+        )
+    return status_of(backend)
+
+
+def status_of(backend: PlannedBackend) -> Status:
+    """Return the status of one backend."""
+    program = backend.program
+    parts, device = partitions(program), environment_of(backend.traced.graphs).device_type
+    told = {(found.code, found.region) for found in backend.findings}
+    found_now = (*diagnostics(program, parts, device), *backend.differences())
+    unheard = [found for found in found_now if (found.code, found.region) not in told]
+    graphs = tuple(live.id for live in program.capture.live)
+    return Status(program.plan, parts, (*backend.findings, *unheard), graphs)

@@ -1,0 +1,143 @@
+"""The graphs that Dynamo and AOTAutograd hand over, frame by frame, with origins stamped."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.capture.convert import marked_blocks, record_graphs
+from regional_explorer.capture.live_graph import Frame, LiveGraph
+from regional_explorer.capture.repair import repair_alike
+from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock
+from regional_explorer.torch_api import (
+    MARKS,
+    ORIGIN,
+    BoxedCall,
+    GeneratedCode,
+    aot_backend,
+    bodies,
+    boxed,
+    compile_lock,
+    frame_module,
+    recompile_reason,
+)
+
+if TYPE_CHECKING:
+    from torch import fx, nn
+
+
+class TracedGraphs:
+    """What Dynamo traced, and what AOTAutograd made of it.
+
+    ``on_graph`` is told of every graph that AOTAutograd runs. ``complete`` is False while a call is captured that may
+    have to be run again. ``names`` are the module paths by ``id(module)``.
+
+    Args:
+        partitioner: ``"default"`` or ``"min_cut"``, how AOTAutograd splits forward from backward.
+    """
+
+    def __init__(self, partitioner: str = "default") -> None:
+        self.frames: list[Frame] = []
+        self.breaks: tuple[GraphBreak, ...] = ()
+        self.blocks: dict[int, tuple[MarkedBlock, ...]] = {}
+        self.kept_state: Sequence[str] = ()
+        self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
+        self.partitioner = partitioner
+        self.names: Mapping[int, tuple[str, ...]] = {}
+        self.complete = True
+        self.generated = GeneratedCode()
+        self._next_origin = 0
+
+    @property
+    def failed_targets(self) -> set[Any]:
+        """The operators that failed in captured graphs."""
+        return {target for live in self.live for target in live.failed_targets}
+
+    @property
+    def failed_ops(self) -> list[FailedOp]:
+        """The ops of captured graphs that raised when the graphs first ran, and were repaired."""
+        return [op for live in self.live for op in live.failed_ops or ()]
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """The record of all graphs, frame by frame: Dynamo's, then AOTAutograd's, each followed by its bodies."""
+        return [graph for frame in self.frames for graph in (*frame.dynamo, *frame.records)]
+
+    @property
+    def live(self) -> list[LiveGraph]:
+        """All graphs that AOTAutograd runs."""
+        return [live for frame in self.frames for live in frame.live]
+
+    def close(self) -> None:
+        """Let go of the live graphs; the record stays."""
+        for live in self.live:
+            live.close()
+        for frame in self.frames:
+            frame.live = []
+        self.on_graph = lambda _frame, _live: None
+        self.generated.release()
+
+    def is_late(self, reason: str) -> bool:
+        """Tell whether a frame that comes now is a late one; ``reason`` is the guard that failed, if any did."""
+        return bool(reason and self.frames)
+
+    def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        """Take a graph of Dynamo's, as its backend, and return what to run for it."""
+        index = len(self.frames)
+        self._stamp(gm, self._module_of_frame())
+        dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self.names)
+        reason = recompile_reason() if self.complete else ""
+        frame = Frame(index, dynamo, late=self.is_late(reason), reason=reason)
+        owner = weakref.ref(self)
+
+        def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
+            capture = owner()
+            if capture is None:  # a backward is compiled when it is first run: nobody may be left by then
+                return boxed(aot_gm)
+            # For a backward, which may be compiled when it is first run, nobody holds the lock yet.
+            with compile_lock():
+                return capture.add_graph(frame, GraphKind(kind), aot_gm)
+
+        backend = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)
+        with self.generated.collected():
+            compiled = backend(gm, inputs)
+        # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what came through.
+        self.frames.append(frame)
+        return compiled
+
+    def add_graph(self, frame: Frame, kind: GraphKind, gm: fx.GraphModule) -> BoxedCall:
+        """Take a graph that AOTAutograd made of the frame's, and return what to run for it."""
+        if self.complete and self.failed_ops:
+            repair_alike(gm, self.failed_targets)
+        live = LiveGraph(f"{frame.index}/{kind}", kind, gm)
+        frame.live.append(live)
+        frame.records += frame.record_of(live, self.names)
+        if self.complete:
+            live.run_as_captured()
+        self.on_graph(frame, live)
+        return live.as_boxed()
+
+    def _module_of_frame(self) -> nn.Module | None:
+        """Return the module below the root that the frame runs in: behind a graph break its ops know of none."""
+        module = frame_module()
+        return None if "" in self.names.get(id(module), ("",)) else module
+
+    def _stamp(self, gm: fx.GraphModule, module: nn.Module | None) -> None:
+        """Give every op its origin, and ``module`` around those it is called by, inside bodies too."""
+        for node in gm.graph.nodes:
+            stack = node.meta.get("nn_module_stack") or {}
+            if module is not None and str(id(module)) not in (str(key).partition("@")[0] for key in stack):
+                node.meta["nn_module_stack"] = {str(id(module)): ("", type(module)), **stack}
+            # Nodes of one annotated block share one dict: each gets its own before it is written to.
+            custom = dict(node.meta.get("custom") or {})
+            marks = custom.pop(MARKS, ())
+            if node.op not in ("placeholder", "output"):
+                custom[ORIGIN] = self._next_origin
+                if marks:
+                    self.blocks[self._next_origin] = marked_blocks(marks)
+                self._next_origin += 1
+            if custom:
+                node.meta["custom"] = custom
+        for _, body in bodies(gm):
+            self._stamp(body, module)

@@ -1,0 +1,197 @@
+"""Graphs cut along a plan, with a switch at every partition."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from regional_explorer.capture.live_graph import Frame, LiveGraph
+from regional_explorer.capture.traced_graphs import TracedGraphs
+from regional_explorer.compiler.artifacts.artifact import ArtifactStore
+from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.region import Direction, Plan, Region, config_of
+from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
+from regional_explorer.regions.cutting.partition_ids import PartitionNumbering
+from regional_explorer.regions.select import Assignment, assign
+from regional_explorer.torch_api import BoxedCall, boxed, compile_lock
+
+
+@dataclass
+class CutGraph:
+    """A live graph, what runs it with its partitions cut out, and their switches."""
+
+    live: LiveGraph
+    run: BoxedCall
+    switches: list[Switch]
+
+
+@dataclass
+class CutProgram:
+    """What runs: every live graph with its partitions cut out, and the artifacts they may be switched to.
+
+    ``capture`` stays untouched by plans: a new plan only cuts again, and only when regions changed their nodes. Cutting
+    waits until somebody looks, so that many edits in a row cost one cut.
+    ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
+    ``compiling`` is held by the one thread that compiles what is stale.
+    """
+
+    capture: TracedGraphs
+    plan: Plan
+    store: ArtifactStore = field(default_factory=ArtifactStore)
+    assignment: Assignment = field(default_factory=lambda: Assignment({}))
+    tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    compiling: threading.RLock = field(default_factory=threading.RLock)
+    _made: list[CutGraph] | None = None
+    _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    _selected: bool = True
+    _numbering: PartitionNumbering = field(default_factory=PartitionNumbering)
+
+    def __post_init__(self) -> None:
+        """Cut what is there, and whatever later calls make Dynamo trace."""
+        self.capture.on_graph = self._add
+        self.cut(self.plan)
+
+    def apply(self, plan: Plan) -> None:
+        """Go over to ``plan``; graphs are cut again only if it moves nodes between regions.
+
+        Raises:
+            SelectorError: a selector is malformed; all stays as it was.
+        """
+        before = self.plan
+        moved = before.cut is not plan.cut or len(before.regions) != len(plan.regions)
+        if moved or not all(map(Region.same_nodes, before.regions, plan.regions)):
+            self.cut(plan)
+        else:
+            self.plan = plan
+            self.settle()
+
+    def cut(self, plan: Plan) -> None:
+        """Let the graphs be cut along ``plan`` when next looked at. Nothing is traced, and artifacts are kept."""
+        self.assignment, self.plan = assign(self.capture.graphs, plan), plan
+        self._made = None
+        for live in self.capture.live:
+            live.implementation = live.eager
+
+    @property
+    def _cuts(self) -> list[CutGraph]:
+        if self._made is None:
+            # New nodes take over what a trace in another thread is at (fx.traceback.current_meta is one for all).
+            with compile_lock():
+                graphs = self.capture.graphs
+                self._cyclic, self._numbering = [], PartitionNumbering()
+                self._made = [self._cut(live, graphs) for live in self.capture.live]
+            self.select_regional(on=self._selected)
+        return self._made
+
+    @property
+    def cyclic(self) -> list[tuple[str, frozenset[str]]]:
+        """The regions that feed each other both ways, by graph; some of them had to be split."""
+        return self._cyclic if self._cuts else []
+
+    def _add(self, frame: Frame, live: LiveGraph) -> None:
+        """Cut a graph that came after the others, and let ``prepare`` say how it runs."""
+        graphs = self.capture.graphs
+        if frame not in self.capture.frames:
+            graphs += [*frame.dynamo, *frame.records]
+        self.plan = self.plan_for(graphs)
+        self.assignment = assign(graphs, self.plan)
+        if all(cut.live is not live for cut in self._cuts):
+            self._cuts.append(self._cut(live, graphs))
+        self.prepare(frame, next(cut for cut in self._cuts if cut.live is live))
+
+    def plan_for(self, graphs: Sequence[Graph]) -> Plan:
+        """Return the plan now that these graphs are there."""
+        del graphs
+        return self.plan
+
+    def prepare(self, frame: Frame, cut: CutGraph) -> None:
+        """Set what calls of a graph that came after the others run."""
+        raise NotImplementedError
+
+    def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> CutGraph:
+        switches: list[Switch] = []
+
+        def call_for(piece: Piece) -> BoxedCall:
+            switches.append(Switch(piece, self._numbering.number(piece.claim, piece.graph_id)))
+            return switches[-1].as_function()
+
+        records = {graph.id: graph.by_name() for graph in graphs}
+        order = [region.name for region in self.plan.regions]
+        with self.capture.generated.collected():
+            proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
+            self._cyclic += proposed.cyclic()
+            made = cut_graph(proposed, call_for)
+            # What has no partition runs as captured, so that there is nothing to pay for.
+            return CutGraph(live, boxed(made.gm) if switches else live.eager, switches)
+
+    def cut_again(self, cut: CutGraph) -> None:
+        """Cut a graph anew that was repaired after it was cut."""
+        with compile_lock():
+            again = self._cut(cut.live, self.capture.graphs)
+        cut.run, cut.switches = again.run, again.switches
+
+    def select_regional(self, *, on: bool) -> None:
+        """Run the cut graphs, or with ``on=False`` the graphs as captured: that is ``aot_eager``."""
+        self._selected = on
+        for cut in self._cuts:
+            cut.live.implementation = cut.run if on else cut.live.eager
+
+    @property
+    def switches(self) -> list[Switch]:
+        """The switches of all partitions, graph by graph."""
+        return [switch for cut in self._cuts for switch in cut.switches]
+
+    # ----------------------------------------------------------------------------------------------------- compiling
+
+    def keys(self) -> dict[Switch, str]:
+        """Return the keys of the artifacts that partitions ask ask for here and now.
+
+        A partition of a disabled region asks for none, nor does one whose layouts are not known yet.
+        """
+        here = surroundings()
+        enabled = {region.name for region in self.plan.regions if region.enabled}
+        return {
+            switch: artifact_key(switch.fingerprint(), self.config_for(switch), here)
+            for switch in self.switches
+            if switch.inputs is not None and switch.piece.claim.region in enabled
+        }
+
+    def config_for(self, switch: Switch) -> dict[str, Any]:
+        """Return the config that the plan asks for at a partition."""
+        piece = switch.piece
+        return config_of(self.plan[piece.claim.region], Direction.of_graph(piece.graph_id))
+
+    def settle(self) -> None:
+        """Switch every partition to what the plan asks for, as far as it has been compiled; compiles nothing."""
+        keys = self.keys()
+        for switch in self.switches:
+            artifact = self.store.artifacts.get(keys.get(switch, ""))
+            if switch.inputs is None and switch.failure is None:
+                # A graph that a call on other shapes brought: its next call tells what flows through it.
+                switch.record()
+            elif artifact is None:
+                switch.use_eager()
+            elif switch.artifact is not artifact and switch.refused is not artifact:
+                switch.use(artifact)
+
+    def stale(self) -> dict[str, Switch]:
+        """Return the artifacts still to compile, by key, each with the first partition that asks for it."""
+        keys = self.keys()
+        wanted: dict[str, Switch] = {}
+        for switch in self.switches:
+            key = keys.get(switch)
+            failed = key in self.store.failures and key not in self.store.retried
+            if key is not None and key not in self.store.artifacts and not failed:
+                wanted.setdefault(key, switch)
+        return wanted
+
+    def close(self) -> None:
+        """Let go of the artifacts and of everything live. The record stays."""
+        self._made = []
+        self.capture.close()
+        self.store.generated.release()
+        self.store = ArtifactStore()

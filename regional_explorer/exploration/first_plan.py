@@ -1,0 +1,30 @@
+"""The plan that an exploration begins with: given, saved, or marked in the source."""
+
+from __future__ import annotations
+
+from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler.config.validate import check_plan, source_plan, without_unknown_configs
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.status import partitions
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.plan_file import PlanFile, differences_from
+from regional_explorer.record.region import Plan
+from regional_explorer.record.session import Environment
+
+
+def begin(
+    capture: Capture, plan: Plan | PlanFile | None, environment: Environment
+) -> tuple[Program, tuple[Diagnostic, ...]]:
+    """Return the program under ``plan``, or under the marks in the source, and what of it does not hold here.
+
+    Raises:
+        UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config is invalid, and not a saved one.
+    """
+    found, diagnostics = source_plan(capture.graphs)
+    if not isinstance(plan, PlanFile):
+        check_plan(found if plan is None else plan)
+        return Program(capture, found if plan is None else plan), tuple(diagnostics)
+    known, unknown = without_unknown_configs(plan.plan)
+    program = Program(capture, known)
+    differs = differences_from(plan.explored, environment, partitions(program)) if plan.explored else []
+    return program, (*diagnostics, *unknown, *differs)

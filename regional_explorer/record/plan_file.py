@@ -1,0 +1,126 @@
+"""The file of a plan: the plan itself, and the exploration that it was saved from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.region import Cut, Direction, Partition, Plan, Region
+from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.timing import Phase, Verdict
+
+PLAN_FORMAT = 2
+"""Version of the JSON layout of a plan's file. 1 had the plan alone."""
+
+DIRECTIONS = tuple(map(str, Direction))
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """What a plan was explored and measured on. The figures are those of ``regional``, None where not measured.
+
+    ``partitions`` has how many partitions each region gave, by direction: ``partitions["mlp"]["forward"]``.
+    """
+
+    call: str
+    environment: Environment
+    grad: bool
+    partitioner: str = "default"
+    partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    verdict: Verdict | None = None
+    numerics: str | None = None
+
+    @classmethod
+    def of(cls, session: Session, partitioner: str) -> Explored:
+        """Return what a session says of its plan."""
+        phase = Phase.STEP if session.grad else Phase.FORWARD
+        outdated = session.conditions is None or session.conditions.outdated
+        measured = {} if outdated else {t.variant: t for t in session.timings if t.phase is phase}
+        found = measured.get("regional")
+        return cls(
+            session.title,
+            session.environment,
+            session.grad,
+            partitioner,
+            count_partitions(session.partitions),
+            *((found.speedup, found.speedup_low, found.speedup_high, found.verdict, found.numerics) if found else ()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """What the file of a plan holds."""
+
+    regions: tuple[Region, ...] = ()
+    cut: Cut = Cut.INSTANCES
+    explored: Explored | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no plan."""
+        _ = self.plan
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return Plan(self.regions, self.cut)
+
+
+def count_partitions(partitions: Sequence[Partition]) -> dict[str, dict[str, int]]:
+    """Return how many partitions each region gave, by direction."""
+    counts = Counter((part.region, str(Direction.of_graph(part.graph))) for part in partitions)
+    found: dict[str, dict[str, int]] = {}
+    for (region, direction), count in sorted(counts.items()):
+        found.setdefault(region, {})[direction] = count
+    return found
+
+
+def differences_from(explored: Explored, here: Environment, partitions: Sequence[Partition]) -> list[Diagnostic]:
+    """Return a ``plan-differs`` per region that gives other partitions than when explored, and one for the machine.
+
+    Directions that have not been traced here are left out.
+    """
+    counts = count_partitions(partitions)
+    traced = {direction for found in counts.values() for direction in found}
+    found = []
+    for region, known in explored.partitions.items():
+        mine = counts.get(region, {})
+        for direction in DIRECTIONS:
+            before, now = known.get(direction, 0), mine.get(direction, 0)
+            if direction in traced and before != now:
+                found.append(_other_partitions(region, direction, before, now))
+    if changed := _other_environment(explored.environment, here):
+        found.append(
+            Diagnostic(
+                DiagnosticCode.PLAN_DIFFERS,
+                f"The plan was explored elsewhere: {'; '.join(changed)}. What was measured there need not hold here.",
+                Severity.INFO,
+                upstream="nobody says.",
+                remedy="Measure the plan here with ex.benchmark(), and save it again.",
+            )
+        )
+    return found
+
+
+def _other_partitions(region: str, direction: str, before: int, now: int) -> Diagnostic:
+    return Diagnostic(
+        DiagnosticCode.PLAN_DIFFERS,
+        f"Region {region!r} gave {before} partition{'' if before == 1 else 's'} in the {direction} when the plan was "
+        f"saved, and {now} here: the program or torch has changed, or the call is another one.",
+        region=region,
+        upstream="nobody says.",
+        remedy="Look at the graph with rx.explore(fn, args, plan=path), and save the plan again where it is right.",
+    )
+
+
+def _other_environment(before: Environment, here: Environment) -> list[str]:
+    pairs = {
+        "torch": (before.torch, here.torch),
+        "device": (before.device, here.device),
+        "threads": (before.threads, here.threads),
+    }
+    return [f"{name} {old}, here {new}" for name, (old, new) in pairs.items() if old != new]

@@ -1,0 +1,97 @@
+"""What ``torch.compile`` returned, and the call of it that is being traced."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dynamo import eval_frame, external_utils
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """The call of a compiled function that Dynamo is tracing: what was compiled, and what it was called with.
+
+    ``at_end`` takes a function to run once the call returns; it is not run where the call raises.
+    """
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    at_end: Callable[[Callable[[], object]], None]
+
+
+def traced_call() -> TracedCall | None:
+    """Return the call being traced, when called inside a backend; None where no ``torch.compile`` wrapper is running.
+
+    A backend is handed a graph and its inputs alone. The wrapper's Python frame has the rest: it is on the stack as
+    long as the call runs, and runs what its list ``cleanups`` holds at the end (torch 2.13 to 2.15).
+    """
+    for frame in _frames():
+        if frame.f_code.co_filename == eval_frame.__file__:
+            names = frame.f_locals
+            if isinstance(names.get("cleanups"), list) and "fn" in names:
+                return TracedCall(_compiled_function(names["fn"]), names["args"], names["kwargs"], _at_end(names))
+    return None
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _at_end(names: Mapping[str, Any]) -> Callable[[Callable[[], object]], None]:
+    cleanups = names["cleanups"]
+
+    def at_end(do: Callable[[], object]) -> None:
+        def cleanup() -> None:
+            if sys._getframe(1).f_locals.get("call_succeeded", True):
+                do()
+
+        cleanups.append(cleanup)
+
+    return at_end
+
+
+def _compiled_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the module behind the method of it that Dynamo was given, or ``fn``.
+
+    Torch's own modules are called through a function that closes over them (``wrap_inline``).
+    """
+    inner = fn
+    if inspect.isfunction(fn) and fn.__code__.co_filename == external_utils.__file__:
+        inner = inspect.getclosurevars(fn).nonlocals.get("fn", fn)
+    owner = getattr(inner, "__self__", inner)
+    return owner if isinstance(owner, nn.Module) else inner
+
+
+def calling_wrapper() -> Any | None:
+    """Return the object by which one ``torch.compile`` calls a backend, when called inside that backend, or None.
+
+    A backend that was given by its name is one function for all that is compiled with it.
+    """
+    code = torch._TorchCompileWrapper.__call__.__code__
+    return next((frame.f_locals["self"] for frame in _frames() if frame.f_code is code), None)
+
+
+def backend_of(compiled: Any) -> Any | None:
+    """Return the backend of what ``torch.compile`` returned, or ``Module.compile()`` left in a module; else None."""
+    compiled = getattr(compiled, "_compiled_call_impl", None) or compiled
+    context = getattr(compiled, "dynamo_ctx", None)
+    if context is None and inspect.isfunction(compiled):
+        context = inspect.getclosurevars(compiled).nonlocals.get("self")
+    callback = getattr(context, "callback", None)
+    return None if callback is None else eval_frame.innermost_backend(callback)
+
+
+def named_backend(wrapper: Any) -> Any:
+    """Return the backend that a wrapper of ``torch.compile`` calls, or ``wrapper`` if it is none."""
+    return wrapper.compiler_fn if isinstance(wrapper, torch._TorchCompileWrapper) else wrapper

@@ -1,0 +1,395 @@
+"""``rx.compile`` and the Dynamo backend: what runs is what ``ex.compiled`` runs, and what differs is told."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch.fx.passes.regional_inductor import regional_inductor
+from torch.utils.checkpoint import checkpoint
+
+import regional_explorer as rx
+from regional_explorer.backend.planned_backend import regional_explorer
+from regional_explorer.errors import InvalidArgumentError, PlanError
+from regional_explorer.record.region import SelectorKind
+from tests.engine import programs
+from tests.engine.upstream import needs_region_ids
+
+pytestmark = pytest.mark.compiles
+ROOT = Path(__file__).parents[2]
+
+
+class Net(nn.Module):
+    def __init__(self, layers: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(programs.Layer() for _ in range(layers))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x.sum()
+
+
+PLAN = rx.Plan(
+    (
+        rx.Region("norm", (rx.Selector(SelectorKind.MODULES, ("layers.*.norm",)),), {"max_fusion_size": 4}),
+        rx.Region("up", (rx.Selector(SelectorKind.MODULES, ("layers.*.up",)),), backward_config={"max_fusion_size": 2}),
+    )
+)
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return Net()
+
+
+@pytest.fixture
+def x():
+    return torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+
+
+def gradients(module, fn, *args):
+    module.zero_grad()
+    loss = fn(*args)
+    loss.backward()
+    return loss.detach(), [parameter.grad.clone() for parameter in module.parameters()]
+
+
+def assert_trains_as_eager(module, compiled, *args):
+    expected = gradients(module, module, *args)
+    for _ in range(3):
+        torch.testing.assert_close(gradients(module, compiled, *args), expected)
+
+
+def states(compiled):
+    return {str(part.state) for part in rx.status(compiled).partitions}
+
+
+def facts(partitions):
+    return [
+        (p.id, p.region, p.instance, p.graph, p.nodes, p.config_requested, p.config_applied, p.artifact, p.state)
+        for p in partitions
+    ]
+
+
+def test_partitions_configs_and_artifacts_are_those_of_the_exploration(net, x, tmp_path):
+    ex = rx.explore(net, (x,), plan=PLAN)
+    ex.compile()
+    compiled = rx.compile(net, ex.save_plan(tmp_path / "plan.json"))
+    assert_trains_as_eager(net, compiled, x)
+    assert facts(rx.status(compiled).partitions) == facts(ex.session.partitions)
+    assert states(compiled) == {"fresh"}
+    torch.testing.assert_close(compiled(x), ex.compiled(x), rtol=0, atol=0)
+
+
+def test_forward_and_backward_are_compiled_when_first_run(net, x):
+    compiled = rx.compile(net, PLAN)
+    assert rx.status(compiled).partitions == ()
+    assert "has not been called" in repr(rx.status(compiled))
+    loss = compiled(x)
+    assert {part.graph for part in rx.status(compiled).partitions if part.state == "fresh"} == {"0/forward"}
+    loss.backward()
+    assert states(compiled) == {"fresh"}
+    assert "compiled" in repr(rx.status(compiled))
+
+
+def test_later_calls_run_the_compiled_code(net, x):
+    compiled = rx.compile(net, PLAN)
+    with torch.no_grad():
+        compiled(x)
+        with torch.profiler.profile() as profile:
+            compiled(x)
+    assert not [event for event in profile.events() if event.name == "aten::native_layer_norm"]
+
+
+def test_inference_autocast_and_inference_mode(net, x):
+    compiled = rx.compile(net, PLAN)
+    for block in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16)):
+        with block:
+            expected = net(x)
+            for _ in range(3):
+                torch.testing.assert_close(compiled(x), expected, rtol=0.02, atol=0.02)
+    assert states(compiled) <= {"fresh", "stale"}
+    assert not [found for found in rx.status(compiled).diagnostics if found.code == "region-failed"]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_dynamic_shapes(net, dynamic):
+    compiled = rx.compile(net, PLAN, dynamic=dynamic)
+    for size in (4, 5, 6, 9):
+        assert_trains_as_eager(net, compiled, torch.randn(size, 16))
+    assert states(compiled) == {"fresh"}
+    graphs = {part.graph for part in rx.status(compiled).partitions}
+    assert len(graphs) == (2 if dynamic else 4), "one more trace for all sizes"
+
+
+def test_several_frames(net):
+    a, b = programs.pair()
+    compiled = rx.compile(programs.with_break)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(a, b), programs.with_break(a, b))
+    compiled(a, b).sum().backward()
+    status = rx.status(compiled)
+    assert [region.name for region in status.plan.regions] == ["before", "after"]
+    assert status.graphs == ("0/forward", "0/backward", "1/forward", "1/backward")
+    assert {part.region for part in status.partitions} == {"before", "after"}
+    assert states(compiled) == {"fresh"}
+
+
+def test_modules_are_found_behind_a_graph_break():
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = programs.Layer(), programs.Layer()
+
+        def forward(self, x):
+            x = self.first(x)
+            torch._dynamo.graph_break()
+            return self.second(x).sum()
+
+    module = Broken()
+    compiled = rx.compile(module, rx.Plan((rx.Region("second", (rx.Selector("modules", ("second.up",)),)),)))
+    assert_trains_as_eager(module, compiled, torch.randn(4, 16))
+    assert {part.region for part in rx.status(compiled).partitions} == {"second"}
+
+
+@needs_region_ids
+@pytest.mark.parametrize("program", [programs.textbook, programs.neighbours])
+def test_beside_upstreams_regional_inductor_on_the_same_source(program):
+    a, b = programs.pair()
+    upstream = torch.compile(
+        program, backend=aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
+    )
+    with torch.fx.traceback.preserve_node_meta(enable=False):
+        expected = upstream(a, b)
+    compiled = rx.compile(program)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(a, b), expected)
+    wanted = torch.autograd.grad(expected.sum(), (a, b))
+    for _ in range(2):
+        torch.testing.assert_close(torch.autograd.grad(compiled(a, b).sum(), (a, b)), wanted)
+
+
+def checkpointed(x, y):
+    def body(x, y):
+        with rx.region("inside"):
+            return (x.sin() * y).cos()
+
+    return checkpoint(body, x, y, use_reentrant=False).exp()
+
+
+@pytest.mark.parametrize("program", [checkpointed, programs.with_dropout])
+def test_upstreams_scenarios_give_eagers_results(program):
+    a, b = programs.pair()
+    torch.manual_seed(3)
+    expected = torch.autograd.grad(program(a, b).sum(), (a, b))
+    compiled = rx.compile(program)
+    for _ in range(2):
+        torch.manual_seed(3)
+        found = torch.autograd.grad(compiled(a, b).sum(), (a, b))
+    if program is checkpointed:
+        torch.testing.assert_close(found, expected)
+    assert states(compiled) == {"fresh"}
+    with torch.no_grad():
+        compiled(a, b)
+        assert compiled(a, b).shape == a.shape
+
+
+def test_a_graph_that_does_not_run_as_traced_is_repaired():
+    linear, weight = nn.Linear(8, 8), torch.randn(4, 4, requires_grad=True)
+
+    def program(x):
+        with rx.region("r"):
+            z = linear(x).sin()
+        z = F.dropout(linear(z), 1e-9)
+        return (z.transpose(1, 2) @ weight).sum()
+
+    x = torch.randn(2, 4, 8, requires_grad=True)
+    compiled = rx.compile(program)
+    for _ in range(3):
+        torch.testing.assert_close(torch.autograd.grad(compiled(x), x), torch.autograd.grad(program(x), x))
+    assert states(compiled) == {"fresh"}
+
+
+# ------------------------------------------------------------------------------------------ what differs from the plan
+
+
+def test_what_the_plan_names_in_vain_is_told_once(net, x):
+    plan = PLAN.added(rx.Region("gone", (rx.Selector("modules", ("blocks.*",)),)))
+    compiled = rx.compile(net, plan)
+    with pytest.warns(UserWarning, match=r"\[region-empty\] Region 'gone'") as caught:
+        compiled(x)
+    assert [Path(one.filename).name for one in caught] == ["test_backend.py"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(x)
+    assert "gone  not in any graph" in repr(rx.status(compiled))
+    with pytest.raises(PlanError, match=r"\[region-empty\] Region 'gone'"):
+        rx.compile(net, plan, strict=True)(x)
+
+
+def test_a_region_of_a_later_frame_is_not_called_empty():
+    a, b = programs.pair()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=r"\[region")
+        rx.compile(programs.with_break, rx.explore(programs.with_break, (a, b)).plan, strict=True)(a, b)
+
+
+def test_a_config_key_of_another_torch_is_told_and_left_out(net, x, tmp_path):
+    path = tmp_path / "plan.json"
+    rx.explore(net, (x,), plan=PLAN).save_plan(path)
+    path.write_text(path.read_text().replace('"max_fusion_size": 4', '"max_fusion_siz": 4'))
+    compiled = rx.compile(net, path)
+    with pytest.warns(UserWarning, match=r"\[config-unknown\] 'max_fusion_siz'.*region 'norm'"):
+        compiled(x)
+    assert {str(part.config_requested) for part in rx.status(compiled).partitions if part.region == "norm"} == {"{}"}
+    with pytest.raises(PlanError, match="config-unknown"):
+        rx.compile(net, path, strict=True)(x)
+    (told,) = [found for found in rx.explore(net, (x,), plan=path).diagnostics if found.code == "config-unknown"]
+    assert told.region == "norm"
+
+
+def test_a_plan_of_another_program_is_told(net, x, tmp_path):
+    path = rx.explore(net, (x,), plan=PLAN).save_plan(tmp_path / "plan.json")
+    with pytest.warns(
+        UserWarning, match=r"\[plan-differs\] Region 'norm' gave 3 partitions in the forward.*and 2 here"
+    ):
+        rx.compile(Net(2), path)(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        rx.compile(net, path)(x)
+    codes = [found.code for found in rx.explore(Net(2), (x,), plan=path).diagnostics]
+    assert codes.count("plan-differs") == 4, "two regions, forward and backward"
+    elsewhere = path.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"')
+    path.write_text(elsewhere)
+    (told,) = [found for found in rx.explore(net, (x,), plan=path).diagnostics if found.code == "plan-differs"]
+    assert "torch 1.0, here" in told.message
+
+
+def test_the_partitioner_of_the_exploration_is_used(net, x, tmp_path):
+    ex = rx.explore(net, (x,), plan=PLAN, partitioner="min_cut")
+    compiled = rx.compile(net, ex.save_plan(tmp_path / "plan.json"))
+    assert_trains_as_eager(net, compiled, x)
+    assert facts(rx.status(compiled).partitions) != []
+    assert [part.nodes for part in rx.status(compiled).partitions] == [part.nodes for part in ex.session.partitions]
+
+
+def test_a_region_that_does_not_compile_runs_eagerly_and_is_told(net, x):
+    broken = rx.Plan((rx.Region("norm", PLAN["norm"].selectors, {"max_fusion_size": 7}),))
+    compiled = rx.compile(net, broken)
+    with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",), "force_disable_caches": True}):
+        with pytest.warns(UserWarning, match=r"\[no-compiler\]"):
+            torch.testing.assert_close(compiled(x), net(x))
+        assert {str(part.state) for part in rx.status(compiled).partitions if "forward" in part.graph} == {"failed"}
+        with pytest.raises(PlanError, match="no-compiler"):
+            rx.compile(net, broken, strict=True)(x)
+
+
+def test_wrong_options_are_refused(net):
+    with pytest.raises(InvalidArgumentError, match="plan=3"):
+        rx.compile(net, 3)
+    with pytest.raises(InvalidArgumentError, match="strict"):
+        rx.compile(net, PLAN, strict="yes")
+    with pytest.raises(PlanError, match="Cannot read"):
+        rx.compile(net, "no-such-plan.json")
+    with pytest.raises(InvalidArgumentError, match="was not compiled under a plan"):
+        rx.status(torch.compile(net))
+
+
+# ---------------------------------------------------------------------------------------------------- copies and names
+
+
+def test_copies_and_pickles_as_torch_compile_does(net, x):
+    compiled = rx.compile(net, PLAN)
+    compiled(x)
+    for again in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):  # noqa: S301 - our own bytes
+        assert type(again) is type(torch.compile(net, backend="eager"))
+        assert rx.status(again).partitions == ()
+        torch.testing.assert_close(again(x), net(x))
+        assert {part.region for part in rx.status(again).partitions} == {"norm", "up"}
+        assert rx.status(again).plan == PLAN
+    of_function = rx.compile(programs.textbook)
+    assert copy.deepcopy(of_function) is of_function, "as any function"
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(of_function)
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(torch.compile(programs.textbook))
+
+
+def test_one_function_under_many_plans_does_not_meet_the_recompile_limit(net, x):
+    for size in range(1, 11):
+        compiled = rx.compile(net, PLAN.configured("up", {"max_fusion_size": size}))
+        with torch.no_grad():
+            compiled(x)
+        assert rx.status(compiled).graphs == ("0/inference",)
+
+
+def test_by_name_with_options(net, x, tmp_path):
+    torch._dynamo.register_backend(regional_explorer, name="regional_explorer_by_name")
+    path = rx.explore(net, (x,), plan=PLAN).save_plan(tmp_path / "plan.json")
+    compiled = torch.compile(net, backend="regional_explorer_by_name", options={"plan": str(path)})
+    assert_trains_as_eager(net, compiled, x)
+    assert states(compiled) == {"fresh"}
+    in_place = Net()
+    in_place.compile(backend="regional_explorer_by_name", options={"plan": PLAN})
+    in_place(x)
+    assert {part.region for part in rx.status(in_place).partitions} == {"norm", "up"}
+    with pytest.raises(Exception, match="no option 'plans'"):
+        torch.compile(programs.textbook, backend="regional_explorer_by_name", options={"plans": 1})(x, x)
+
+
+IMPORTS = """
+import sys
+import regional_explorer as rx
+assert "torch" not in sys.modules
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(4, 4), nn.GELU())
+compiled = {compile}
+compiled(torch.randn(2, 4)).sum().backward()
+compiled(torch.randn(2, 4))
+assert {{part.state for part in rx.status(compiled).partitions}} == {{"fresh"}}, rx.status(compiled)
+loaded = {{name.partition(".")[0] for name in sys.modules}}
+assert not loaded & {{"pandas", "IPython", "ipywidgets", "anywidget", "graphviz"}}, loaded
+ours = {{name for name in sys.modules if name.startswith("regional_explorer.")}}
+assert not [name for name in ours if name.split(".")[1] in ("measure", "export", "insight", "ui", "render")], ours
+"""
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_in_a_fresh_process_without_pandas_notebook_packages_or_measuring(by_name, tmp_path):
+    plan = 'rx.Plan((rx.Region("act", (rx.Selector("modules", ("1",)),)),))'
+    call = f"rx.compile(model, {plan})"
+    if by_name:
+        call = f"torch.compile(model, backend='regional_explorer', options={{'plan': {plan}}})"
+        _install_entry_points(tmp_path)
+    environment = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    run = subprocess.run(
+        [sys.executable, "-c", IMPORTS.format(compile=call)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def _install_entry_points(folder):
+    """Write the entry points of this checkout as an installation would; the environment's may be older."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    info = folder / "regional_explorer-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: regional-explorer\nVersion: 0.1.0\n")
+    groups = project["entry-points"].items()
+    text = "\n".join(f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in found.items()) for group, found in groups)
+    (info / "entry_points.txt").write_text(text)
