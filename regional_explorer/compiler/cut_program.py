@@ -84,6 +84,7 @@ class CutProgram:
                 graphs = self.capture.graphs
                 self._cyclic, self._numbering = [], PartitionNumbering()
                 self._made = [self._cut(live, graphs) for live in self.capture.live]
+            self.recall()
             self.select_regional(on=self._selected)
         return self._made
 
@@ -107,6 +108,9 @@ class CutProgram:
         """Return the plan now that these graphs are there."""
         del graphs
         return self.plan
+
+    def recall(self) -> None:
+        """Give the partitions of a new cut what is known of them."""
 
     def prepare(self, frame: Frame, cut: CutGraph) -> None:
         """Set what calls of a graph that came after the others run."""
@@ -148,7 +152,7 @@ class CutProgram:
     # ----------------------------------------------------------------------------------------------------- compiling
 
     def keys(self) -> dict[Switch, str]:
-        """Return the keys of the artifacts that partitions ask ask for here and now.
+        """Return the keys of the artifacts that partitions ask for here and now.
 
         A partition of a disabled region asks for none, nor does one whose layouts are not known yet.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from regional_explorer.capture.live_graph import Frame
@@ -13,25 +13,39 @@ from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.cut_program import CutGraph, CutProgram
 from regional_explorer.compiler.recompile_warning import warn_of_trace
-from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.switch import Known, Switch
 from regional_explorer.record.region import Plan
+from regional_explorer.regions.cutting.cut import PieceContent
 
 
 @dataclass
 class Program(CutProgram):
     """The cut graphs of a captured call.
 
-    ``_recorded`` are the surroundings that layouts were last recorded in, nothing before.
+    ``_recorded`` are the surroundings that layouts were last recorded in, nothing before. ``_known`` has what was learned
+    there about every piece that was ever cut, so that an edit that leaves it alone, or is undone, leaves it compiled.
     """
 
     capture: Capture
     _recorded: str = ""
+    _unknown: bool = False
+    _known: dict[PieceContent, Known] = field(default_factory=dict)
     _recording: bool = False
 
     def cut(self, plan: Plan) -> None:
-        """Let the graphs be cut along ``plan`` when next looked at; layouts are recorded anew then."""
+        """Let the graphs be cut along ``plan`` when next looked at; what is known of the pieces is kept."""
+        known = {one.piece.content: one.known for cut in self._made or () for one in cut.switches}
         super().cut(plan)
-        self._recorded = ""
+        self._known |= {content: what for content, what in known.items() if what is not None}
+
+    def recall(self) -> None:
+        """Give every piece that was cut before what is known of it; of the others the next recorded run tells."""
+        for switch in self.switches:
+            if known := self._known.get(switch.piece.content):
+                switch.recall(known)
+            else:
+                self._unknown = True
+        self.settle()
 
     def prepare(self, frame: Frame, cut: CutGraph) -> None:
         """Let the partitions of a graph that a later call brought run eagerly until the next compile."""
@@ -49,8 +63,10 @@ class Program(CutProgram):
         and it is those graphs that have to be compiled then.
         """
         here = surroundings()
-        if self._recorded == here or not self.switches:
+        if not self.switches or (self._recorded == here and not self._unknown):
             return
+        if self._recorded != here:
+            self._known.clear()
         selected = self._selected
         for switch in self.switches:
             switch.record()
@@ -64,7 +80,7 @@ class Program(CutProgram):
             for switch in self.switches:
                 if switch.inputs is None and switch.failure is None:
                     switch.assume()
-            self._recorded = here
+            self._recorded, self._unknown = here, False
         finally:
             self._recording = False
             self.settle()
@@ -108,3 +124,8 @@ class Program(CutProgram):
         switches = [(switch.inputs, switch.refusal) for switch in self.switches]
         store = (*self.store.artifacts, "", *self.store.failures)
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
+
+    def close(self) -> None:
+        """Let go of the artifacts and of everything live. The record stays."""
+        self._known.clear()
+        super().close()

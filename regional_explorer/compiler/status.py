@@ -62,7 +62,7 @@ def _state(region: Region, artifact: Artifact | None, problem: str | None) -> St
         return State.EAGER
     if problem is not None:
         return State.FAILED
-    return State.FRESH if artifact is not None else State.STALE
+    return State.COMPILED if artifact is not None else State.STALE
 
 
 def evidence_of(program: CutProgram, parts: Sequence[Partition] = ()) -> Evidence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.fingerprint import fingerprint
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 REFUSED = "the compiled code refused its inputs"
+
+
+class Known(NamedTuple):
+    """What a switch has learned about its piece; it holds for an equal piece of another cut too."""
+
+    inputs: tuple[Layout, ...] | None
+    outputs: tuple[Layout, ...]
+    fingerprint: str | None
+    failure: str | None
+    refused: Artifact | None
+    refusal: str | None
 
 
 class Switch:
@@ -56,6 +67,17 @@ class Switch:
         self._input_tokens = _effect_tokens(graph.find_nodes(op="placeholder"))
         self.output_tokens = _effect_tokens(graph.output_node().all_input_nodes)
         self._fingerprint: str | None = None
+
+    @property
+    def known(self) -> Known | None:
+        """What was learned about the piece, None before."""
+        if self.inputs is None and self.failure is None:
+            return None
+        return Known(self.inputs, self.outputs, self._fingerprint, self.failure, self.refused, self.refusal)
+
+    def recall(self, known: Known) -> None:
+        """Take over what another switch learned about an equal piece."""
+        self.inputs, self.outputs, self._fingerprint, self.failure, self.refused, self.refusal = known
 
     @property
     def draws(self) -> bool:

@@ -3,22 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.region_timing import RegionTiming, standing, whole_region_timings
+from regional_explorer.record.region import Partition
+from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, Verdict
+from regional_explorer.record.timing import Numerics, NumericsVerdict, Verdict
 from regional_explorer.render.style.figures import duration, listing
 
 MAX_LISTED = 6
-NUMERICS = DiagnosticCode.REGION_NUMERICS
 
 
-def without_outdated(session: Session, found: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Return ``found`` without numerics diagnostics of artifacts that no longer run."""
-    failed = {timing.region for timing in standing(session) if timing.numerics == NumericsVerdict.FAILED}
-    return [item for item in found if item.code != NUMERICS or item.region in failed]
+def numerics_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
+    """Return a ``region-numerics`` for each partition whose output is wrong, with the config that cures it."""
+    failed: dict[str, list[Numerics]] = {}
+    for row in session.partition_numerics:
+        if row.verdict is NumericsVerdict.FAILED:
+            failed.setdefault(row.partition, []).append(row)
+    partitions = {part.id: part for part in session.partitions}
+    return [
+        _numerics_diagnostic(partitions[name], max(rows, key=lambda row: row.share), cures.get(name))
+        for name, rows in failed.items()
+    ]
+
+
+def _numerics_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any] | None) -> Diagnostic:
+    against = (
+        f"{worst.variant_error:.2g} from float64, where eager is {worst.eager_error:.2g}"
+        if worst.variant_error is not None and worst.eager_error is not None
+        else f"{worst.error:.2g} from eager"
+    )
+    return Diagnostic(
+        DiagnosticCode.REGION_NUMERICS,
+        f"Region {part.region!r}: {worst.tensor}, an output of {part.id}, is {against} "
+        f"({worst.tolerance:.2g} is allowed), so no speedup is shown.",
+        region=part.region,
+        graph=part.graph,
+        upstream="runs it all the same.",
+        remedy=f"No config was found that cures it: ex.disable({part.region!r})."
+        if cure is None
+        else f"ex.configure({part.region!r}, {dict(cure)!r}) passes the check.",
+    )
 
 
 def region_diagnostics(session: Session) -> list[Diagnostic]:

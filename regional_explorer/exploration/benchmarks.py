@@ -8,25 +8,27 @@ from dataclasses import replace
 import torch
 
 from regional_explorer.compiler.processes import toolchain
+from regional_explorer.compiler.status import partitions
 from regional_explorer.compiler.variants import VariantName, Variants
 from regional_explorer.errors import InvalidArgumentError, MeasureError, NoCompilerError, did_you_mean
 from regional_explorer.errors.arguments import check_callable, check_flag, shown_value
 from regional_explorer.exploration.compiling import Compiling
+from regional_explorer.exploration.measurements import MAX_PLANS, Measurements
 from regional_explorer.measure.benchmark import Outcome, ProgressCallback, benchmark
 from regional_explorer.measure.reconcile import reconcile
 from regional_explorer.measure.region_benchmark import benchmark_regions
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.executor import Executor
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan_content import plan_content
+from regional_explorer.record.region import Partition, Plan
 from regional_explorer.record.region_timing import region_timings
 from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.timing import Reconciled
 
 ALL_VARIANTS = tuple(VariantName)
 REGION_SHARE = 0.5
 """Measuring regions alone takes this share of the budget in addition."""
-MAX_RUNS = 50
-"""How many measured plans are kept."""
 
 
 def no_progress(_doing: str, _fraction: float) -> None:
@@ -34,7 +36,7 @@ def no_progress(_doing: str, _fraction: float) -> None:
 
 
 class Benchmarks:
-    """The benchmarks of one exploration: the last ``outcome``, the plan it ``measured``, and all ``runs``.
+    """Runs the benchmarks of one exploration and keeps their results as ``measurements``.
 
     ``runs`` are the sessions of the last benchmark of each plan, in the order they were measured. ``revision`` changes
     with every new result.
@@ -44,8 +46,7 @@ class Benchmarks:
         self._variants = variants
         self._compiling = compiling
         self._environment = environment
-        self.outcome = Outcome()
-        self.measured: Plan | None = None
+        self.measurements = Measurements()
         self.runs: tuple[Session, ...] = ()
         self.revision = 0
 
@@ -77,7 +78,7 @@ class Benchmarks:
             names = executor.run_untimed(lambda: self._compile(requested, outcome, cancelled, progress))
         if cancelled():
             return
-        plan = self._variants.program.plan
+        plan, compiled = self._variants.program.plan, partitions(self._variants.program)
         toolchain.build.wait()
         # The current number of threads: artifacts are compiled for it, and all variants run with it.
         environment = replace(self._environment, threads=torch.get_num_threads())
@@ -113,21 +114,27 @@ class Benchmarks:
                     executor=executor,
                 )
         finally:
-            self._store(outcome, plan, options.confidence, session)
+            self._store(outcome, plan, compiled, session)
 
-    def _store(self, outcome: Outcome, plan: Plan, confidence: float, session: Callable[[], Session]) -> None:
+    def _store(
+        self, outcome: Outcome, plan: Plan, compiled: Sequence[Partition], session: Callable[[], Session]
+    ) -> None:
         """Store the results, unless the run ended before it measured anything and there are earlier results."""
-        if not outcome.timings and (self.outcome.timings or not (outcome.numerics or outcome.diagnostics)):
+        last = self.measurements.last
+        if not outcome.timings and ((last and last.outcome.timings) or not (outcome.numerics or outcome.diagnostics)):
             return
-        self.outcome, self.measured = outcome, plan
+        is_current = self._variants.program.plan == plan
+        # An artifact may have refused its inputs meanwhile: what ran is what is there now.
+        self.measurements.add(partitions(self._variants.program) if is_current else compiled, outcome)
         self.revision += 1
-        if outcome.partition_results.timings:
-            rows = region_timings(session())
-            outcome.reconciliation = reconcile(outcome.timings, rows, outcome.cut, confidence)
-            self.revision += 1
+        if not is_current:
+            return
+        outcome.reconciliation = reconciled(session(), outcome)
+        self.revision += 1
         if outcome.timings:
             now = session()
-            self.runs = (*(run for run in self.runs if run.plan != now.plan), now)[-MAX_RUNS:]
+            others = (run for run in self.runs if plan_content(run.partitions) != plan_content(now.partitions))
+            self.runs = (*others, now)[-MAX_PLANS:]
 
     def _compile(
         self, names: list[VariantName], outcome: Outcome, cancelled: Callable[[], bool], progress: ProgressCallback
@@ -141,6 +148,13 @@ class Benchmarks:
             outcome.diagnostics.append(Diagnostic(DiagnosticCode.NO_COMPILER, str(error), Severity.ERROR))
             return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
         return names
+
+
+def reconciled(session: Session, outcome: Outcome) -> tuple[Reconciled, ...]:
+    """Return how the regions of ``session`` add up to the variants that ``outcome`` measured."""
+    if not outcome.partition_results.timings or outcome.conditions is None:
+        return ()
+    return reconcile(outcome.timings, region_timings(session), outcome.cut, outcome.conditions.confidence)
 
 
 def check_progress(cancelled: object, progress: object) -> None:

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.status import diagnostics, partitions
-from regional_explorer.exploration.advice import region_diagnostics, without_outdated
-from regional_explorer.exploration.benchmarks import Benchmarks
+from regional_explorer.exploration.advice import numerics_diagnostics, region_diagnostics
+from regional_explorer.exploration.benchmarks import Benchmarks, reconciled
 from regional_explorer.measure.benchmark import Outcome
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.kernels import ArtifactCode
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan_content import with_measured_states
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.timing import CompileCost, Conditions
+from regional_explorer.record.timing import CompileCost
 from regional_explorer.regions.select import members
 
 
@@ -28,9 +28,11 @@ def take_snapshot(
     codes: Mapping[str, ArtifactCode],
 ) -> Session:
     """Return the session with all results so far; its diagnostics are sorted by severity."""
-    capture, outcome = program.capture, benchmarks.outcome
-    graphs = capture.graphs
-    parts = partitions(program)
+    capture, graphs, parts = program.capture, program.capture.graphs, partitions(program)
+    measured = benchmarks.measurements.of(parts)
+    shown = measured or benchmarks.measurements.last
+    outcome = shown.outcome if shown else Outcome()
+    alone = benchmarks.measurements.figures(parts)
     compiled = [CompileCost(part.id, part.compile_s, part.cache or "") for part in parts if part.compile_s]
     found = Session(
         title=title,
@@ -42,33 +44,27 @@ def take_snapshot(
         members=members(graphs, program.assignment),
         partitions=parts,
         timings=outcome.timings,
-        conditions=_conditions(outcome.conditions, benchmarks.measured, program.plan),
+        conditions=outcome.conditions and replace(outcome.conditions, outdated=measured is None),
         numerics=outcome.numerics,
         compile_costs=(*([toolchain] if toolchain else []), *compiled, *outcome.costs),
-        partition_timings=tuple(outcome.partition_results.timings),
-        partition_numerics=tuple(outcome.partition_results.numerics),
+        partition_timings=alone.timings,
+        partition_numerics=alone.numerics,
         reconciliation=outcome.reconciliation,
         memory=tuple(outcome.memory),
         codes=tuple(codes[key] for key in dict.fromkeys(part.artifact or "" for part in parts) if key in codes),
     )
+    found = with_measured_states(found)
+    if measured is not None and [part.id for part in measured.partitions] != [part.id for part in parts]:
+        found = replace(found, reconciliation=reconciled(found, outcome))  # its regions have other names now
     found_diagnostics = [
         *plan_diagnostics,
         *diagnostics(program, parts, environment.device_type),
-        *_measured(found, outcome),
+        *outcome.diagnostics,
+        *outcome.partition_results.diagnostics,
+        *numerics_diagnostics(found, alone.cures),
+        *region_diagnostics(found),
     ]
     return replace(found, diagnostics=tuple(sorted(found_diagnostics, key=_rank)))
-
-
-def _conditions(conditions: Conditions | None, measured: Plan | None, plan: Plan) -> Conditions | None:
-    return replace(conditions, outdated=True) if conditions is not None and measured != plan else conditions
-
-
-def _measured(session: Session, outcome: Outcome) -> list[Diagnostic]:
-    return [
-        *outcome.diagnostics,
-        *without_outdated(session, outcome.partition_results.diagnostics),
-        *region_diagnostics(session),
-    ]
 
 
 def _rank(item: Diagnostic) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from regional_explorer.export.region_frames import MICRO, times
+from regional_explorer.export.region_frames import MICRO, measured_plan, times
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics
@@ -58,6 +58,7 @@ TIMING_COLUMNS = (
     "samples",
     "calls_per_sample",
     "warnings",
+    "plan",
 )
 NUMERICS_COLUMNS = (
     "variant",
@@ -123,7 +124,10 @@ def partitions_frame(session: Session) -> pd.DataFrame:
 
 
 def timings_frame(session: Session) -> pd.DataFrame:
-    """Return one row per variant and phase; without speedup if the numerics check failed."""
+    """Return one row per variant and phase; without speedup if the numerics check failed.
+
+    ``plan`` is ``current``, or ``another`` where the last benchmark was of another plan.
+    """
     rows: list[dict[str, Any]] = [
         {
             "variant": timing.variant,
@@ -138,6 +142,7 @@ def timings_frame(session: Session) -> pd.DataFrame:
             "samples": len(timing.samples_s),
             "calls_per_sample": timing.calls_per_sample,
             "warnings": "; ".join(timing.warnings),
+            "plan": measured_plan(session),
         }
         for timing in session.timings
     ]
@@ -146,16 +151,23 @@ def timings_frame(session: Session) -> pd.DataFrame:
 
 def memory_frame(session: Session) -> pd.DataFrame:
     """Return the peak memory of each variant above what was allocated before; below ``least_bytes`` it is noise."""
+    plan = measured_plan(session)
     rows = [
-        {"variant": row.variant, "peak_bytes": row.peak_bytes, "least_bytes": row.least_bytes, "how": row.how}
+        {
+            "variant": row.variant,
+            "peak_bytes": row.peak_bytes,
+            "least_bytes": row.least_bytes,
+            "how": row.how,
+            "plan": plan,
+        }
         for row in session.memory
     ]
-    return pd.DataFrame(rows, columns=["variant", "peak_bytes", "least_bytes", "how"])
+    return pd.DataFrame(rows, columns=["variant", "peak_bytes", "least_bytes", "how", "plan"])
 
 
 def numerics_frame(session: Session) -> pd.DataFrame:
     """Return one row per variant and tensor; errors are root mean squares in the tensor's own unit."""
-    return _numerics(session.numerics, NUMERICS_COLUMNS)
+    return _numerics(session.numerics, NUMERICS_COLUMNS).assign(plan=measured_plan(session))
 
 
 def region_numerics_frame(session: Session) -> pd.DataFrame:

@@ -117,10 +117,16 @@ def reconciliation_frame(session: Session) -> pd.DataFrame:
             "low_us": _micro(row.low_s),
             "high_us": _micro(row.high_s),
             "note": row.note,
+            "plan": measured_plan(session),
         }
         for row in session.reconciliation
     ]
-    return pd.DataFrame(rows, columns=["phase", "part", "total", "time_us", "low_us", "high_us", "note"])
+    return pd.DataFrame(rows, columns=["phase", "part", "total", "time_us", "low_us", "high_us", "note", "plan"])
+
+
+def measured_plan(session: Session) -> str:
+    """Return whether the last benchmark was of the ``current`` plan or of ``another``."""
+    return "another" if session.is_outdated else "current"
 
 
 def times(timing: RegionTiming | None) -> dict[str, Any]:

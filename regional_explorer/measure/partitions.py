@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,11 +35,15 @@ EAGER = "eager"
 
 @dataclass
 class PartitionResults:
-    """What measuring partitions alone found, filled in as it goes."""
+    """What measuring partitions alone found, filled in as it goes.
+
+    ``cures`` has the config under which a partition passes the numerics check, None where none was found.
+    """
 
     timings: list[PartitionTiming] = field(default_factory=list)
     numerics: list[Numerics] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    cures: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
 
 def measure_partitions(
@@ -136,7 +140,7 @@ class _PartitionKind:
         )
         if check is not None and switch.artifact is not None:
             self.partition_results.numerics += check.rows
-            self._suggest(switch, check)
+            self.partition_results.cures[name] = check.cure
         before = device_state(self.environment.device)
         try:
             result = run_rounds(
@@ -219,27 +223,6 @@ class _PartitionKind:
             "region": switch.piece.claim.region,
             "phase": Phase.BACKWARD if backward else Phase.FORWARD,
         }
-
-    def _suggest(self, switch: Switch, check: Check) -> None:
-        if check.verdict != NumericsVerdict.FAILED or check.worst is None:
-            return
-        region, worst = switch.piece.claim.region, check.worst
-        cure = f"ex.configure({region!r}, {dict(check.cure)!r})" if check.cure is not None else ""
-        against = (
-            f"{worst.variant_error:.2g} from float64, where eager is {worst.eager_error:.2g}"
-            if worst.variant_error is not None and worst.eager_error is not None
-            else f"{worst.error:.2g} from eager"
-        )
-        found = Diagnostic(
-            DiagnosticCode.REGION_NUMERICS,
-            f"Region {region!r}: {worst.tensor}, an output of {worst.partition}, is {against} "
-            f"({worst.tolerance:.2g} is allowed), so no speedup is shown.",
-            upstream="runs it all the same.",
-            remedy=f"{cure} passes the check."
-            if cure
-            else f"No config was found that cures it: ex.disable({region!r}).",
-        )
-        self._add_diagnostic(found, switch)
 
     def _add_diagnostic(self, found: Diagnostic, switch: Switch) -> None:
         executor = replace(found, region=switch.piece.claim.region, graph=switch.piece.graph_id)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.decode import MalformedError, from_json, shown
+from regional_explorer.record.plan_content import with_measured_states
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored, PlanFile
 from regional_explorer.record.references import check_references
 from regional_explorer.record.region import DEFAULT, Plan
@@ -59,7 +60,7 @@ def load_session(path: str | Path) -> Session:
     Raises:
         SessionError: the file cannot be read, is no session, or is of a newer format.
     """
-    return _load(path, "session", Session, SessionError, check_references, FORMAT)
+    return with_measured_states(_load(path, "session", Session, SessionError, check_references, FORMAT))
 
 
 def dump_plan(plan: Plan, explored: Explored | None = None) -> str:

@@ -76,7 +76,13 @@ def _read_scalar(kind: type, value: Any, place: str) -> Any:
     return float(value) if isinstance(value, int) and kind is float else value
 
 
+_RENAMED_CHOICES = {("State", "fresh"): "compiled"}
+"""Words that earlier files have for what is called otherwise now."""
+
+
 def _read_choice(kind: type[Enum], value: Any, place: str) -> Enum:
+    if isinstance(value, str):
+        value = _RENAMED_CHOICES.get((kind.__name__, value), value)
     for choice in kind:
         if value == choice.value:
             return choice

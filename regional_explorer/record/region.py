@@ -299,15 +299,17 @@ class Plan:
 
 
 class State(StrEnum):
-    """Where a partition or a region stands between the config requested and the code that runs; the worst comes first.
+    """How far a partition or a region has come; the worst comes first.
 
-    ``EMPTY`` is a region that picks no op of the traced graphs.
+    ``STALE`` is to be compiled. ``COMPILED`` has no figures yet, ``MEASURED`` has. ``EAGER`` runs eagerly because it is
+    disabled or could not be cut out. ``EMPTY`` is a region that picks no op of the traced graphs.
     """
 
     FAILED = "failed"
     STALE = "stale"
     EAGER = "eager"
-    FRESH = "fresh"
+    COMPILED = "compiled"
+    MEASURED = "measured"
     EMPTY = "empty"
 
 

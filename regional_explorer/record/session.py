@@ -68,6 +68,11 @@ class Session:
     memory: tuple[MemoryPeak, ...] = ()
     codes: tuple[ArtifactCode, ...] = ()
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether run times, numerics, memory and reconciliation are those of another plan than ``plan``."""
+        return self.conditions is not None and self.conditions.outdated
+
     def graph(self, graph_id: str) -> Graph:
         """Return the graph called ``graph_id``.
 

@@ -75,8 +75,9 @@ class Timing:
 class Conditions:
     """Under which conditions a benchmark ran: no figure is shown without them.
 
-    ``outdated`` tells that the plan has changed since; ``smallest_difference`` is the smallest relative difference
-    from eager that this run could have told. ``gpu`` is the memory in use, the clocks and the temperature of a GPU.
+    ``outdated`` tells that another plan was measured than the session's; ``smallest_difference`` is the smallest
+    relative difference from eager that this run could have told. ``gpu`` is the memory in use, the clocks and the
+    temperature of a GPU.
     """
 
     device: str

@@ -155,7 +155,7 @@ def test_pointing_selecting_and_the_kernel_knows(lab: Lab, show: Any) -> None:
     expect(tip).to_contain_text("gelu1 = aten.gelu.default")
     expect(tip).to_contain_text("float32[2, 128, 256]")
     expect(tip).to_contain_text("model.py:6 in forward: y = self.mlp(x)")
-    expect(tip).to_contain_text("mlp[1] · 3 ops · fresh")
+    expect(tip).to_contain_text("mlp[1] · 3 ops · compiled")
     lab.screenshot("graph-hover", graph.root)
 
     graph.click("gelu0")
@@ -230,7 +230,7 @@ def test_searching(lab: Lab, show: Any) -> None:
         ("2x128 region:mlp mm", "3 found"),
         ("/^(add|t)[01]$/", "4 found"),
         ("module:layers.2", "6 found"),
-        ("line:forward state:fresh", "9 found"),
+        ("line:forward state:compiled", "9 found"),
         ("/(/", "not a regular expression"),
         ("nonsense", "0 found"),
     ):

@@ -62,7 +62,7 @@ def picture(notebook: Lab, name: str, panel: Locator, until: Locator) -> None:
 def test_the_explorer_appears_with_its_figures(notebook: Lab, panel: Locator) -> None:
     expect(panel).to_be_visible()
     for region in ("attention", "mlp", "loss"):
-        expect(row(panel, region)).to_contain_text("fresh")
+        expect(row(panel, region)).to_contain_text("measured")
         for column in ("eager", "compiled"):
             expect(row(panel, region).locator(f".rxt-{column}")).to_contain_text(re.compile("µs|ms"))
         speedup = row(panel, region).locator(".rxt-speedup")

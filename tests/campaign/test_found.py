@@ -78,7 +78,7 @@ def test_a_branch_not_taken_is_compiled_too():
 
     ex = rx.explore(fn, (torch.ones(8),))
     compiled = ex.compiled
-    assert ex.partitions.state.tolist() == ["fresh", "fresh"]
+    assert ex.partitions.state.tolist() == ["compiled", "compiled"]
     torch.testing.assert_close(compiled(-torch.ones(8)), fn(-torch.ones(8)))
 
 

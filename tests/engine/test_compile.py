@@ -56,7 +56,7 @@ def test_neighbours_are_compiled_each_under_its_own_config():
     assert parts.config_applied.notna().all(), "a compile went by without being seen"
     wanted = {"first": {"max_fusion_size": 1}, "second": {"max_fusion_size": 2}}
     assert [wanted[region] for region in parts.region] == parts.config_applied.tolist()
-    assert (parts.state == "fresh").all()
+    assert (parts.state == "compiled").all()
     assert_right(ex)
 
 
@@ -101,7 +101,7 @@ def test_equal_pieces_are_compiled_once():
     ex.mark("layers", modules="layers.*")
     assert compiles(ex) == 3, "one forward piece; one backward piece, but for the first layer's: x needs no gradient"
     parts = ex.partitions
-    assert (parts.state == "fresh").all()
+    assert (parts.state == "compiled").all()
     assert parts.shape[0] == 8
     assert_right(ex)
 
@@ -136,7 +136,7 @@ def test_thread_count_makes_artifacts_stale():
         torch.set_num_threads(threads)
     assert compiles(ex) == 0
     assert_right(ex)
-    assert set(ex.partitions.state) == {"fresh"}
+    assert set(ex.partitions.state) == {"compiled"}
 
 
 def test_the_users_inductor_config_is_kept_and_counts():
@@ -177,7 +177,7 @@ def test_batch_norm_compiles_under_dynamic_shapes():
     twin = copy.deepcopy(model)
     ex = rx.explore(model, (torch.randn(8, 3, requires_grad=True),), dynamic=True).mark("norm", modules="1")
     compiled = ex.compiled
-    assert ex.partitions.state.tolist() == ["fresh", "fresh"]
+    assert ex.partitions.state.tolist() == ["compiled", "compiled"]
     for size in (8, 5):
         x = torch.randn(size, 3, requires_grad=True)
         torch.testing.assert_close(compiled(x), twin(x))
@@ -208,7 +208,7 @@ def test_other_shapes_are_traced_under_the_same_plan_and_say_so():
     assert {warning.filename for warning in told} == {__file__}, "at the line of the call"
     assert [d.code for d in ex.diagnostics] == ["recompiled"]
     ex.compile()
-    assert ex.partitions.state.tolist() == ["fresh", "fresh"]
+    assert ex.partitions.state.tolist() == ["compiled", "compiled"]
     assert ex.partitions.config_applied.tolist() == [{"max_fusion_size": 3}] * 2
     torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
 
@@ -224,7 +224,10 @@ def test_a_region_that_does_not_compile_runs_eagerly_and_the_rest_goes_on(monkey
 
     monkeypatch.setattr("regional_explorer.compiler.artifacts.artifact.compile_piece", failing)
     ex.compile()
-    assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {"first": "failed", "second": "fresh"}
+    assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {
+        "first": "failed",
+        "second": "compiled",
+    }
     (found,) = [d for d in ex.diagnostics if d.severity == "error"]
     assert (found.code, found.region) == ("region-failed", "first")
     assert "planted" in found.message
@@ -252,7 +255,7 @@ def test_an_interrupt_keeps_what_is_compiled(monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         ex.compile(progress=progress)
-    assert sorted(ex.partitions.state) == ["fresh", "stale"]
+    assert sorted(ex.partitions.state) == ["compiled", "stale"]
     assert compiles(ex) == 1
 
 
@@ -413,7 +416,7 @@ def test_after_a_reset_of_dynamo_compiling_goes_on_in_silence(recwarn):
     ex.mark("last", ops="aten.add.*")
     ex.compiled(torch.randn(64))
     assert not [found for found in recwarn if "traced again" in str(found.message)]
-    assert (ex.partitions.query("region == 'last'").state == "fresh").all()
+    assert (ex.partitions.query("region == 'last'").state == "compiled").all()
 
 
 def test_bad_measuring_is_told():

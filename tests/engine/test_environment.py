@@ -63,7 +63,7 @@ def explored(monkeypatch):
     monkeypatch.setattr(artifact, "compile_piece", compile_piece)
     ex = rx.explore(two, (torch.randn(8),))
     ex.compile()
-    assert states(ex) == {"bad": "fresh", "good": "fresh"}
+    assert states(ex) == {"bad": "compiled", "good": "compiled"}
     return ex, errors
 
 
@@ -76,7 +76,7 @@ def test_compiled_code_that_raises_costs_its_region_alone(explored, error):
     errors.append(error)
     x = torch.randn(8)
     torch.testing.assert_close(ex._capture.run(x), two(x))
-    assert states(ex) == {"bad": "failed", "good": "fresh"}
+    assert states(ex) == {"bad": "failed", "good": "compiled"}
     assert f"the compiled code raised {type(error).__name__}: planted" in failed(ex)["bad"]
     ex.benchmark(("eager", "regional"), budget_s=0.1)
     assert set(ex.timings.variant) == {"eager", "regional"}
@@ -93,7 +93,7 @@ def test_compiled_code_that_raises_in_a_later_call_is_found_by_the_next(explored
         ex.compiled(x)
     assert raised.value.__notes__ == ["Raised in the compiled code of region 'bad', graph 0/inference."]
     torch.testing.assert_close(ex.compiled(x), two(x))
-    assert states(ex) == {"bad": "failed", "good": "fresh"}
+    assert states(ex) == {"bad": "failed", "good": "compiled"}
 
 
 def test_what_was_measured_stays_when_compiled_code_raises_later(explored):
@@ -120,7 +120,7 @@ def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
         with pytest.raises((IndexError, RuntimeError)):
             ex.compiled(table, torch.tensor([1, 7]))
         torch.testing.assert_close(ex.compiled(table, index), f(table, index))
-    assert states(ex) == {"r": "fresh"}
+    assert states(ex) == {"r": "compiled"}
 
 
 # ------------------------------------------------------------------------------------------------------- disk, memory
@@ -152,7 +152,7 @@ def test_a_machine_that_fails_is_told_and_tried_again(monkeypatch, error):
     assert set(ex.timings.variant) == {"eager", "aot_eager", "regional"}
     planted.clear()
     ex.compile()
-    assert states(ex) == {"bad": "fresh", "good": "fresh"}
+    assert states(ex) == {"bad": "compiled", "good": "compiled"}
     assert not failed(ex)
 
 
@@ -183,7 +183,7 @@ assert {{"eager", "aot_eager", "regional"}} <= set(ex.timings.variant), ex.timin
 assert "full-failed" in [item.code for item in ex.diagnostics]
 {mend_it}
 ex.compile()
-assert set(ex.partitions.state) == {{"fresh"}}, ex.partitions.error.tolist()
+assert set(ex.partitions.state) == {{"compiled"}}, ex.partitions.error.tolist()
 print("mended")
 """
 
@@ -238,6 +238,6 @@ def test_a_clock_beside_a_region_is_a_graph_break_and_the_rest_goes_on():
     x = torch.randn(8)
     ex = rx.explore(f, (x,))
     ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.1)
-    assert states(ex) == {"r": "fresh"}
+    assert states(ex) == {"r": "measured"}
     assert [item.code for item in ex.diagnostics if "time.time" in item.message] == ["graph-break"]
     assert set(ex.timings.variant) == {"eager", "aot_eager", "regional"}

@@ -65,7 +65,7 @@ def test_an_op_with_effects_is_compiled_in_its_region(name, grad):
     x = invertible(grad=grad)
     ex = rx.explore(f, (x,))
     ex.compile()
-    assert set(ex.partitions.state) == {"fresh"}, ex.partitions.error.tolist()
+    assert set(ex.partitions.state) == {"compiled"}, ex.partitions.error.tolist()
     assert_as_eager(ex, f, x)
     assert not failed(ex)
 
@@ -93,7 +93,7 @@ def test_what_orders_effects_passes_between_compiled_and_eager_regions(eager, dy
             ex.compiled(torch.zeros(4, 4, requires_grad=True))
     assert_as_eager(ex, checks_in_two_regions, x)
     assert not failed(ex)
-    assert set(ex.partitions.state) - {"eager"} == {"fresh"}
+    assert set(ex.partitions.state) - {"eager"} == {"compiled"}
 
 
 def test_regions_with_effects_are_checked_and_measured_alone():
@@ -134,7 +134,7 @@ def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, modu
     x = torch.randn(8)
     ex = rx.explore(two, (x,))
     ex.compile()
-    assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {"bad": "failed", "good": "fresh"}
+    assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {"bad": "failed", "good": "compiled"}
     assert "ZeroDivisionError: planted" in failed(ex)["bad"]
     assert_as_eager(ex, two, x)
     ex.benchmark(("eager", "regional"), budget_s=0.1)
@@ -155,7 +155,7 @@ def test_inputs_that_cannot_be_described_cost_their_partition_alone(monkeypatch)
     x = torch.randn(8)
     ex = rx.explore(two, (x,))
     ex.compile()
-    assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {"bad": "failed", "good": "fresh"}
+    assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {"bad": "failed", "good": "compiled"}
     assert "planted" in failed(ex)["bad"]
     assert_as_eager(ex, two, x)
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_made_ready_for_a_helper_is_compiled_here(monkeypatch):
     ex = rx.explore(two, (torch.randn(8),))
     ex.compile()
     assert sent == [None, None]
-    assert set(ex.partitions.state) == {"fresh"}
+    assert set(ex.partitions.state) == {"compiled"}
 
 
 def test_what_the_store_raises_is_ours_and_names_the_error(monkeypatch):

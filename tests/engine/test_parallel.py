@@ -335,7 +335,7 @@ def test_a_failure_beside_helpers_is_believed_when_it_comes_again(helped, monkey
     monkeypatch.setattr(ArtifactStore, "compile", failing_once)
     monkeypatch.setattr(CompilePool, "__enter__", entered)
     ex.compile()
-    assert set(ex.partitions.state) == {"fresh" if helped else "failed"}
+    assert set(ex.partitions.state) == {"compiled" if helped else "failed"}
     assert not ex._program.store.failures if helped else ex._program.store.failures
 
 
@@ -390,8 +390,8 @@ def test_breaking_off_leaves_no_process_and_keeps_what_is_done(pids, way):
         ex.compile(cancelled=lambda: way == "cancel" and bool(pids), progress=progress)
     assert len(pids) == 1
     assert not is_running(pids[0])
-    assert sorted(set(ex.partitions.state)) == ["fresh", "stale"]
-    assert (ex.partitions.state == "fresh").sum() == len(ex._program.store.artifacts)
+    assert sorted(set(ex.partitions.state)) == ["compiled", "stale"]
+    assert (ex.partitions.state == "compiled").sum() == len(ex._program.store.artifacts)
 
 
 @posix
@@ -407,7 +407,7 @@ def test_a_helper_that_is_killed_does_no_harm(pids):
     ex.compile(progress=kill)
     assert len(pids) == 1
     assert not is_running(pids[0])
-    assert set(ex.partitions.state) == {"fresh"}
+    assert set(ex.partitions.state) == {"compiled"}
     assert set(ex.partitions.cache) == {"cold"}
 
 

@@ -105,7 +105,7 @@ def test_every_body_is_one_partition_with_all_that_torch_adds():
         body.id: {op.name for op in body.ops} for body in bodies
     }
     ex.compile()
-    assert set(ex.partitions.state) == {"fresh"}
+    assert set(ex.partitions.state) == {"compiled"}
     assert ex.partitions.config_applied.tolist() == [ASKED] * len(bodies)
     assert ex.partitions.shared_with.notna().any()
 

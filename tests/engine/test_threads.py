@@ -88,7 +88,7 @@ def test_waiting_is_told_and_can_be_cancelled(which):
     with held_elsewhere(lock) as release:
         threading.Timer(0.3, release).start()
         ex.compile()
-    assert set(ex.partitions.state) == {"fresh"}
+    assert set(ex.partitions.state) == {"compiled"}
 
 
 @pytest.mark.compiles
@@ -113,7 +113,7 @@ def test_a_compile_that_begins_between_two_regions_is_waited_for_and_what_is_don
     stop.set()
     thread.join()
     assert told[-1] == WAITING
-    assert sorted(set(ex.partitions.state)) == ["fresh", "stale"]
+    assert sorted(set(ex.partitions.state)) == ["compiled", "stale"]
 
 
 @pytest.mark.compiles

@@ -75,7 +75,7 @@ def run_round(threads, *, distinct, cold):
     def explore():
         model, ex = shared or explored(cold=cold)
         ex.compile()
-        if set(ex.partitions.state) != {"fresh"}:
+        if set(ex.partitions.state) != {"compiled"}:
             raise AssertionError(ex.partitions.error.dropna().unique().tolist())
         check(ex.compiled, model)
 

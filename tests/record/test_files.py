@@ -78,6 +78,18 @@ SESSION_JSON = json.loads(dump_session(rich()))
 PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(rich(), "min_cut")))
 
 
+def test_a_state_of_earlier_files_is_read_as_what_it_is_called_now(tmp_path: Path) -> None:
+    older = copy.deepcopy(SESSION_JSON)
+    for part in older["partitions"]:
+        part["state"] = "fresh"
+    path = tmp_path / "older.json"
+    path.write_text(json.dumps(older))
+    assert {str(part.state) for part in load(path).session.partitions} == {"measured"}
+    del older["partition_timings"]
+    path.write_text(json.dumps(older))
+    assert {str(part.state) for part in load(path).session.partitions} == {"compiled"}
+
+
 def use_all_of(view: SavedSession, tmp_path: Path) -> None:
     """Do whatever can be done with a loaded session."""
     for name in ("regions", "partitions", "timings", "region_timings", "partition_timings", "reconciliation", "memory"):

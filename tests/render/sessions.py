@@ -125,7 +125,7 @@ def backward(count: int) -> Graph:
     return Graph("0/backward", GraphKind.BACKWARD, 0, tuple(nodes))
 
 
-def trained(count: int = 4, *, state: State = State.FRESH, error: str | None = None, **config: Any) -> Session:
+def trained(count: int = 4, *, state: State = State.COMPILED, error: str | None = None, **config: Any) -> Session:
     """Return a training session of ``count`` layers whose MLPs are a region, one partition each and per graph."""
     asked = config or {"max_autotune": True}
     forward = {n: (f"t{n}", f"mm{n}", f"gelu{n}") for n in range(count)}

@@ -54,7 +54,7 @@ def shown(
         Node(name, Role.OP, f"aten.{name}.default", stack=(line,))
         for name, line in zip(("sin", "mm"), lines, strict=True)
     )
-    part = Partition(f"r/fwd/{number}", "r", 0, "0/forward", ("sin", "mm"), State.FRESH, artifact="a")
+    part = Partition(f"r/fwd/{number}", "r", 0, "0/forward", ("sin", "mm"), State.COMPILED, artifact="a")
     return PartitionCode(part, ArtifactCode("a", text, kernels, problem=problem), nodes)
 
 

@@ -178,7 +178,7 @@ def test_dot_has_clusters_edges_and_legend() -> None:
     assert 'label="mlp · 3 ops"' in dot
     assert dot.count("subgraph cluster_") == 2
     assert dot.count(" -> ") == 6
-    assert "mlp · max_autotune=True · fresh" in dot
+    assert "mlp · max_autotune=True · compiled" in dot
     assert "mlp · max_autotune" not in graph_dot(sessions.trained(1), legend=False)
 
 
@@ -218,7 +218,7 @@ def test_svg_loads_nothing_and_has_no_ids() -> None:
 def test_svg_says_what_the_scene_says() -> None:
     shown = texts(session_svg(sessions.trained(2)))
     assert {"forward · 12 ops", "backward · 8 ops", "mlp[0] · 3 ops", "gelu", "mm▼", "t◆", "tanh▲↻"} <= shown
-    assert "mlp · max_autotune=True · fresh" in shown
+    assert "mlp · max_autotune=True · compiled" in shown
 
 
 def test_svg_scales_between_a_readable_minimum_and_its_natural_size() -> None:

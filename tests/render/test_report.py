@@ -142,7 +142,7 @@ def test_an_empty_session_says_what_to_do() -> None:
 def test_region_table_counts_ops_of_both_directions() -> None:
     rows = regions_table(sessions.trained(4)).rows
     assert [[cell.text for cell in row] for row in rows] == [
-        ["mlp", "modules:layers.*.mlp", "max_autotune=True", "12", "12", "8", "fresh"],
+        ["mlp", "modules:layers.*.mlp", "max_autotune=True", "12", "12", "8", "compiled"],
     ]
 
 
@@ -157,13 +157,13 @@ def test_the_table_of_regions_says_why_one_runs_eagerly() -> None:
     assert (regions_table(whole).rows[0][-1].text, regions_table(whole).note) == ("eager", note)
     half = sessions.trained(2)
     half = replace(half, partitions=(replace(half.partitions[0], state=State.FAILED), *half.partitions[1:]))
-    assert (regions_table(half).rows[0][-1].text, regions_table(half).note) == ("failed", "mlp: 1 failed, 3 fresh")
+    assert (regions_table(half).rows[0][-1].text, regions_table(half).note) == ("failed", "mlp: 1 failed, 3 compiled")
 
 
 def test_equal_partitions_share_a_row() -> None:
     table = partitions_table(sessions.trained(4))
     assert [[cell.text for cell in row] for row in table.rows] == [
-        ["mlp", f"0/{way}", "0–3", "3 ×4", "fresh", "max_autotune=True", "as asked", "1", "1.50 s cold"]
+        ["mlp", f"0/{way}", "0–3", "3 ×4", "compiled", "max_autotune=True", "as asked", "1", "1.50 s cold"]
         for way in ("forward", "backward")
     ]
 

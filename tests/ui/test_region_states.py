@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regional_explorer.export.frames import regions_frame
+from regional_explorer.record.plan_content import with_measured_states
 from regional_explorer.record.region import State
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
@@ -25,6 +26,7 @@ from regional_explorer.render.style.figures import NONE, STATE_GLYPHS, duration
 from regional_explorer.ui.panel.region_table import region_table
 from tests.render import sessions
 
+HAVE_CODE = (State.COMPILED, State.MEASURED)
 OF_PARTITIONS = tuple(state for state in State if state is not State.EMPTY)
 
 
@@ -49,9 +51,9 @@ def session_of(states: list[State], *, matched: bool = True, measured: bool = Fa
         replace(
             cut,
             state=state,
-            artifact=cut.artifact if state is State.FRESH else None,
-            compile_s=1.5 + number if state is State.FRESH else None,
-            cache=cache if state is State.FRESH else None,
+            artifact=cut.artifact if state in HAVE_CODE else None,
+            compile_s=1.5 + number if state in HAVE_CODE else None,
+            cache=cache if state in HAVE_CODE else None,
         )
         for number, (cut, state) in enumerate(zip(base.partitions, states, strict=False))
     )
@@ -73,13 +75,14 @@ def session_of(states: list[State], *, matched: bool = True, measured: bool = Fa
         )
         for cut in partitions
     )
-    return replace(
+    found = replace(
         base,
         plan=base.plan.changed("mlp", enabled=State.EAGER not in states),
         members=base.members if matched else {},
         partitions=partitions,
         partition_timings=timings if measured else (),
     )
+    return with_measured_states(found) if measured else found
 
 
 def in_frame(session: Session) -> Shown:
@@ -180,8 +183,8 @@ def in_panel(session: Session) -> Shown:
     st.booleans(),
     st.sampled_from(["cold", "warm"]),
 )
-@example([State.FRESH] * 4, True, True, "cold")
-@example([State.FAILED, State.FRESH, State.FRESH, State.FRESH], True, True, "warm")
+@example([State.COMPILED] * 4, True, True, "cold")
+@example([State.FAILED, State.COMPILED, State.COMPILED, State.COMPILED], True, True, "warm")
 @example([], False, False, "cold")
 def test_all_views_say_the_same_of_a_region(states: list[State], matched: bool, measured: bool, cache: str) -> None:
     session = session_of(states, matched=matched, measured=measured, cache=cache)
@@ -212,9 +215,9 @@ def test_the_word_of_a_region_is_that_of_its_partitions(state: State) -> None:
 @pytest.mark.parametrize(
     ("states", "matched", "word"),
     [
-        ([State.FRESH, State.EAGER, State.STALE, State.FAILED], True, "failed"),
-        ([State.FRESH, State.EAGER, State.STALE], True, "stale"),
-        ([State.FRESH, State.EAGER], True, "eager"),
+        ([State.COMPILED, State.EAGER, State.STALE, State.FAILED], True, "failed"),
+        ([State.COMPILED, State.EAGER, State.STALE], True, "stale"),
+        ([State.COMPILED, State.EAGER], True, "eager"),
         ([], True, "eager"),
         ([], False, "empty"),
     ],
@@ -225,7 +228,7 @@ def test_a_region_is_as_its_worst_partition(states: list[State], word: str, *, m
 
 
 def test_compile_times_are_apart_and_add_up() -> None:
-    base = session_of([State.FRESH] * 4)
+    base = session_of([State.COMPILED] * 4)
     mixed = replace(base, partitions=(replace(base.partitions[0], cache="warm"), *base.partitions[1:]))
     (one,) = region_summaries(mixed)
     assert (one.compile_warm_s, one.compile_cold_s, one.compile_s) == (1.5, 2.5 + 3.5 + 4.5, 12.0)

@@ -15,10 +15,14 @@ from regional_explorer.regions.cutting.partition import NodeGroup, Proposal, pro
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import schedule
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api import FALLBACK, BoxedCall, bodies, inductor_knows_fallback, resolve
+from regional_explorer.torch_api import FALLBACK, BoxedCall, bodies, inductor_knows_fallback, is_carved, resolve
 
 CUTTABLE_BODIES = ("invoke_subgraph", "cond", "while_loop")
 """Higher-order ops whose bodies run op by op; others (flex_attention, scan) run theirs under vmap or trace it again."""
+
+
+PieceContent = tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+"""Graph, nodes, inputs, outputs, and the nodes carved out."""
 
 
 @dataclass
@@ -35,6 +39,12 @@ class Piece:
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    @property
+    def content(self) -> PieceContent:
+        """What it computes, whatever region it belongs to: pieces of equal content see the same inputs in each call."""
+        carved = tuple(node.name for node in self.gm.graph.nodes if is_carved(node))
+        return self.graph_id, self.nodes, self.inputs, self.outputs, carved
 
 
 @dataclass

@@ -9,7 +9,7 @@ from regional_explorer.record.region_timing import RegionTiming
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Phase, Reconciled
 from regional_explorer.render.report.result_tables import warning_lines
-from regional_explorer.render.report.table import Cell, Table
+from regional_explorer.render.report.table import Cell, Table, of_measured_plan
 from regional_explorer.render.style.figures import NONE, count, duration, ratio, signed, size
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import SHORT, clean
@@ -51,18 +51,19 @@ def reconciliation_table(session: Session) -> Table:
     """Return how the regions and the rest lead from eager to regional and full, for the whole call."""
     whole = Phase.STEP if session.grad else Phase.FORWARD
     index = {region.name: number for number, region in enumerate(session.plan.regions)}
-    return Table(
+    table = Table(
         "How it adds up",
         ("part", "time", "CI", "what it is"),
         tuple(_part_row(row, index) for row in session.reconciliation if row.phase is whole),
         "Not measured yet. ex.benchmark() measures each region alone.",
         figures=frozenset({"time", "CI"}),
     )
+    return of_measured_plan(session, table)
 
 
 def memory_table(session: Session) -> Table:
     """Return the peak of each variant."""
-    return Table(
+    table = Table(
         "Memory",
         ("variant", "peak of one call", "read from"),
         tuple(_memory_row(peak) for peak in session.memory),
@@ -70,6 +71,7 @@ def memory_table(session: Session) -> Table:
         "Above what was held before the call: outputs, gradients and what lies between.",
         figures=frozenset({"peak of one call"}),
     )
+    return of_measured_plan(session, table)
 
 
 def _region_row(row: RegionTiming, number: int) -> tuple[Cell, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics, NumericsVerdict, Phase, Timing
-from regional_explorer.render.report.table import Cell, Table
+from regional_explorer.render.report.table import Cell, Table, of_measured_plan
 from regional_explorer.render.style.figures import (
     NONE,
     count,
@@ -37,7 +37,7 @@ def timings_table(session: Session) -> Table:
     if any(wrong(timing) for timing in timings):
         notes.append("A variant whose numerics failed gets no speedup.")
     notes += warning_lines([(timing.variant, timing.warnings) for timing in timings])
-    return Table(
+    table = Table(
         "Run time",
         ("phase", "variant", "median", "IQR", "speedup", "CI", "against eager", "verdict", "numerics", "samples"),
         tuple(map(_timing_row, timings)),
@@ -45,6 +45,7 @@ def timings_table(session: Session) -> Table:
         "\n".join(filter(None, notes)),
         figures=frozenset({"median", "IQR", "speedup", "CI", "samples"}),
     )
+    return of_measured_plan(session, table)
 
 
 def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
@@ -89,7 +90,7 @@ def numerics_table(session: Session) -> Table:
     )
     if opaque:
         note = f"{note} Not compared: {listing(list(opaque), MOST_NAMES)}.".strip()
-    return Table(
+    table = Table(
         "Numerics",
         (
             "variant",
@@ -109,6 +110,7 @@ def numerics_table(session: Session) -> Table:
         note,
         figures=frozenset({"− eager", "largest", "eager − f64", "variant − f64", "allowed"}),
     )
+    return of_measured_plan(session, table)
 
 
 def conditions(session: Session) -> str:
@@ -127,7 +129,6 @@ def conditions(session: Session) -> str:
         else f"{under.confidence:.4%} confidence".replace(".0000%", "%"),
         f"budget {duration(under.budget_s)}",
         f"stopped: {clean(under.stopped)}" if under.stopped else "",
-        "OUTDATED: the plan has changed since" if under.outdated else "",
         f"differences below {significant(100 * under.smallest_difference)} % cannot be told here"
         if under.smallest_difference
         else "",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing
 
 
@@ -19,7 +20,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table. ``figures`` are the columns set flush right; ``empty`` stands where there is no row."""
+    """A titled table. ``figures`` are the columns set flush right; ``empty`` stands where there is no row.
+
+    ``outdated`` tells that its figures are those of another plan, which the title says.
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -27,3 +31,11 @@ class Table:
     empty: str
     note: str = ""
     figures: frozenset[str] = frozenset()
+    outdated: bool = False
+
+
+def of_measured_plan(session: Session, table: Table) -> Table:
+    """Return a table of what the last benchmark found, under a title that says so where it measured another plan."""
+    if not session.is_outdated or not table.rows:
+        return table
+    return replace(table, title=f"{table.title} of another plan", outdated=True)

@@ -28,7 +28,7 @@ def table_nodes(table: Table, *, regions: Session | None = None, titled: bool = 
     )
     drawn = node("table", node("thead", node("tr", *head)), node("tbody", *rows))
     notes = (node("p", line, class_="rx-note") for line in table.note.splitlines())
-    return [*title, node("div", drawn, class_="rx-wide"), *notes]
+    return [*title, node("div", drawn, class_="rx-wide rx-outdated" if table.outdated else "rx-wide"), *notes]
 
 
 def folded_table(table: Table, regions: Session) -> list[Node]:

@@ -13,7 +13,14 @@ from regional_explorer.render.style.untrusted import SHORT, clean
 NONE = "–"
 """Stands where there is no figure."""
 
-STATE_GLYPHS = {State.FAILED: "✗", State.STALE: "◌", State.EAGER: "○", State.FRESH: "✓", State.EMPTY: "∅"}
+STATE_GLYPHS = {
+    State.FAILED: "✗",
+    State.STALE: "◌",
+    State.EAGER: "○",
+    State.COMPILED: "◇",
+    State.MEASURED: "✓",
+    State.EMPTY: "∅",
+}
 """Signs beside the words for how a region or a partition stands."""
 
 MOST_KEYS = 8

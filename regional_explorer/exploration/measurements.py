@@ -1,0 +1,102 @@
+"""Everything that was measured, found again by what was compiled: edits, undo and other names lose no figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regional_explorer.measure.benchmark import Outcome
+from regional_explorer.record.plan_content import PartitionContent, PlanContent, partition_content, plan_content
+from regional_explorer.record.region import Partition
+from regional_explorer.record.timing import Numerics, PartitionTiming
+
+MAX_PLANS = 50
+"""How many measured plans are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPartition:
+    """The figures of one partition alone; ``sampled`` is the run and the partition that the samples were taken of."""
+
+    timing: PartitionTiming
+    numerics: tuple[Numerics, ...]
+    cure: Mapping[str, Any] | None
+    sampled: tuple[int, PartitionContent]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPlan:
+    """One benchmark: the ``partitions`` it ran with, and what it found of the whole and of each of them."""
+
+    partitions: tuple[Partition, ...]
+    outcome: Outcome
+    alone: Mapping[PartitionContent, MeasuredPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFigures:
+    """The figures of the partitions of one plan, under the names they have in it; ``cures`` is by partition id."""
+
+    timings: tuple[PartitionTiming, ...]
+    numerics: tuple[Numerics, ...]
+    cures: Mapping[str, Mapping[str, Any] | None]
+
+
+class Measurements:
+    """The benchmarks of one exploration: ``last`` is the newest, ``of(partitions)`` that of a given plan."""
+
+    def __init__(self) -> None:
+        self.last: MeasuredPlan | None = None
+        self._plans: dict[PlanContent, MeasuredPlan] = {}
+        self._alone: dict[PartitionContent, MeasuredPartition] = {}
+        self._runs = 0
+
+    def add(self, partitions: Sequence[Partition], outcome: Outcome) -> None:
+        """Keep what a benchmark found, in place of an earlier one of the same plan."""
+        self._runs += 1
+        self.last = MeasuredPlan(tuple(partitions), outcome, _alone(self._runs, partitions, outcome))
+        self._alone.update(self.last.alone)
+        content = plan_content(partitions)
+        self._plans.pop(content, None)
+        self._plans[content] = self.last
+        if len(self._plans) > MAX_PLANS:
+            del self._plans[next(iter(self._plans))]
+
+    def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
+        """Return the last benchmark of the plan of these partitions."""
+        return self._plans.get(plan_content(partitions))
+
+    def figures(self, partitions: Sequence[Partition]) -> PartitionFigures:
+        """Return the figures of every partition that was measured as it is: in this plan, or else in any other."""
+        own = self.of(partitions)
+        known = self._alone if own is None else {**self._alone, **own.alone}
+        found = [(part, known[content]) for part in partitions if (content := partition_content(part)) in known]
+        # The partition that was sampled stands for its kind; where it is gone, the first that took over its figures.
+        names = {one.sampled: part.id for part, one in reversed(found)}
+        names |= {one.sampled: part.id for part, one in found if one.sampled[1] == partition_content(part)}
+        timings, numerics, cures = [], [], {}
+        for part, one in found:
+            name = names[one.sampled]
+            other = None if name == part.id else name
+            timings.append(replace(one.timing, partition=part.id, region=part.region, measured_as=other))
+            if other is None:
+                numerics += [replace(row, partition=part.id) for row in one.numerics]
+                cures[part.id] = one.cure
+        return PartitionFigures(tuple(timings), tuple(numerics), cures)
+
+
+def _alone(run: int, partitions: Iterable[Partition], outcome: Outcome) -> dict[PartitionContent, MeasuredPartition]:
+    contents = {part.id: partition_content(part) for part in partitions}
+    results = outcome.partition_results
+    numerics: dict[str, list[Numerics]] = {}
+    for row in results.numerics:
+        numerics.setdefault(row.partition, []).append(row)
+    found = {}
+    for timing in results.timings:
+        name = timing.measured_as or timing.partition
+        if timing.partition in contents and name in contents:
+            sampled = run, contents[name]
+            rows = tuple(numerics.get(name, ()))
+            found[contents[timing.partition]] = MeasuredPartition(timing, rows, results.cures.get(name), sampled)
+    return found

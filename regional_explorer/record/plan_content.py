@@ -1,0 +1,49 @@
+"""What a plan comes to once it is cut and compiled: by this, figures are looked up again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from regional_explorer.record.region import Partition, State
+from regional_explorer.record.session import Session
+
+
+class PartitionContent(NamedTuple):
+    """A partition without its names: its nodes, and the artifact that runs in their place (None: they run eagerly).
+
+    The key of an artifact stands for structure, layouts and config.
+    """
+
+    graph: str
+    nodes: tuple[str, ...]
+    artifact: str | None
+    state: State
+
+
+PlanContent = tuple[PartitionContent, ...]
+"""The partitions in the order they are cut; all other nodes run eagerly."""
+
+
+def partition_content(partition: Partition) -> PartitionContent:
+    """Return what a partition is, whatever region it belongs to and whether it was measured."""
+    state = State.COMPILED if partition.state is State.MEASURED else partition.state
+    return PartitionContent(partition.graph, partition.nodes, partition.artifact, state)
+
+
+def plan_content(partitions: Iterable[Partition]) -> PlanContent:
+    """Return what the plan of these partitions comes to: plans that differ only in names have equal content."""
+    return tuple(map(partition_content, partitions))
+
+
+def with_measured_states(session: Session) -> Session:
+    """Return the session with every partition that is compiled ``measured`` or not, as its figures say."""
+    measured = {(timing.partition, timing.artifact) for timing in session.partition_timings}
+
+    def state(part: Partition) -> State:
+        if part.state not in (State.COMPILED, State.MEASURED):
+            return part.state
+        return State.MEASURED if (part.id, part.artifact) in measured else State.COMPILED
+
+    return replace(session, partitions=tuple(replace(part, state=state(part)) for part in session.partitions))
