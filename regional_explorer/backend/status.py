@@ -44,7 +44,7 @@ class Status:
         if not parts:
             return "not in any graph"
         counts = Counter(part.state for part in parts)
-        words = {State.FRESH: "compiled", State.STALE: "not run yet", State.EAGER: "eager", State.FAILED: "failed"}
+        words = {State.COMPILED: "compiled", State.STALE: "not run yet", State.EAGER: "eager", State.FAILED: "failed"}
         told = ", ".join(f"{counts[state]} {word}" for state, word in words.items() if state in counts)
         artifacts = len({part.artifact for part in parts} - {None})
         shared = f", {artifacts} artifact{'' if artifacts == 1 else 's'}" if artifacts else ""

@@ -22,8 +22,9 @@ from regional_explorer.regions.cutting.cut import PieceContent
 class Program(CutProgram):
     """The cut graphs of a captured call.
 
-    ``_recorded`` are the surroundings that layouts were last recorded in, nothing before. ``_known`` has what was learned
-    there about every piece that was ever cut, so that an edit that leaves it alone, or is undone, leaves it compiled.
+    ``_recorded`` are the surroundings that layouts were last recorded in, nothing before. ``_known`` has what was
+    learned there about every piece that was ever cut, so that what an edit leaves alone, or undo brings back, stays
+    compiled.
     """
 
     capture: Capture

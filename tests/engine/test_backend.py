@@ -88,7 +88,7 @@ def test_partitions_configs_and_artifacts_are_those_of_the_exploration(net, x, t
     compiled = rx.compile(net, ex.save_plan(tmp_path / "plan.json"))
     assert_trains_as_eager(net, compiled, x)
     assert facts(rx.status(compiled).partitions) == facts(ex.session.partitions)
-    assert states(compiled) == {"fresh"}
+    assert states(compiled) == {"compiled"}
     torch.testing.assert_close(compiled(x), ex.compiled(x), rtol=0, atol=0)
 
 
@@ -97,9 +97,9 @@ def test_forward_and_backward_are_compiled_when_first_run(net, x):
     assert rx.status(compiled).partitions == ()
     assert "has not been called" in repr(rx.status(compiled))
     loss = compiled(x)
-    assert {part.graph for part in rx.status(compiled).partitions if part.state == "fresh"} == {"0/forward"}
+    assert {part.graph for part in rx.status(compiled).partitions if part.state == "compiled"} == {"0/forward"}
     loss.backward()
-    assert states(compiled) == {"fresh"}
+    assert states(compiled) == {"compiled"}
     assert "compiled" in repr(rx.status(compiled))
 
 
@@ -119,7 +119,7 @@ def test_inference_autocast_and_inference_mode(net, x):
             expected = net(x)
             for _ in range(3):
                 torch.testing.assert_close(compiled(x), expected, rtol=0.02, atol=0.02)
-    assert states(compiled) <= {"fresh", "stale"}
+    assert states(compiled) <= {"compiled", "stale"}
     assert not [found for found in rx.status(compiled).diagnostics if found.code == "region-failed"]
 
 
@@ -128,7 +128,7 @@ def test_dynamic_shapes(net, dynamic):
     compiled = rx.compile(net, PLAN, dynamic=dynamic)
     for size in (4, 5, 6, 9):
         assert_trains_as_eager(net, compiled, torch.randn(size, 16))
-    assert states(compiled) == {"fresh"}
+    assert states(compiled) == {"compiled"}
     graphs = {part.graph for part in rx.status(compiled).partitions}
     assert len(graphs) == (2 if dynamic else 4), "one more trace for all sizes"
 
@@ -143,7 +143,7 @@ def test_several_frames(net):
     assert [region.name for region in status.plan.regions] == ["before", "after"]
     assert status.graphs == ("0/forward", "0/backward", "1/forward", "1/backward")
     assert {part.region for part in status.partitions} == {"before", "after"}
-    assert states(compiled) == {"fresh"}
+    assert states(compiled) == {"compiled"}
 
 
 def test_modules_are_found_behind_a_graph_break():
@@ -199,7 +199,7 @@ def test_upstreams_scenarios_give_eagers_results(program):
         found = torch.autograd.grad(compiled(a, b).sum(), (a, b))
     if program is checkpointed:
         torch.testing.assert_close(found, expected)
-    assert states(compiled) == {"fresh"}
+    assert states(compiled) == {"compiled"}
     with torch.no_grad():
         compiled(a, b)
         assert compiled(a, b).shape == a.shape
@@ -218,7 +218,7 @@ def test_a_graph_that_does_not_run_as_traced_is_repaired():
     compiled = rx.compile(program)
     for _ in range(3):
         torch.testing.assert_close(torch.autograd.grad(compiled(x), x), torch.autograd.grad(program(x), x))
-    assert states(compiled) == {"fresh"}
+    assert states(compiled) == {"compiled"}
 
 
 # ------------------------------------------------------------------------------------------ what differs from the plan
@@ -339,7 +339,7 @@ def test_by_name_with_options(net, x, tmp_path):
     path = rx.explore(net, (x,), plan=PLAN).save_plan(tmp_path / "plan.json")
     compiled = torch.compile(net, backend="regional_explorer_by_name", options={"plan": str(path)})
     assert_trains_as_eager(net, compiled, x)
-    assert states(compiled) == {"fresh"}
+    assert states(compiled) == {"compiled"}
     in_place = Net()
     in_place.compile(backend="regional_explorer_by_name", options={"plan": PLAN})
     in_place(x)
@@ -358,7 +358,7 @@ model = nn.Sequential(nn.Linear(4, 4), nn.GELU())
 compiled = {compile}
 compiled(torch.randn(2, 4)).sum().backward()
 compiled(torch.randn(2, 4))
-assert {{part.state for part in rx.status(compiled).partitions}} == {{"fresh"}}, rx.status(compiled)
+assert {{part.state for part in rx.status(compiled).partitions}} == {{"compiled"}}, rx.status(compiled)
 loaded = {{name.partition(".")[0] for name in sys.modules}}
 assert not loaded & {{"pandas", "IPython", "ipywidgets", "anywidget", "graphviz"}}, loaded
 ours = {{name for name in sys.modules if name.startswith("regional_explorer.")}}
