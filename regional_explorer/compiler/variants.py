@@ -11,7 +11,7 @@ from typing import Any
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.record.timing import CompileCost
-from regional_explorer.torch_api import CacheAnswers, as_first_call, compile_isolated, release_compiled
+from regional_explorer.torch_api import CacheAnswers, as_first_call, compile_isolated, release_compiled, traces_of
 
 
 class VariantName(StrEnum):
@@ -83,6 +83,12 @@ class Variants:
         seconds = time.perf_counter() - started
         self.cost = CompileCost("full", seconds, answers.since())
         self._full = function
+
+    def traces(self) -> dict[VariantName, int]:
+        """Return how often Dynamo has traced the call for each variant so far."""
+        own = len(self.program.capture.frames)
+        full = 0 if self._full is None else traces_of(self._full)
+        return {VariantName.AOT_EAGER: own, VariantName.REGIONAL: own, VariantName.FULL: full}
 
     def close(self) -> None:
         """Let go of the whole-graph compile, and of what torch keeps for it."""

@@ -79,8 +79,8 @@ def benchmark(
         MeasureError: no variant could be measured.
     """
     call, program = variants.call, variants.program
-    frames = len(program.capture.frames)
     chosen = executor.run_untimed(lambda: _ready(variants, names, outcome, cancelled, progress))
+    traces = variants.traces()
     if cancelled():
         return
     said = executor.run_untimed(lambda: _check(call, program, chosen, outcome, cancelled, progress))
@@ -114,7 +114,7 @@ def benchmark(
     fell = throttled(before, after)
     outcome.timings = tuple(
         replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ()), *fell))
-        for timing in _without_verdict(summary.timings, len(program.capture.frames) - frames)
+        for timing in _without_verdict(summary.timings, traces, variants.traces())
     )
     outcome.conditions = replace(summary.conditions, gpu=describe(before, after))
     outcome.diagnostics += summary.diagnostics
@@ -124,20 +124,23 @@ def benchmark(
         executor.run_untimed(lambda: _read_memory(variants, ran, environment, outcome, cancelled, progress))
 
 
-def _without_verdict(timings: Sequence[Timing], traces: int) -> Sequence[Timing]:
-    """Take away the verdicts on variants where Dynamo traced the call anew meanwhile: new graphs run eagerly."""
+def _without_verdict(
+    timings: Sequence[Timing], before: Mapping[VariantName, int], after: Mapping[VariantName, int]
+) -> Sequence[Timing]:
+    """Take away the verdicts on variants that Dynamo traced anew meanwhile."""
+    counted = {name: after[name] - before[name] for name in after}
+    return [_unless_traced(timing, counted.get(VariantName(timing.variant), 0)) for timing in timings]
+
+
+def _unless_traced(timing: Timing, traces: int) -> Timing:
     if not traces:
-        return timings
-    warning = (
-        f"Dynamo traced the call anew ({traces} new graphs) while it was measured, and new graphs run eagerly: "
-        "no verdict; the diagnostics name the guards that failed"
+        return timing
+    warning = f"Dynamo traced the call anew ({traces} new graphs) while it was measured: no verdict; " + (
+        "the samples have compiles in them"
+        if timing.variant == VariantName.FULL
+        else "new graphs run eagerly, and the diagnostics name the guards that failed"
     )
-    return [
-        timing
-        if timing.variant == VariantName.EAGER
-        else replace(timing, verdict=Verdict.NONE, warnings=(*timing.warnings, warning))
-        for timing in timings
-    ]
+    return replace(timing, verdict=Verdict.NONE, warnings=(*timing.warnings, warning))
 
 
 def timed_call(call: Call, variant: Variant) -> TimedCall:

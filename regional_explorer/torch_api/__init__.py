@@ -55,7 +55,7 @@ from regional_explorer.torch_api.graphs import (
 )
 from regional_explorer.torch_api.lock import acquired, compile_lock
 from regional_explorer.torch_api.marks import OpenMark, noting_marks
-from regional_explorer.torch_api.release import GeneratedCode, release_compiled
+from regional_explorer.torch_api.release import GeneratedCode, release_compiled, traces_of
 from regional_explorer.torch_api.settings import Settings
 from regional_explorer.torch_api.shapes import (
     fake_mode_with_symbols,
@@ -142,4 +142,5 @@ __all__ = [
     "symbols_of",
     "target_key",
     "traced_call",
+    "traces_of",
 ]

@@ -44,6 +44,16 @@ def release_compiled(compiled: Callable[..., Any]) -> None:
     _release(_region(compiled), _BACKENDS[compiled])
 
 
+def traces_of(compiled: Callable[..., Any]) -> int:
+    """Return how many traces Dynamo keeps for an isolated compile; 0 with torch 2.11, which cannot tell them apart."""
+    region = _region(compiled)
+    if region == NO_REGION:
+        return 0
+    codes = [code for reference in list(convert_frame.input_codes.seen) if (code := reference()) is not None]
+    entries = [entry for code in codes for entry in _debug_get_cache_entry_list(code)]
+    return sum(_is_of(region, None, entry) for entry in entries)
+
+
 def _region(compiled: Callable[..., Any]) -> int:
     """Return the number under which Dynamo keeps the entries of an isolated compile apart: torch 2.12 and newer."""
     return int(getattr(getattr(compiled, "dynamo_ctx", compiled), "_isolate_recompiles_id", NO_REGION))

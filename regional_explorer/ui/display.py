@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from IPython import get_ipython
 from IPython.display import DisplayHandle, display
+from ipywidgets import Output
+from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import session_svg
@@ -203,17 +205,19 @@ class PictureCache:
 
 
 class _DisplaysByCell:
-    """The displays below each cell, so that running a cell again closes those of its previous run."""
+    """The displays below each cell; running the cell again, or clearing its output, closes those that are gone."""
 
     def __init__(self) -> None:
         self._by_cell: dict[str, tuple[str, list[NotebookDisplay]]] = {}
+        self._cleared: list[NotebookDisplay] = []
         self._shell: Any = None
+        self._publisher: Any = None
 
     def replace_earlier_run(self, notebook: NotebookDisplay) -> None:
         """Register ``notebook`` for the running cell, and close the displays of earlier runs of that cell."""
         cell, run = _running_cell()
         earlier, displays = self._by_cell.get(cell, ("", []))
-        if earlier != run or not cell:
+        if earlier != run or not run:
             for other in displays if cell else ():
                 other.close()
             displays = []
@@ -225,6 +229,24 @@ class _DisplaysByCell:
         if shell is not None and shell is not self._shell:
             shell.events.register("post_run_cell", lambda *_: self.refresh())
             self._shell = shell
+        publisher: Any = getattr(shell, "display_pub", None)
+        if publisher is not self._publisher and hasattr(publisher, "register_hook"):
+            publisher.register_hook(self._on_message)
+            self._publisher = publisher
+
+    def _on_message(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Close the displays that ``clear_output`` takes away; with ``wait=True`` when the next output is there."""
+        kind = message["header"]["msg_type"]
+        if kind == "clear_output" and not _in_output_widget():
+            cell, run = _running_cell()
+            earlier, displays = self._by_cell.get(cell, ("", []))
+            if earlier == run:
+                self._cleared, displays[:] = [*self._cleared, *displays], []
+        if self._cleared and (kind == "display_data" or not message["content"].get("wait", True)):
+            cleared, self._cleared = self._cleared, []
+            for notebook in cleared:
+                notebook.close()
+        return message
 
     def refresh(self) -> None:
         """Refresh all displays after a cell has run."""
@@ -234,6 +256,11 @@ class _DisplaysByCell:
 
 
 _DISPLAYS = _DisplaysByCell()
+
+
+def _in_output_widget() -> bool:
+    """Tell whether a ``with Output():`` block is running: what it shows and clears is not the cell's own output."""
+    return any(isinstance(widget, Output) and widget.msg_id for widget in list(_instances.values()))
 
 
 def _main_loop() -> Any:

@@ -11,6 +11,7 @@ from regional_explorer.capture.tensors import opaque_in, tensors_in
 from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
 from regional_explorer.measure.accuracy.reference import find_reference
 from regional_explorer.render.report.result_tables import numerics_table
+from regional_explorer.torch_api.trace import ISOLATES
 
 
 class Cache:
@@ -97,6 +98,33 @@ def test_what_is_not_compared_is_listed_and_does_no_harm():
     assert ex.numerics.verdict.tolist() == ["ok", "not compared"]
     assert set(ex.timings.numerics) == {"reference", "ok"}
     assert "Not compared: output[1]" in numerics_table(ex.session).note
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(not ISOLATES, reason="torch 2.11 does not tell its traces apart")
+def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict():
+    turns = itertools.count()
+
+    @torch.compiler.disable
+    def label():
+        return f"call {next(turns)}"
+
+    def f(x):
+        y = x.sin() + 1
+        return y.cos() * (2 if label() != "" else 3)
+
+    ex = rx.explore(f, (torch.randn(8),))
+    timings = ex.benchmark(("full",), budget_s=0.3).set_index("variant")
+    assert timings.verdict["full"] == "no verdict"
+    assert "traced the call anew" in timings.warnings["full"]
+    assert "compiles in them" in timings.warnings["full"]
+
+
+@pytest.mark.compiles
+def test_full_that_is_not_traced_anew_keeps_its_verdict():
+    ex = rx.explore(lambda x: x.sin().cos(), (torch.randn(64),))
+    timings = ex.benchmark(("full",), budget_s=0.3).set_index("variant")
+    assert "traced the call anew" not in timings.warnings["full"]
 
 
 def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict():

@@ -244,6 +244,29 @@ def test_a_call_that_cannot_be_repeated_is_refused_and_undone():
     assert tokens == [1.0]
 
 
+@pytest.mark.compiles
+@pytest.mark.parametrize("where", ["before", "inside"])
+def test_a_tensor_that_the_call_lets_require_grad_does_not_afterwards(where):
+    x, w = torch.randn(4, 4), torch.randn(4, 4)
+
+    def step(x, w):
+        x.requires_grad_()
+        with rx.region("r"):
+            y = (x @ w).sin()
+        return y.sum()
+
+    def outer(x, w):
+        y = w.sin()
+        return step(x, y)
+
+    ex = rx.explore(step if where == "before" else outer, (x, w))
+    assert not x.requires_grad
+    ex.benchmark(budget_s=0.2)
+    assert not x.requires_grad
+    assert "grad args[0]" in set(ex.numerics.tensor)
+    assert set(ex.numerics.verdict) == {"ok"}
+
+
 def test_what_the_user_assigns_meanwhile_stays():
     model = Counts()
     call = Call(model, (X,))

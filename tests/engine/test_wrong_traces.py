@@ -2,8 +2,10 @@
 
 import os
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.measure.accuracy.reference import find_reference
@@ -106,14 +108,50 @@ def _thrice(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_draws_from_elsewhere_are_named_as_such():
-    import numpy as np
-
     def f(x):
         return x * torch.from_numpy(np.random.uniform(size=8)).float()  # noqa: NPY002
 
     found = difference(f, torch.randn(8))
     assert "where the random states part" in found.message
     assert "NumPy" in found.message
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.linear(x).sin()
+
+
+class Dropping(nn.Module):
+    """Drops layers behind graph breaks, as speech models do, after it drew a mask from NumPy."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(6))
+
+    def forward(self, x):
+        x = masked(x)
+        for layer in self.layers:
+            if torch.rand([]) < 0.5:
+                continue
+            x = layer(x)
+        return x.sum()
+
+
+def masked(x):
+    return x * torch.from_numpy(np.random.uniform(size=8)).float().round()  # noqa: NPY002
+
+
+def test_layers_that_the_trace_drops_and_eager_does_not():
+    torch.manual_seed(0)
+    found = difference(Dropping(), torch.randn(4, 8))
+    assert "one of the two has no gradient" in found.message
+    assert "where the random states part: the state of NumPy's generator" in found.message
+    assert "The same under torch.compile(backend='eager')" in found.message
+    assert [line.function for line in found.where] == ["masked"]
 
 
 @torch.compiler.disable

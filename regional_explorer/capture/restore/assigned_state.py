@@ -19,7 +19,8 @@ class AssignedState:
 
     A call may assign what it could have written in place: ``self.state = h``, ``cache["k"] = torch.cat(…)``,
     ``weight.data = …``, ``self.steps += 1``. What every call assigns is put back before the next one. What the first
-    call alone makes and later ones find made, a mask, a table, a flag that says so, stays: ``kept`` names it.
+    call alone makes and later ones find made, a mask, a table, a flag that says so, stays: ``kept`` names it. Whether
+    a tensor requires grad is put back, too.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -27,12 +28,13 @@ class AssignedState:
         self._before: list[tuple[Variables, Values]] = [(each, each.read()) for each in reach.variables]
         self._after: list[Values] = []
         self._data = [(tensor, data) for tensor in reach.tensors if (data := _data_of(tensor)) is not None]
+        self._flags = [(tensor, tensor.requires_grad) for tensor in reach.tensors if tensor.is_leaf]
         self._known = reach.tensors
 
     @property
     def changes(self) -> bool:
         """Whether there is anything to put back."""
-        return bool(self._before or self._data)
+        return bool(self._before or self._data or self._flags)
 
     def first_run_ended(self) -> bool:
         """Watch from now on only what the call was seen to change; tell whether a second run has to show the rest.
@@ -40,6 +42,7 @@ class AssignedState:
         What it did to a container among the arguments is put back in any case.
         """
         self._data = [pair for pair in self._data if _moved(*pair)]
+        self._flags = [(tensor, flag) for tensor, flag in self._flags if tensor.requires_grad is not flag]
         changed = [(each, before) for each, before in self._before if _changed(before, each.read())]
         if any(not each.whole for each, _ in changed):
             return True
@@ -69,7 +72,8 @@ class AssignedState:
 
     def as_now(self) -> AssignedState:
         """Return the state of the same variables and tensors as it is now."""
-        state = AssignedState(Reach([each for each, _ in self._before], [tensor for tensor, _ in self._data]))
+        watched = [tensor for tensor, _ in (*self._data, *self._flags)]
+        state = AssignedState(Reach([each for each, _ in self._before], watched))
         state.kept = self.kept
         return state
 
@@ -91,6 +95,9 @@ class AssignedState:
         self._restore_data()
 
     def _restore_data(self) -> None:
+        for tensor, flag in self._flags:
+            if tensor.requires_grad is not flag:
+                tensor.requires_grad_(flag)
         for tensor, data in self._data:
             if _moved(tensor, data):
                 tensor.data = data
