@@ -59,7 +59,7 @@ def counts() -> list[list[int]]:
 
 def test_the_widgets_of_fifty_panels_are_those_of_one(counts: list[list[int]]) -> None:
     one, fifty = counts[0]
-    assert one > 10
+    assert one > 0
     assert fifty == one
 
 
