@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from regional_explorer.exploration.benchmarks import check_progress, no_progress
+from regional_explorer.compiler.config.validate import configured
+from regional_explorer.exploration.benchmarks import check_executor, check_progress, no_progress
 from regional_explorer.exploration.results import Results
 from regional_explorer.insight.code import RegionCode
 from regional_explorer.insight.codes import Codes
+from regional_explorer.insight.kernel_times import KernelTimes
 from regional_explorer.measure.benchmark import ProgressCallback
+from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
+from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
+from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.region import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class CodeViews(ABC):
@@ -19,6 +27,7 @@ class CodeViews(ABC):
 
     _call: Any
     _codes: Codes
+    _kernel_times: KernelTimes
 
     @property
     @abstractmethod
@@ -34,23 +43,77 @@ class CodeViews(ABC):
         self,
         name: str,
         *,
+        config: Mapping[str, Any] | None = None,
+        target: str | None = None,
         cancelled: Callable[[], bool] = lambda: False,
         progress: ProgressCallback = no_progress,
     ) -> RegionCode:
         """Return the generated code of a region, each kernel linked to the nodes and lines it computes.
 
         What the kernels are is found out when first asked for: Inductor lowers each distinct partition once more,
-        without compiling it. From then on the session has it.
+        without compiling it. From then on the session has it. With ``config`` or ``target`` nothing needs to have been
+        compiled: that code is generated and not run.
 
         Args:
             name: the region.
+            config: changes to the region's config, to see the code it would have: ``ex.code("mlp").diff(…)``.
+            target: a GPU that need not be here, to see its Triton code: h100, b200, a100, l4 or mi300x.
             cancelled: called between partitions; if it returns True the rest is left out.
             progress: called with what is being done and the fraction done.
 
         Raises:
             UnknownRegionError: there is no such region.
+            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: ``config`` is invalid.
+            InvalidArgumentError: there is no such target.
+            CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
+            ClosedError: the exploration is closed, and only the code of its artifacts is kept.
         """
         check_progress(cancelled, progress)
-        if self._call is not None:
-            self._codes.look_at(self.plan[name].name, cancelled, progress)
-        return self.results.code(name)
+        region = self.plan[name].name
+        gpu = None if target is None else gpu_target(target)
+        if config is None and gpu is None:
+            if self._call is not None:
+                self._codes.look_at(region, cancelled, progress)
+            return self.results.code(name)
+        configured(self.plan, region, config or {})
+        self._require_open()
+        found = self._codes.under(region, config or {}, gpu, cancelled, progress)
+        return RegionCode.under(self.results.session, region, config or {}, gpu, found)
+
+    def kernel_times(
+        self,
+        name: str,
+        budget_s: float = 2.0,
+        *,
+        cancelled: Callable[[], bool] = lambda: False,
+        progress: ProgressCallback = no_progress,
+        executor: Executor = SAME_THREAD,
+    ) -> pd.DataFrame:
+        """Time each kernel of a region in place, and return the kernels, most wasted time first.
+
+        The generated code of each distinct partition is loaded once more, with a clock around every launch, and runs on
+        inputs recorded from the call. The timings of regions and variants never come from it. ``wasted_us`` is the time
+        beyond the bound: that of copying as many bytes on this machine, or of a matrix product of its size.
+
+        Args:
+            name: the region; it must have been compiled.
+            budget_s: seconds to measure, divided among its distinct partitions.
+            cancelled: called between rounds; what was measured before is kept.
+            progress: called with what is being done and the fraction done.
+            executor: runs timed and untimed work on the right threads.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+            MeasureError: the budget is invalid.
+            ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
+        """
+        self._require_open()
+        check_executor(executor)
+        budget = BenchmarkOptions(budget_s=budget_s).budget_s
+        self.code(name, cancelled=cancelled, progress=progress)
+        self._kernel_times.measure(name, self._codes.found, budget, cancelled, progress, executor)
+        return self.results.kernel_times(name)
+
+    @abstractmethod
+    def _require_open(self) -> None:
+        """Raise ClosedError once the exploration is closed."""

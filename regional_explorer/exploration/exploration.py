@@ -27,6 +27,7 @@ from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.plan_source import plan_source
 from regional_explorer.export.save import save_plan
 from regional_explorer.insight.codes import Codes
+from regional_explorer.insight.kernel_times import KernelTimes
 from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.codec import load_plan_file
@@ -130,6 +131,7 @@ class Exploration(CodeViews):
         self._compiling = Compiling(self._program, self._environment.device_type)
         self._benchmarks = Benchmarks(self._variants, self._compiling, self._environment)
         self._codes = Codes(self._program)
+        self._kernel_times = KernelTimes(self._program)
         self._snapshot: tuple[Any, Session] | None = None
         note_when_dropped(self, self._capture)
 
@@ -253,7 +255,8 @@ class Exploration(CodeViews):
         """The frozen record of all results so far; after ``close`` the last one."""
         revision = None
         if self._call is not None:
-            revision = (self._program.revision(), self._benchmarks.revision, len(self._codes.found))
+            looked_at = len(self._codes.found), self._kernel_times.revision
+            revision = (self._program.revision(), self._benchmarks.revision, looked_at)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             taken = take_snapshot(
                 self.title,
@@ -263,6 +266,7 @@ class Exploration(CodeViews):
                 self._benchmarks,
                 self._plan_diagnostics,
                 self._codes.found,
+                self._kernel_times.found,
             )
             self._snapshot = (revision, taken)
         return self._snapshot[1]

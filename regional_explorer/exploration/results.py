@@ -10,6 +10,7 @@ from regional_explorer.exploration.viewer import require_notebook
 from regional_explorer.export import frames, region_frames
 from regional_explorer.export.save import save
 from regional_explorer.insight.code import RegionCode
+from regional_explorer.insight.kernel_times_frame import kernel_times_frame
 from regional_explorer.record.codec import load_session
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import session_svg
@@ -90,6 +91,14 @@ class Results:
             UnknownRegionError: there is no such region.
         """
         return RegionCode.of(self.session, name)
+
+    def kernel_times(self, name: str) -> pd.DataFrame:
+        """One row per kernel of a region that ``ex.kernel_times(name)`` has timed, most wasted time first.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+        """
+        return kernel_times_frame(self.session, name)
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""

@@ -11,6 +11,7 @@ from regional_explorer.exploration.advice import numerics_diagnostics, region_di
 from regional_explorer.exploration.benchmarks import Benchmarks, reconciled
 from regional_explorer.measure.benchmark import Outcome
 from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.kernel_times import ArtifactKernelTimes
 from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.plan_content import with_measured_states
 from regional_explorer.record.session import Environment, Session
@@ -26,6 +27,7 @@ def take_snapshot(
     benchmarks: Benchmarks,
     plan_diagnostics: Sequence[Diagnostic],
     codes: Mapping[str, ArtifactCode],
+    kernel_times: Mapping[str, ArtifactKernelTimes],
 ) -> Session:
     """Return the session with all results so far; its diagnostics are sorted by severity."""
     capture, graphs, parts = program.capture, program.capture.graphs, partitions(program)
@@ -33,6 +35,7 @@ def take_snapshot(
     shown = measured or benchmarks.measurements.last
     outcome = shown.outcome if shown else Outcome()
     alone = benchmarks.measurements.figures(parts)
+    artifacts = dict.fromkeys(part.artifact or "" for part in parts)
     compiled = [CompileCost(part.id, part.compile_s, part.cache or "") for part in parts if part.compile_s]
     found = Session(
         title=title,
@@ -51,7 +54,8 @@ def take_snapshot(
         partition_numerics=alone.numerics,
         reconciliation=outcome.reconciliation,
         memory=tuple(outcome.memory),
-        codes=tuple(codes[key] for key in dict.fromkeys(part.artifact or "" for part in parts) if key in codes),
+        codes=tuple(codes[key] for key in artifacts if key in codes),
+        kernel_times=tuple(kernel_times[key] for key in artifacts if key in kernel_times),
     )
     found = with_measured_states(found)
     if measured is not None and [part.id for part in measured.partitions] != [part.id for part in parts]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from regional_explorer.errors import InvalidArgumentError
+from regional_explorer.errors.arguments import check_argument
+from regional_explorer.insight.diff import CodeDiffs
+from regional_explorer.record.code_diff import CodeDiff
+from regional_explorer.record.gpu_targets import GpuTarget
+from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.region_code import Coverage, PartitionCode, region_code, total_coverage
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.code_html import code_html
 from regional_explorer.render.report.code_text import code_text
+from regional_explorer.render.style.figures import config_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +41,7 @@ class RegionCode:
 
     region: str
     partitions: tuple[PartitionCode, ...]
+    note: str = ""
 
     @classmethod
     def of(cls, session: Session, region: str) -> RegionCode:
@@ -44,6 +52,38 @@ class RegionCode:
         """
         name = session.plan[region].name
         return cls(name, region_code(session, name))
+
+    @classmethod
+    def under(
+        cls,
+        session: Session,
+        region: str,
+        config: Mapping[str, Any],
+        target: GpuTarget | None,
+        codes: Mapping[str, ArtifactCode],
+    ) -> RegionCode:
+        """Return code that was generated and not compiled, given by the ids of the partitions."""
+        graphs = {graph.id: graph.by_name() for graph in session.graphs}
+        parts = tuple(
+            PartitionCode(part, codes[part.id], tuple(graphs[part.graph][name] for name in part.nodes))
+            for part in session.partitions
+            if part.id in codes
+        )
+        notes = [f"Generated under {config_text(config)}, not compiled." if config else "", _gpu_note(target)]
+        return cls(region, parts, " ".join(filter(None, notes)))
+
+    def diff(self, other: RegionCode) -> CodeDiffs:
+        """Return how the code of ``other`` differs: ``ex.code("mlp").diff(ex.code("mlp", config={…}))``.
+
+        Raises:
+            InvalidArgumentError: ``other`` is no code, or of another region.
+        """
+        check_argument("other", other, RegionCode, "what ex.code(…) returns")
+        if other.region != self.region:
+            raise InvalidArgumentError(f"The code of {self.region!r} cannot be compared with that of {other.region!r}.")
+        after = {part.partition.id: part.code for part in other.partitions}
+        pairs = ((part.partition.id, part.code) for part in self.partitions if part.partition.id in after)
+        return CodeDiffs(self.region, tuple(CodeDiff(name, before, after[name]) for name, before in pairs))
 
     def __iter__(self) -> Iterator[PartitionCode]:
         """Iterate over the partitions."""
@@ -80,10 +120,21 @@ class RegionCode:
 
     def __str__(self) -> str:
         """Return the kernels and the code of all partitions as text."""
-        return code_text(self.region, self.partitions)
+        return code_text(self.region, self.partitions, self.note)
 
     __repr__ = __str__
 
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
-        return {"text/plain": str(self), "text/html": code_html(self.region, self.partitions)}
+        return {"text/plain": str(self), "text/html": code_html(self.region, self.partitions, self.note)}
+
+
+def _gpu_note(target: GpuTarget | None) -> str:
+    if target is None:
+        return ""
+    return (
+        f"Generated for {target.title}, which is not here. Bounds are by its data sheet ({target.source}: "
+        f"{target.memory_gb_s:,} GB/s), nothing was measured. "
+        "Registers are of the first launch config: nothing was autotuned. "
+        "Of extern calls only bytes and operations are known."
+    )

@@ -1,37 +1,123 @@
-"""The codes of an exploration's artifacts, found out when first looked at."""
+"""The codes of an exploration's partitions, found out when first looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
 
+from regional_explorer.compiler.artifacts.canonical import portable
+from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.program import Program
-from regional_explorer.insight.lowering import artifact_code
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.insight.gpu_code import CancelledError, GpuCodeGenerator
+from regional_explorer.insight.lowering import artifact_code, code_under, positions_of
+from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.record.region import DEFAULT
+from regional_explorer.torch_api import compile_lock
+
+Progress = Callable[[str, float], object]
+
+NOT_SENT = "it has dynamic sizes, constants, or operators of other libraries, which the other process would not know"
 
 
 class Codes:
-    """The generated code and kernels of the artifacts of ``program``, by artifact; ``found`` only grows."""
+    """The generated code and kernels of the partitions of ``program``.
+
+    ``found`` is that of artifacts, by their key; it only grows. What was generated under other configs or for GPUs that
+    are not there is kept beside, by key and target.
+    """
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self.found: dict[str, ArtifactCode] = {}
+        self._others: dict[tuple[str, str], ArtifactCode] = {}
 
-    def look_at(self, region: str, cancelled: Callable[[], bool], progress: Callable[[str, float], object]) -> None:
+    def look_at(self, region: str, cancelled: Callable[[], bool], progress: Progress) -> None:
         """Find out what the kernels of a region are, one artifact after the other, until ``cancelled``."""
-        program = self._program
+        program, store = self._program, self._program.store
         keys = program.keys()
         wanted = {
-            keys.get(switch, ""): switch
-            for switch in program.switches
-            if switch.piece.claim.region == region and keys.get(switch, "") in program.store.artifacts
+            keys[switch]: switch
+            for switch in self._switches(region)
+            if keys.get(switch, "") in store.artifacts and keys[switch] not in self.found
         }
-        new = [key for key in wanted if key not in self.found]
-        for done, key in enumerate(new):
-            if cancelled():
-                return
-            progress(f"reading the code of {region} ({done + 1} of {len(new)})", done / len(new))
-            switch, store = wanted[key], program.store
+        for key, switch in _told(wanted, region, cancelled, progress):
             config = program.config_for(switch)
-            self.found[key] = artifact_code(
-                store.artifacts[key], switch.piece, switch.inputs or (), config, store.generated
-            )
+            inputs = switch.inputs or ()
+            self.found[key] = artifact_code(store.artifacts[key], switch.piece, inputs, config, store.generated)
+
+    def under(
+        self,
+        region: str,
+        changes: Mapping[str, Any],
+        target: GpuTarget | None,
+        cancelled: Callable[[], bool],
+        progress: Progress,
+    ) -> dict[str, ArtifactCode]:
+        """Return the code that a region's partitions have under ``changes`` of its config, by id of the partition.
+
+        Nothing is compiled, so nothing needs to have been; with ``target`` it is the code for that GPU.
+
+        Raises:
+            CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
+        """
+        program = self._program
+        program.record_layouts()
+        place = "" if target is None else target.name
+        keys = {switch: self._key(switch, changes) for switch in self._switches(region) if switch.inputs is not None}
+        wanted = {key: switch for switch, key in keys.items() if (key, place) not in self._others}
+        with ExitStack() as stack:
+            generator = None
+            if target is not None and wanted:
+                progress(f"starting a process for {target.title}", 0.0)
+                try:
+                    generator = stack.enter_context(GpuCodeGenerator(target, cancelled))
+                except CancelledError:
+                    wanted = {}
+            for key, switch in _told(wanted, region, cancelled, progress):
+                config = self._config(switch, changes)
+                if generator is None:
+                    found = code_under(key, switch.piece, switch.inputs or (), config, program.store.generated)
+                else:
+                    try:
+                        found = _on_gpu(generator, key, switch, config)
+                    except CancelledError:
+                        break
+                self._others[key, place] = found
+        return {
+            switch.partition.name: self._others[key, place]
+            for switch, key in keys.items()
+            if (key, place) in self._others
+        }
+
+    def _switches(self, region: str) -> Iterator[Switch]:
+        return (switch for switch in self._program.switches if switch.piece.claim.region == region)
+
+    def _config(self, switch: Switch, changes: Mapping[str, Any]) -> dict[str, Any]:
+        merged = {**self._program.config_for(switch), **changes}
+        return {key: value for key, value in merged.items() if value is not DEFAULT}
+
+    def _key(self, switch: Switch, changes: Mapping[str, Any]) -> str:
+        return artifact_key(switch.fingerprint(), self._config(switch, changes), surroundings())
+
+
+def _on_gpu(generator: GpuCodeGenerator, key: str, switch: Switch, config: Mapping[str, Any]) -> ArtifactCode:
+    inputs = switch.inputs or ()
+    with compile_lock():
+        sent = portable(switch.piece, inputs, config)
+    if sent is None:
+        return ArtifactCode(key, "", target=generator.target.name, problem=f"The partition cannot be sent: {NOT_SENT}.")
+    return generator.code(key, sent, positions_of(switch.piece, inputs))
+
+
+def _told(
+    wanted: Mapping[str, Switch], region: str, cancelled: Callable[[], bool], progress: Progress
+) -> Iterator[tuple[str, Switch]]:
+    """Yield what is wanted until cancelled, each told before its turn."""
+    for done, (key, switch) in enumerate(wanted.items()):
+        if cancelled():
+            return
+        progress(f"reading the code of {region} ({done + 1} of {len(wanted)})", done / len(wanted))
+        yield key, switch

@@ -95,8 +95,8 @@ def distinct(program: Program) -> list[list[Switch]]:
 
 
 @contextmanager
-def _as_in_the_call() -> Iterator[None]:
-    """Run pieces as autograd runs them, and leave the random generators as they were."""
+def as_in_the_call() -> Iterator[None]:
+    """A block in which to run pieces as autograd runs them, and leave the random generators as they were."""
     with RandomState(), torch.no_grad(), outside_autocast():
         yield
 
@@ -120,7 +120,7 @@ class _PartitionKind:
             self.partition_results.timings += [self._passed_by(switch) for switch in self.switches]
             return 0.0, Stop.PRECISE
         # Not around the call itself: in another mode it would be traced anew.
-        with _as_in_the_call():
+        with as_in_the_call():
             return self._measure(recorded, recorded.switch, recorded.args, cancelled, on_progress)
 
     def _measure(

@@ -17,6 +17,23 @@ class KernelKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class GpuResources:
+    """What a Triton kernel takes of a GPU under the first of its ``configs`` launch configs, which ``launch`` tells.
+
+    ``registers`` are per thread; so are ``spilled_bytes``, which lie in slow memory for want of registers.
+    ``occupancy`` is the share of a multiprocessor's threads that can be resident at once. ``assembly`` is PTX or AMD's.
+    """
+
+    registers: int | None
+    spilled_bytes: int | None
+    shared_bytes: int
+    occupancy: float | None
+    launch: str
+    configs: int
+    assembly: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """One launch of a kernel, in the order they run.
 
@@ -25,7 +42,8 @@ class Kernel:
     readers are in this kernel. The bytes are the least that can move: each buffer once. ``operations`` counts the
     arithmetic of the loop body once per element, ``exp`` as one; of a matrix product 2·m·n·k. Figures are None where
     they are unknown. ``loop_ops`` counts the arithmetic of the loop body by name. ``defined`` are the first and last
-    line of its definition in the code, ``called`` is the line of this launch; lines count from 1.
+    line of its definition in the code, ``called`` is the line of this launch; lines count from 1. ``dtype`` is that of
+    an extern call's result. ``gpu`` is there for a Triton kernel that was compiled for a GPU.
     """
 
     name: str
@@ -39,6 +57,8 @@ class Kernel:
     loop_ops: Mapping[str, int] = field(default_factory=dict)
     defined: tuple[int, int] | None = None
     called: int | None = None
+    dtype: str | None = None
+    gpu: GpuResources | None = None
 
     @property
     def bytes_moved(self) -> int | None:
@@ -67,7 +87,8 @@ class ArtifactCode:
 
     ``views`` are positions in ``Partition.nodes`` of nodes that compute nothing, such as ``view`` and ``getitem``.
     The kernels come of lowering the partition once more, which took ``seconds``; ``same_code`` tells whether that gave
-    the code that was compiled. If not, or if ``problem`` says why lowering failed, there are no kernels.
+    the code that was compiled. ``target`` is the GPU that it is for, nothing for the device at hand. If not,
+    or if ``problem`` says why lowering failed, there are no kernels.
     """
 
     artifact: str
@@ -78,6 +99,7 @@ class ArtifactCode:
     same_code: bool = True
     problem: str | None = None
     seconds: float = 0.0
+    target: str = ""
 
     @property
     def language(self) -> str:

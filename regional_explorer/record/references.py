@@ -37,6 +37,7 @@ def check_references(session: Session) -> None:
         if found.graph is not None:
             _check_nodes(f"diagnostics[{index}]", nodes, found.graph, found.nodes)
     _check_codes(session)
+    _check_kernel_times(session)
     for place, name, value in _figures(session):
         if not _is_possible(name, value):
             raise MalformedError(f"{place}.{name}", f"{shown(value)} cannot be")
@@ -76,6 +77,15 @@ def _check_codes(session: Session) -> None:
             _check_positions(f"codes[{index}].refused[{number}]", (refused.first, refused.second), len(code.kernels))
 
 
+def _check_kernel_times(session: Session) -> None:
+    kernels = {code.artifact: len(code.kernels) for code in session.codes}
+    _check_unique("kernel_times", (times.artifact for times in session.kernel_times))
+    for index, times in enumerate(session.kernel_times):
+        _check_known(f"kernel_times[{index}].artifact", "code of an artifact", [times.artifact], kernels)
+        if times.kernels and len(times.kernels) != kernels[times.artifact]:
+            raise MalformedError(f"kernel_times[{index}]", f"expected {kernels[times.artifact]} kernels")
+
+
 def _check_positions(place: str, positions: Iterable[int], size: int) -> None:
     for position in positions:
         if not 0 <= position < size:
@@ -106,6 +116,10 @@ def _figures(session: Session) -> Iterator[tuple[str, str, float]]:
     for field in ("timings", "partition_timings", "reconciliation", "compile_costs", "memory", "partitions"):
         for index, row in enumerate(getattr(session, field)):
             yield from _numbers(f"{field}[{index}]", row)
+    for index, times in enumerate(session.kernel_times):
+        yield from _numbers(f"kernel_times[{index}]", times)
+        for number, kernel in enumerate(times.kernels):
+            yield from _numbers(f"kernel_times[{index}].kernels[{number}]", kernel) if kernel is not None else ()
     if session.conditions is not None:
         yield from _numbers("conditions", session.conditions)
 

@@ -9,6 +9,7 @@ from regional_explorer.errors import SessionError, did_you_mean
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, GraphBreak
+from regional_explorer.record.kernel_times import ArtifactKernelTimes
 from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.region import Partition, Plan
 from regional_explorer.record.timing import (
@@ -46,7 +47,8 @@ class Session:
 
     ``members`` maps a region's name to the ids of its nodes, per graph: ``members["mlp"]["0/forward"]``.
     ``partition_timings`` and ``partition_numerics`` are of partitions alone; ``region_timings`` sums them by region.
-    ``codes`` has the generated code of those artifacts that somebody looked at.
+    ``codes`` has the generated code of those artifacts that somebody looked at, ``kernel_times`` the times of their
+    kernels.
     """
 
     title: str
@@ -67,6 +69,7 @@ class Session:
     reconciliation: tuple[Reconciled, ...] = ()
     memory: tuple[MemoryPeak, ...] = ()
     codes: tuple[ArtifactCode, ...] = ()
+    kernel_times: tuple[ArtifactKernelTimes, ...] = ()
 
     @property
     def is_outdated(self) -> bool:

@@ -25,7 +25,9 @@ from regional_explorer.torch_api.compile import (
     CacheAnswers,
     Compiled,
     compile_piece,
+    cxx_compiler,
     has_cxx_compiler,
+    inductor_cache_directory,
     probe_instruction_set,
 )
 from regional_explorer.torch_api.compiled import TracedCall, backend_of, calling_wrapper, named_backend, traced_call
@@ -110,6 +112,7 @@ __all__ = [
     "compile_piece",
     "config_comments",
     "config_entries",
+    "cxx_compiler",
     "draws_random",
     "dump_piece",
     "fake_mode_with_symbols",
@@ -117,6 +120,7 @@ __all__ = [
     "graph_breaks",
     "guard_check",
     "has_cxx_compiler",
+    "inductor_cache_directory",
     "inductor_knows_fallback",
     "input_expression",
     "is_carved",

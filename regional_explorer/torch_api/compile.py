@@ -203,11 +203,23 @@ NO_COMPILER = (
 )
 
 
-def has_cxx_compiler() -> bool:
-    """Tell whether Inductor would find a C++ compiler; Inductor looks where we look, in ``cpp.cxx``."""
+def cxx_compiler() -> str | None:
+    """Return the path of the C++ compiler that Inductor would find; it looks where we look, in ``cpp.cxx``."""
     candidates = inductor_config.cpp.cxx
     names = candidates if isinstance(candidates, (tuple, list)) else (candidates,)
-    return any(name and shutil.which(str(name)) for name in names)
+    return next((found for name in names if name and (found := shutil.which(str(name)))), None)
+
+
+def has_cxx_compiler() -> bool:
+    """Tell whether Inductor would find a C++ compiler."""
+    return cxx_compiler() is not None
+
+
+def inductor_cache_directory() -> str:
+    """Return the directory of Inductor's caches."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    return str(cache_dir())
 
 
 def probe_instruction_set() -> None:

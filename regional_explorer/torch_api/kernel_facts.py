@@ -51,6 +51,7 @@ def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[in
             bytes_written=known(lambda: sum(least_bytes(_writes(launch)).values())),
             operations=known(lambda: _operations(launch)),
             loop_ops=loop_ops,
+            dtype=_product_dtype(launch),
         )
 
 
@@ -137,6 +138,13 @@ def least_bytes(accesses: Accesses) -> dict[str, int]:
         name: min(sum(dep.numbytes_hint() for dep in set(deps)), dependencies.StarDep(name).numbytes_hint())
         for name, deps in accesses.items()
     }
+
+
+def _product_dtype(launch: Launch) -> str | None:
+    """Return the dtype of what a matrix product or another extern call gives."""
+    products = [launch.extern] if launch.extern is not None else [n.node for n in launch.nodes if n.is_template()]
+    layout = getattr(products[0], "layout", None) if products else None
+    return str(layout.dtype).removeprefix("torch.") if isinstance(layout, ir.Layout) else None
 
 
 def _loop_ops(launch: Launch) -> dict[str, int]:

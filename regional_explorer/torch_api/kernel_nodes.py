@@ -87,3 +87,11 @@ def positions_of(origins: Iterable[fx.Node]) -> set[int]:
     """Return the positions of the nodes that ``origins`` descend from."""
     found = ((origin.meta.get("custom") or {}).get(POSITION) for origin in origins)
     return {position for position in found if position is not None}
+
+
+def positions_below(origins: Iterable[fx.Node]) -> set[int]:
+    """Return the positions of the nodes nearest below nodes that Inductor made itself: whose seeds it draws, say."""
+    frontier = list(origins)
+    while frontier and not (found := positions_of(frontier)):
+        frontier = list(dict.fromkeys(user for node in frontier for user in node.users))
+    return found if frontier else set()

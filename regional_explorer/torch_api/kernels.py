@@ -25,7 +25,7 @@ from regional_explorer.torch_api.kernel_facts import (
     least_bytes,
     origins_of,
 )
-from regional_explorer.torch_api.kernel_nodes import Structure, positions_of
+from regional_explorer.torch_api.kernel_nodes import Structure, positions_below, positions_of
 from regional_explorer.torch_api.lock import compile_lock
 
 if TYPE_CHECKING:
@@ -109,7 +109,10 @@ def _lowered(
     code: str, launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str], structure: Structure
 ) -> Lowered:
     named = [positions_of(origins_of(launch)) for launch in launches]
-    inferred = structure.inferred(named)
+    inferred = [
+        more if nodes or more else positions_below(origins_of(launch))
+        for launch, nodes, more in zip(launches, named, structure.inferred(named), strict=True)
+    ]
     kernels = tuple(
         kernel_of_launch(launch, sorted(nodes), sorted(more))
         for launch, nodes, more in zip(launches, named, inferred, strict=True)

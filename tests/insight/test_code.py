@@ -177,6 +177,22 @@ def test_what_a_pattern_replaces_is_inferred_and_said_to_be() -> None:
     assert "(1 by Inductor, 1 inferred)" in str(ex.code("r"))
 
 
+def test_what_inductor_makes_itself_is_inferred_from_what_it_is_for() -> None:
+    """The seeds of random ops come of no node of the user's."""
+
+    def dropped(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return torch.nn.functional.dropout(torch.sin(x), 0.5)
+
+    ex = rx.explore(dropped, (torch.randn(64, 64),))
+    ex.compile()
+    code = ex.code("r")
+    seeds = [linked for part in code for linked in part.kernels if "inductor_seeds" in linked.kernel.ops]
+    assert seeds
+    assert all(linked.nodes and linked.lines for linked in seeds)
+    assert code.coverage.linked_kernels == code.coverage.kernels
+
+
 def test_dynamic_sizes() -> None:
     def scaled(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):

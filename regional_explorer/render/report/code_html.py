@@ -16,14 +16,14 @@ from regional_explorer.render.report.code_text import not_compiled
 from regional_explorer.render.report.table_node import table_nodes
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.element import to_html
-from regional_explorer.render.style.untrusted import clean_page, markup, sendable
+from regional_explorer.render.style.untrusted import LONG_TEXT, clean_page, markup, sendable
 
 MOST_TEXT = 400_000
 """So many characters of one partition's code are shown."""
 MOST_HIGHLIGHTED = 100_000
 """Longer code is shown without colours."""
 
-_CODE_CSS = (
+CODE_CSS = (
     "% .rx-code{font:12px/1.5 var(--jp-code-font-family,ui-monospace,monospace);margin:0;padding:6px 8px;"
     "overflow-x:auto;white-space:pre;background:var(--rx-box);color:var(--rx-ink);border-radius:4px;tab-size:4}"
     "% .rx-code .c,% .rx-code .c1,% .rx-code .cm,% .rx-code .cp,% .rx-code .sd{color:var(--rx-quiet)}"
@@ -34,10 +34,11 @@ _CODE_CSS = (
 ).replace("%", f".{PAGE}" * 2)
 
 
-def code_html(region: str, parts: Sequence[PartitionCode]) -> str:
+def code_html(region: str, parts: Sequence[PartitionCode], note: str = "") -> str:
     """Return the kernels and the code of each partition as one fragment; equal code is shown once."""
+    head = f'<p class="rx-note">{markup(note, LONG_TEXT)}</p>' if note else ""
     content = "".join(_partitions(parts)) or f'<p class="rx-empty">{markup(not_compiled(region))}</p>'
-    return f'<div class="{PAGE}"><style>{page_css(())}{_CODE_CSS}</style>{content}</div>'
+    return f'<div class="{PAGE}"><style>{page_css(())}{CODE_CSS}</style>{head}{content}</div>'
 
 
 def _partitions(parts: Sequence[PartitionCode]) -> Iterator[str]:

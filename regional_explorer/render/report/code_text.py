@@ -15,9 +15,9 @@ def not_compiled(region: str) -> str:
     return f"No code yet for region {clean(repr(region))}: it has not been compiled. Call ex.compile()."
 
 
-def code_text(region: str, parts: Sequence[PartitionCode]) -> str:
+def code_text(region: str, parts: Sequence[PartitionCode], note: str = "") -> str:
     """Return the kernels, source lines and code of each partition of a region; equal code is printed once."""
-    return "\n\n".join(_texts(parts)) if parts else not_compiled(region)
+    return "\n\n".join(filter(None, [note, *_texts(parts)])) if parts else not_compiled(region)
 
 
 def _texts(parts: Sequence[PartitionCode]) -> Iterator[str]:

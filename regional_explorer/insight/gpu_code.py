@@ -1,0 +1,99 @@
+"""The code of partitions for a GPU that is not there, generated in a child process."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from regional_explorer.compiler.processes.child import Child, can_have_children
+from regional_explorer.errors import CompileEnvironmentError
+from regional_explorer.record.gpu_targets import GpuTarget
+from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.torch_api import NO_COMPILER, cxx_compiler, inductor_cache_directory
+
+POLL_S = 0.1
+
+
+class CancelledError(Exception):
+    """The caller does not want it any more."""
+
+
+class GpuCodeGenerator:
+    """A child process that generates code for ``target``; it ends with the block it is used in.
+
+    Raises:
+        CompileEnvironmentError: there is no C++ compiler, or the process could not be started.
+    """
+
+    def __init__(self, target: GpuTarget, cancelled: Callable[[], bool]) -> None:
+        self.target = target
+        self._cancelled = cancelled
+        compiler = cxx_compiler()
+        if compiler is None:
+            raise CompileEnvironmentError(f"Code for a GPU that is not there: {NO_COMPILER}")
+        if not can_have_children():
+            raise CompileEnvironmentError("Code for a GPU that is not there needs a child process, on Linux or macOS.")
+        try:
+            self._child = Child("regional_explorer.insight.gpu_worker", answers=True)
+        except OSError as error:
+            raise CompileEnvironmentError(f"No process could be started for {target.title}: {error}.") from error
+        folder = os.path.join(inductor_cache_directory(), "regional_explorer")  # noqa: PTH118 - sent as text
+        self._ready = (target, compiler, folder)
+
+    def __enter__(self) -> Self:
+        """Wait until the child is ready.
+
+        Raises:
+            CompileEnvironmentError: it is not going to be.
+        """
+        try:
+            problem = self._asked(self._ready)
+        except BaseException:
+            self._child.end()
+            raise
+        if problem is not None:
+            self._child.end()
+            raise CompileEnvironmentError(f"No code for {self.target.title}: {problem}.")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the child."""
+        self._child.end()
+
+    def code(self, key: str, sent: bytes, positions: dict[str, int]) -> ArtifactCode:
+        """Return the code of a piece that ``portable`` made ready to be sent."""
+        found: ArtifactCode = self._asked((key, sent, positions))
+        return found
+
+    def _asked(self, request: Any) -> Any:
+        """Send ``request`` and wait for the answer.
+
+        Raises:
+            CancelledError: it was cancelled meanwhile.
+            CompileEnvironmentError: the child has ended.
+        """
+        answers: list[Any] = []
+
+        def ask() -> None:
+            try:
+                self._child.send(request)
+                answers.append(self._child.receive())
+            except (OSError, EOFError, ValueError, pickle.UnpicklingError):
+                pass
+
+        thread = threading.Thread(target=ask, daemon=True, name="regional-explorer-gpu-code")
+        thread.start()
+        while thread.is_alive():
+            if self._cancelled():
+                self._child.end()
+                raise CancelledError
+            thread.join(POLL_S)
+        if not answers:
+            raise CompileEnvironmentError(f"The process that generates code for {self.target.title} ended early.")
+        return answers[0]

@@ -1,0 +1,60 @@
+"""The child process that generates code for a GPU that is not there, apart from the user's process."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from regional_explorer.compiler.processes.child import answering, attend
+from regional_explorer.record.gpu_targets import GpuTarget
+from regional_explorer.record.kernels import ArtifactCode
+
+
+def main() -> None:
+    """Be the child: take a target, then answer each piece with its code for that target, or with why there is none."""
+    requests: SimpleQueue[Any] = SimpleQueue()
+    attend(requests.put)
+    answer = answering()
+    from regional_explorer.torch_api.virtual_gpu import load_device_guard, virtual_gpu
+
+    target, compiler, folder = requests.get()
+    try:
+        load_device_guard(compiler, Path(folder))
+    except Exception as error:  # noqa: BLE001 - told where the code would stand
+        answer(f"the device guard could not be built: {type(error).__name__}: {error}")
+        return
+    answer(None)
+    with virtual_gpu(target):
+        while True:
+            answer(_code(requests.get(), target))
+
+
+def _code(request: tuple[str, bytes, dict[str, int]], target: GpuTarget) -> ArtifactCode:
+    key, sent, positions = request
+    try:
+        return _generated(key, sent, positions, target)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next piece may do better
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f" ({Path(last.filename).name}:{last.lineno})"
+        first = (str(error).strip().splitlines() or [""])[0]
+        return ArtifactCode(key, "", target=target.name, problem=f"{type(error).__name__}: {first}{where}")
+
+
+def _generated(key: str, sent: bytes, positions: dict[str, int], target: GpuTarget) -> ArtifactCode:
+    from regional_explorer.insight.places import placed
+    from regional_explorer.torch_api import fake_mode_with_symbols, load_piece
+    from regional_explorer.torch_api.kernels import lower_piece
+    from regional_explorer.torch_api.triton_resources import kernel_resources
+    from regional_explorer.torch_api.virtual_gpu import to_gpu
+
+    dumped, config = pickle.loads(sent)  # noqa: S301 - from the process that started this one
+    mode = fake_mode_with_symbols()
+    gm, inputs = load_piece(dumped, mode)
+    lowered = lower_piece(gm, to_gpu(gm, inputs, mode), mode, config, positions)
+    resources = kernel_resources(lowered.code, target)
+    kernels = tuple(replace(kernel, gpu=resources.get(kernel.name)) for kernel in placed(lowered.kernels, lowered.code))
+    return ArtifactCode(key, lowered.code, kernels, lowered.views, lowered.refused, target=target.name)

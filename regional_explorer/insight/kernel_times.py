@@ -1,0 +1,189 @@
+"""Times each kernel of a region in place, on inputs recorded from the call."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from regional_explorer.compiler.artifacts.artifact import Artifact
+from regional_explorer.compiler.artifacts.canonical import canonical
+from regional_explorer.compiler.input_recording import record_inputs
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.insight.rates import copy_s, matrix_s
+from regional_explorer.insight.timed_code import build_timed
+from regional_explorer.measure.partitions import as_in_the_call, timed_calls
+from regional_explorer.measure.timing.executor import Executor
+from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
+from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+from regional_explorer.torch_api import fake_mode_with_symbols
+
+FEWEST_ROUNDS = 5
+MOST_ROUNDS = 500
+
+
+class KernelTimes:
+    """The kernel times of an exploration's artifacts, by artifact; ``revision`` changes with each new measurement."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.found: dict[str, ArtifactKernelTimes] = {}
+        self.revision = 0
+
+    def measure(
+        self,
+        region: str,
+        codes: dict[str, ArtifactCode],
+        budget_s: float,
+        cancelled: Callable[[], bool],
+        progress: Callable[[str, float], object],
+        executor: Executor,
+    ) -> None:
+        """Time the kernels of each distinct partition of a region; what was timed before ``cancelled`` is kept."""
+        program = self._program
+        switches: dict[str, list[Switch]] = {}
+        for switch in program.switches:
+            if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes:
+                switches.setdefault(switch.artifact.key, []).append(switch)
+        for done, (key, equal) in enumerate(switches.items()):
+            if cancelled():
+                return
+            progress(f"timing the kernels of {region} ({done + 1} of {len(switches)})", done / len(switches))
+            share_s = budget_s / len(switches)
+            measured = _measured(program, equal, codes[key], share_s, cancelled, executor)
+            if measured is not None:
+                self.found[key] = measured
+                self.revision += 1
+
+
+def _measured(
+    program: Program,
+    switches: Sequence[Switch],
+    code: ArtifactCode,
+    budget_s: float,
+    cancelled: Callable[[], bool],
+    executor: Executor,
+) -> ArtifactKernelTimes | None:
+    """Return the times of the kernels of equal partitions; None where cancelled before there were enough."""
+    if code.problem is not None:
+        return ArtifactKernelTimes(code.artifact, problem=code.problem)
+    recorded = executor.run_untimed(lambda: record_inputs(program, switches))
+    if recorded.switch is None or recorded.args is None or recorded.switch.artifact is None:
+        return ArtifactKernelTimes(code.artifact, problem="the call does not come by here: a branch not taken")
+    switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
+    notes = _Notes()
+    with as_in_the_call():
+        started = time.perf_counter()
+        try:
+            timed = executor.run_untimed(lambda: _timed(program, switch, code, args, notes))
+        except Exception as error:  # noqa: BLE001 - whatever it is, there are no times, and all else works
+            problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
+            return ArtifactKernelTimes(code.artifact, problem=problem.splitlines()[0])
+        build_s = time.perf_counter() - started
+        whole = timed_calls(switch, args)[-1]
+        if not executor.run_untimed(lambda: _same_results(artifact, timed, args, whole.before)):
+            return ArtifactKernelTimes(
+                code.artifact, problem="the code with clocks gives other results", build_s=build_s
+            )
+        wholes_s = _rounds(whole.forward, timed, whole.before, notes, budget_s, cancelled, executor)
+    if len(wholes_s) < FEWEST_ROUNDS:
+        return None
+    return ArtifactKernelTimes(
+        code.artifact,
+        kernels=tuple(_kernel_time(kernel, notes.of(number), args) for number, kernel in enumerate(code.kernels)),
+        whole_s=statistics.median(wholes_s),
+        rounds=len(wholes_s),
+        build_s=build_s,
+    )
+
+
+@dataclass
+class _Notes:
+    """What the clocks in the code said."""
+
+    times: dict[int, list[float]] = field(default_factory=dict)
+
+    def note(self, kernel: int, seconds: float) -> None:
+        """Note one launch."""
+        self.times.setdefault(kernel, []).append(seconds)
+
+    def of(self, kernel: int) -> list[float]:
+        """Return the times of one kernel."""
+        return self.times.get(kernel, [])
+
+
+def _timed(
+    program: Program, switch: Switch, code: ArtifactCode, args: Sequence[Any], notes: _Notes
+) -> Callable[[], Any]:
+    with program.store.generated.collected():
+        call = build_timed(code, program.config_for(switch), time.perf_counter, notes.note)
+        # Dynamic sizes come first, as in the code.
+        _, _, symbols = canonical(switch.piece, switch.inputs or (), fake_mode_with_symbols())
+    sizes = [args[argument].shape[dim] for _, (argument, dim) in symbols if dim >= 0]
+    return lambda: call([*sizes, *args])
+
+
+def _same_results(
+    artifact: Artifact, timed: Callable[[], Any], args: Sequence[Any], put_back: Callable[[], object]
+) -> bool:
+    put_back()
+    expected = artifact.call(list(args))
+    put_back()
+    found = timed()
+    put_back()
+    return len(expected) == len(found) and all(
+        one.shape == other.shape and one.dtype == other.dtype
+        for one, other in zip(expected, found, strict=True)
+        if isinstance(one, torch.Tensor)
+    )
+
+
+def _rounds(
+    whole: Callable[[], Any],
+    timed: Callable[[], Any],
+    put_back: Callable[[], object],
+    notes: _Notes,
+    budget_s: float,
+    cancelled: Callable[[], bool],
+    executor: Executor,
+) -> list[float]:
+    """Call both in turns until the budget is spent; return the times of the whole without clocks."""
+
+    def turn() -> float:
+        put_back()
+        timed()
+        put_back()
+        started = time.perf_counter()
+        whole()
+        return time.perf_counter() - started
+
+    executor.run_timed(turn)
+    notes.times.clear()
+    wholes_s: list[float] = []
+    ends = time.perf_counter() + budget_s
+    while len(wholes_s) < FEWEST_ROUNDS or (time.perf_counter() < ends and len(wholes_s) < MOST_ROUNDS):
+        if cancelled():
+            break
+        wholes_s.append(executor.run_timed(turn))
+    put_back()
+    return wholes_s
+
+
+def _kernel_time(kernel: Kernel, times: Sequence[float], args: Sequence[Any]) -> KernelTime | None:
+    if len(times) < FEWEST_ROUNDS:
+        return None
+    low, median, high = statistics.quantiles(times, n=4)
+    bounds = []
+    if kernel.bytes_moved:
+        bounds.append((copy_s(kernel.bytes_moved), BoundBy.COPY))
+    if kernel.operations and kernel.kind in (KernelKind.EXTERN, KernelKind.TEMPLATE):
+        dtypes = {arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.is_floating_point()}
+        if len(dtypes) == 1:
+            bounds.append((matrix_s(kernel.operations, dtypes.pop()), BoundBy.MATRIX))
+    bound_s, bound_by = max(bounds, default=(None, None))
+    return KernelTime(median, high - low, bound_s, bound_by)

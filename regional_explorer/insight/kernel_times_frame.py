@@ -1,0 +1,77 @@
+"""Kernel times as a pandas DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.record.kernel_times import ArtifactKernelTimes
+from regional_explorer.record.region_code import PartitionCode, region_code
+from regional_explorer.record.session import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MICRO = 1e6
+COLUMNS = (
+    "partition",
+    "runs",
+    "number",
+    "kernel",
+    "kind",
+    "time_us",
+    "iqr_us",
+    "share",
+    "bound_us",
+    "bound_by",
+    "times_bound",
+    "wasted_us",
+    "lines",
+    "problem",
+)
+BETWEEN = "between kernels"
+"""The row of what a call takes beside its kernels: it has no bound."""
+
+
+def kernel_times_frame(session: Session, region: str) -> pd.DataFrame:
+    """Return one row per kernel of each distinct partition of a region, most wasted time first.
+
+    ``runs`` counts the partitions that run this code. ``share`` is that of the partition's time, measured without
+    clocks; the kernels and the row ``between kernels`` add up to it. Where no bound is known, no time counts as wasted.
+    """
+    import pandas as pd
+
+    parts: dict[str, list[PartitionCode]] = {}
+    for part in region_code(session, session.plan[region].name):
+        parts.setdefault(part.code.artifact, []).append(part)
+    times = {found.artifact: found for found in session.kernel_times}
+    rows = [row for key, equal in parts.items() if key in times for row in _rows(equal, times[key])]
+    rows.sort(key=lambda row: -(row["wasted_us"] or 0.0))
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    return frame.astype({"number": "Int64"}) if rows else frame
+
+
+def _rows(equal: list[PartitionCode], times: ArtifactKernelTimes) -> Iterator[dict[str, Any]]:
+    part = equal[0]
+    common = {"partition": part.partition.id, "runs": len(equal), "problem": times.problem}
+    if times.problem is not None:
+        yield dict.fromkeys(COLUMNS) | common
+        return
+    for linked, time in zip(part.kernels, times.kernels, strict=True):
+        row = dict.fromkeys(COLUMNS) | common
+        row |= {"number": linked.number, "kernel": linked.kernel.name, "kind": str(linked.kernel.kind)}
+        row["lines"] = ", ".join(map(str, linked.lines))
+        if time is not None:
+            bound, wasted = time.bound_s, time.wasted_s
+            row |= {
+                "time_us": time.median_s * MICRO,
+                "iqr_us": time.iqr_s * MICRO,
+                "share": time.median_s / times.whole_s,
+                "bound_us": None if bound is None else bound * MICRO,
+                "bound_by": None if time.bound_by is None else str(time.bound_by),
+                "times_bound": time.median_s / bound if bound else None,
+                "wasted_us": None if wasted is None else wasted * MICRO,
+            }
+        yield row
+    between = {"kernel": BETWEEN, "time_us": times.between_s * MICRO, "share": times.between_s / times.whole_s}
+    yield dict.fromkeys(COLUMNS) | common | between

@@ -1,0 +1,42 @@
+"""Generated code with a clock around each launch of a kernel: a build of its own, for nothing but kernel times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.torch_api.load_code import load_code
+
+CLOCK, NOTE = "_regional_explorer_clock", "_regional_explorer_note"
+
+
+def timed_code(code: ArtifactCode) -> str:
+    """Return the text of ``code`` with a clock around each launch that is known and stands on one line."""
+    lines = code.text.splitlines()
+    launches = {kernel.called: index for index, kernel in enumerate(code.kernels) if kernel.called is not None}
+    timed = []
+    for number, line in enumerate(lines, 1):
+        if number in launches and _is_whole(line):
+            indent = line[: len(line) - len(line.lstrip())]
+            timed += [f"{indent}_t = {CLOCK}()", line, f"{indent}{NOTE}({launches[number]}, {CLOCK}() - _t)"]
+        else:
+            timed.append(line)
+    return "\n".join(timed) + "\n"
+
+
+def _is_whole(line: str) -> bool:
+    """Tell whether a statement ends on its line."""
+    return line.count("(") == line.count(")") and not re.search(r"[\\,({\[]\s*$", line)
+
+
+def build_timed(
+    code: ArtifactCode, config: Mapping[str, Any], clock: Callable[[], float], note: Callable[[int, float], None]
+) -> Callable[[list[Any]], Sequence[Any]]:
+    """Return the generated function of ``code`` with clocks; it takes one argument list, which it empties.
+
+    Its kernels are those of the artifact, which Inductor finds in its cache: only the Python around them is another.
+    """
+    call: Callable[[list[Any]], Sequence[Any]] = load_code(timed_code(code), config, {CLOCK: clock, NOTE: note}).call
+    return call

@@ -1,0 +1,111 @@
+"""The code of a partition under two configs: which kernels are the same, and what differs."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from regional_explorer.record.kernels import ArtifactCode, Kernel, normalized
+
+_KERNEL_NAME = re.compile(r"\b(?:cpp|triton_(?:poi|red|per|tem|mm|for))_\w+|\bkernel\b")
+
+
+def code_hash(code: str) -> str:
+    """Return a hash that equal code shares: comments, blank lines and the names of kernels do not count."""
+    names: dict[str, str] = {}
+    text = "\n".join(normalized(code))
+    plain = _KERNEL_NAME.sub(lambda match: names.setdefault(match[0], f"kernel_{len(names)}"), text)
+    return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPair:
+    """A kernel before and after; None where it has no counterpart. ``same`` tells that its code is equal."""
+
+    before: Kernel | None
+    after: Kernel | None
+    same: bool
+
+    @property
+    def word(self) -> str:
+        """What became of it: same, changed, new or gone."""
+        if self.before is None:
+            return "new"
+        if self.after is None:
+            return "gone"
+        return "same" if self.same else "changed"
+
+
+@dataclass(frozen=True)
+class CodeDiff:
+    """The code of one partition before and after, with the kernels matched by the nodes they compute."""
+
+    partition: str
+    before: ArtifactCode
+    after: ArtifactCode
+
+    @cached_property
+    def same(self) -> bool:
+        """Whether the code is the same, comments and names of kernels aside; without code it is not known to be."""
+        return bool(self.before.text and self.after.text) and code_hash(self.before.text) == code_hash(self.after.text)
+
+    @cached_property
+    def kernels(self) -> tuple[KernelPair, ...]:
+        """The kernels of both sides, in the order of ``after``; those that are gone come last."""
+        return tuple(_matched(self.before, self.after))
+
+    @property
+    def unified(self) -> str:
+        """The differences as a unified diff, without comments; empty where the code is the same."""
+        if self.same:
+            return ""
+        before, after = normalized(self.before.text), normalized(self.after.text)
+        return "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))
+
+    @property
+    def problem(self) -> str | None:
+        """Why one side has no code, or no kernels to match; None where both have."""
+        return self.before.problem or self.after.problem
+
+    @property
+    def counted(self) -> str:
+        """What became of the kernels: ``2 same, 1 changed``."""
+        counts = Counter(pair.word for pair in self.kernels)
+        return ", ".join(f"{counts[word]} {word}" for word in ("same", "changed", "new", "gone") if counts[word])
+
+
+def _matched(before: ArtifactCode, after: ArtifactCode) -> Iterator[KernelPair]:
+    left = list(before.kernels)
+    bodies = {id(kernel): _body(before, kernel) for kernel in left}
+    for kernel in after.kernels:
+        body = _body(after, kernel)
+        other = _counterpart(kernel, body, left, bodies)
+        if other is not None:
+            left.remove(other)
+        yield KernelPair(other, kernel, other is not None and bodies[id(other)] == body)
+    for kernel in left:
+        yield KernelPair(kernel, None, same=False)
+
+
+def _counterpart(kernel: Kernel, body: str, left: Sequence[Kernel], bodies: dict[int, str]) -> Kernel | None:
+    """Return the kernel with the same code, else the one that computes most of the same nodes."""
+    mine = {*kernel.nodes, *kernel.inferred}
+
+    def likeness(other: Kernel) -> tuple[bool, float]:
+        theirs = {*other.nodes, *other.inferred}
+        return bodies[id(other)] == body, len(mine & theirs) / max(1, len(mine | theirs))
+
+    best = max(left, key=likeness, default=None)
+    return best if best is not None and any(likeness(best)) else None
+
+
+def _body(code: ArtifactCode, kernel: Kernel) -> str:
+    if kernel.defined is None:
+        return f"{kernel.name} {kernel.bytes_read} {kernel.bytes_written}"
+    first, last = kernel.defined
+    return code_hash("\n".join(code.text.splitlines()[first - 1 : last]))

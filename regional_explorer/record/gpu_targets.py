@@ -1,0 +1,156 @@
+"""The GPUs that code can be generated for without having one, with their published properties and peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from regional_explorer.errors import InvalidArgumentError, did_you_mean
+from regional_explorer.errors.arguments import shown_value
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTarget:
+    """A GPU by its data sheet.
+
+    ``memory_gb_s`` is the memory bandwidth in 10⁹ bytes per second; ``dense_tflops`` the dense peak of matrix products
+    by dtype. ``source`` names the data sheet.
+    """
+
+    name: str
+    title: str
+    backend: str
+    capability: tuple[int, int]
+    architecture: str
+    multiprocessors: int
+    warp_size: int
+    threads_per_multiprocessor: int
+    registers_per_multiprocessor: int
+    shared_per_multiprocessor: int
+    shared_per_block: int
+    memory_bytes: int
+    l2_bytes: int
+    memory_gb_s: float
+    dense_tflops: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
+
+    def bound_s(self, bytes_moved: int | None, operations: int | None, dtype: str | None) -> float | None:
+        """Return the least seconds that a kernel needs here: for its bytes, and for a matrix product its operations."""
+        if bytes_moved is None:
+            return None
+        peak = self.dense_tflops.get(dtype or "")
+        product_s = operations / (peak * 1e12) if operations is not None and peak else 0.0
+        return max(bytes_moved / (self.memory_gb_s * 1e9), product_s)
+
+
+GB = 1 << 30
+GPU_TARGETS: Mapping[str, GpuTarget] = {
+    target.name: target
+    for target in (
+        GpuTarget(
+            "h100",
+            "NVIDIA H100",
+            capability=(9, 0),
+            architecture="sm_90",
+            multiprocessors=132,
+            threads_per_multiprocessor=2048,
+            shared_per_multiprocessor=233472,
+            shared_per_block=232448,
+            memory_bytes=80 * GB,
+            l2_bytes=50 << 20,
+            memory_gb_s=3350,
+            dense_tflops={"float32": 67, "bfloat16": 989.5, "float16": 989.5},
+            source="NVIDIA H100 data sheet, SXM",
+            backend="cuda",
+            warp_size=32,
+            registers_per_multiprocessor=65536,
+        ),
+        GpuTarget(
+            "b200",
+            "NVIDIA B200",
+            capability=(10, 0),
+            architecture="sm_100",
+            multiprocessors=148,
+            threads_per_multiprocessor=2048,
+            shared_per_multiprocessor=233472,
+            shared_per_block=232448,
+            memory_bytes=180 * GB,
+            l2_bytes=126 << 20,
+            memory_gb_s=8000,
+            dense_tflops={"float32": 75, "bfloat16": 2250, "float16": 2250},
+            source="NVIDIA DGX B200 data sheet, one of eight GPUs",
+            backend="cuda",
+            warp_size=32,
+            registers_per_multiprocessor=65536,
+        ),
+        GpuTarget(
+            "a100",
+            "NVIDIA A100",
+            capability=(8, 0),
+            architecture="sm_80",
+            multiprocessors=108,
+            threads_per_multiprocessor=2048,
+            shared_per_multiprocessor=167936,
+            shared_per_block=166912,
+            memory_bytes=80 * GB,
+            l2_bytes=40 << 20,
+            memory_gb_s=2039,
+            dense_tflops={"float32": 19.5, "bfloat16": 312, "float16": 312},
+            source="NVIDIA A100 80GB data sheet, SXM",
+            backend="cuda",
+            warp_size=32,
+            registers_per_multiprocessor=65536,
+        ),
+        GpuTarget(
+            "l4",
+            "NVIDIA L4",
+            capability=(8, 9),
+            architecture="sm_89",
+            multiprocessors=58,
+            threads_per_multiprocessor=1536,
+            shared_per_multiprocessor=102400,
+            shared_per_block=101376,
+            memory_bytes=24 * GB,
+            l2_bytes=48 << 20,
+            memory_gb_s=300,
+            dense_tflops={"float32": 30.3, "bfloat16": 121, "float16": 121},
+            source="NVIDIA L4 data sheet",
+            backend="cuda",
+            warp_size=32,
+            registers_per_multiprocessor=65536,
+        ),
+        GpuTarget(
+            "mi300x",
+            "AMD MI300X",
+            backend="hip",
+            capability=(9, 4),
+            architecture="gfx942",
+            multiprocessors=304,
+            warp_size=64,
+            registers_per_multiprocessor=131072,
+            threads_per_multiprocessor=2048,
+            shared_per_multiprocessor=65536,
+            shared_per_block=65536,
+            memory_bytes=192 * GB,
+            l2_bytes=4 << 20,
+            memory_gb_s=5300,
+            dense_tflops={"float32": 163.4, "bfloat16": 1307.4, "float16": 1307.4},
+            source="AMD Instinct MI300X data sheet",
+        ),
+    )
+}
+
+
+def gpu_target(name: object) -> GpuTarget:
+    """Return the target called ``name``.
+
+    Raises:
+        InvalidArgumentError: there is none; the text lists those there are.
+    """
+    found = GPU_TARGETS.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise InvalidArgumentError(
+            f"No target is called {shown_value(name)}.{did_you_mean(name, list(GPU_TARGETS))} "
+            f"Targets: {', '.join(GPU_TARGETS)}."
+        )
+    return found

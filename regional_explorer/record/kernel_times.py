@@ -1,0 +1,57 @@
+"""How long each kernel of an artifact takes in place, beside the least that it could take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class BoundBy(StrEnum):
+    """What bounds a kernel: copying as many bytes as it moves, or multiplying matrices of its size."""
+
+    COPY = "copy"
+    MATRIX = "matrix product"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One launch of a kernel: the median and the interquartile range of its times, and its bound.
+
+    ``bound_s`` is None where no bound is known; then no time counts as wasted.
+    """
+
+    median_s: float
+    iqr_s: float
+    bound_s: float | None = None
+    bound_by: BoundBy | None = None
+
+    @property
+    def wasted_s(self) -> float | None:
+        """The time beyond the bound; 0.0 where it is faster than that."""
+        return None if self.bound_s is None else max(0.0, self.median_s - self.bound_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactKernelTimes:
+    """The times of the kernels of one artifact, in the order of ``ArtifactCode.kernels``, None where one was not timed.
+
+    ``whole_s`` is the median time of the same call without a clock between the kernels. ``build_s`` is what the build
+    with clocks took. ``problem`` says why there are no times.
+    """
+
+    artifact: str
+    kernels: tuple[KernelTime | None, ...] = ()
+    whole_s: float = 0.0
+    rounds: int = 0
+    build_s: float = 0.0
+    problem: str | None = None
+
+    @property
+    def kernels_s(self) -> float:
+        """The times of all kernels together."""
+        return sum(kernel.median_s for kernel in self.kernels if kernel is not None)
+
+    @property
+    def between_s(self) -> float:
+        """What the call takes beside its kernels: allocations, checks, and launching them."""
+        return max(0.0, self.whole_s - self.kernels_s)

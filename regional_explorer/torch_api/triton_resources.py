@@ -1,0 +1,95 @@
+"""What Triton kernels need of a GPU: compiled for a target that need not be there, and read back."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from regional_explorer.record.gpu_targets import GpuTarget
+from regional_explorer.record.kernels import GpuResources
+from regional_explorer.torch_api.virtual_gpu import triton_target
+
+_KERNEL = re.compile(r"^(\w+) = async_compile\.triton\('(\w+)', '''\n(.*?)'''", re.DOTALL | re.MULTILINE)
+
+
+def kernel_resources(code: str, target: GpuTarget) -> Mapping[str, GpuResources]:
+    """Compile the Triton kernels of ``code`` for ``target``, each under the first of its launch configs."""
+    return {name: _resources(source, function, target) for name, function, source in _KERNEL.findall(code)}
+
+
+def _resources(source: str, function: str, target: GpuTarget) -> GpuResources:
+    import triton
+    from torch._inductor.codecache import PyCodeCache
+    from triton.compiler import ASTSource
+
+    kernel = getattr(PyCodeCache.load(source), function)
+    config = kernel.configs[0]
+    meta = kernel._create_compile_meta(config)
+    parts = ASTSource(kernel.fn, meta["signature"], meta["constants"], meta["configs"][0])
+    options = kernel._create_compile_options(config, meta)
+    binary = triton.compile(parts, target=triton_target(target), options=options)
+    warps, shared = int(binary.metadata.num_warps), int(binary.metadata.shared)
+    assembly = str(binary.asm["ptx" if target.backend == "cuda" else "amdgcn"])
+    registers, spilled = _nvidia(binary.asm["cubin"], assembly) if target.backend == "cuda" else _amd(assembly)
+    launch = ", ".join(f"{key}={value}" for key, value in config.kwargs.items())
+    return GpuResources(
+        registers=registers,
+        spilled_bytes=spilled,
+        shared_bytes=shared,
+        occupancy=None if registers is None else occupancy(target, registers, shared, warps),
+        launch=f"{launch}, {warps} warps" if launch else f"{warps} warps",
+        configs=len(kernel.configs),
+        assembly=assembly,
+    )
+
+
+def _nvidia(cubin: bytes, ptx: str) -> tuple[int | None, int | None]:
+    """Return registers and spilled bytes per thread, as NVIDIA's own tools beside Triton tell them.
+
+    Local memory alone would not do: ``sin`` has a table there, and no spill.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        binary, source = Path(folder, "kernel.cubin"), Path(folder, "kernel.ptx")
+        binary.write_bytes(cubin)
+        source.write_text(ptx)
+        registers = re.search(r"REG:(\d+)", _said_by("cuobjdump", "--dump-resource-usage", binary))
+        target = re.search(r"\.target (\w+)", ptx)
+        name = f"--gpu-name={target[1]}" if target else "--gpu-name=sm_80"
+        blackwell = re.search(r"sm_1\d\d", name) is not None
+        assembler = "ptxas-blackwell" if blackwell and _tool("ptxas-blackwell").exists() else "ptxas"
+        spilled = re.search(
+            r"(\d+) bytes spill stores", _said_by(assembler, "-v", name, source, "-o", Path(folder, "out"))
+        )
+    return (int(registers[1]) if registers else None), (int(spilled[1]) if spilled else None)
+
+
+def _tool(name: str) -> Path:
+    import triton
+
+    return Path(triton.__file__).parent / "backends/nvidia/bin" / name
+
+
+def _said_by(tool: str, *arguments: object) -> str:
+    command = [str(_tool(tool)), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Triton's own tools
+    return done.stdout + done.stderr
+
+
+def _amd(assembly: str) -> tuple[int | None, int | None]:
+    registers = re.search(r"\.vgpr_count:\s*(\d+)", assembly)
+    spilled = re.search(r"\.vgpr_spill_count:\s*(\d+)", assembly)
+    # A spilled register is four bytes.
+    return (int(registers[1]) if registers else None), (4 * int(spilled[1]) if spilled else None)
+
+
+def occupancy(target: GpuTarget, registers: int, shared: int, warps: int) -> float:
+    """Return the share of a multiprocessor's threads that can be resident at once, by registers and shared memory."""
+    threads = warps * target.warp_size
+    # Registers are given out in units of eight per thread.
+    by_registers = target.registers_per_multiprocessor // max(1, -(-registers // 8) * 8 * threads)
+    by_shared = target.shared_per_multiprocessor // shared if shared else 32
+    blocks = min(32, by_registers, by_shared, target.threads_per_multiprocessor // threads)
+    return blocks * threads / target.threads_per_multiprocessor

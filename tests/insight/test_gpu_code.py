@@ -1,0 +1,136 @@
+"""Code for a GPU that is not here: Triton, registers, bounds; and that this process does not notice."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.record.gpu_targets import GPU_TARGETS
+from regional_explorer.record.kernels import KernelKind
+
+pytestmark = [pytest.mark.compiles, pytest.mark.slow]
+
+SIZE = 256
+
+
+def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    with rx.region("r"):
+        y = torch.sin(x) * 2
+        return (y @ w).softmax(-1)
+
+
+@pytest.fixture(scope="module")
+def ex() -> rx.Exploration:
+    pytest.importorskip("triton")
+    return rx.explore(block, (torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)))
+
+
+@pytest.mark.parametrize("target", ["h100", "a100"])
+def test_triton_code_with_registers_and_bounds(ex: rx.Exploration, target: str) -> None:
+    (part,) = ex.code("r", target=target)
+    assert part.code.problem is None
+    assert part.code.language == "Triton"
+    assert "tl.load" in part.text
+    assert part.coverage.share == 1.0
+    kinds = [linked.kernel.kind for linked in part.kernels]
+    assert kinds == [KernelKind.POINTWISE, KernelKind.EXTERN, KernelKind.REDUCTION]
+    for linked in part.kernels:
+        gpu = linked.kernel.gpu
+        if linked.kernel.kind is KernelKind.EXTERN:
+            assert gpu is None
+            continue
+        assert gpu is not None
+        assert gpu.registers
+        assert gpu.spilled_bytes == 0
+        assert gpu.occupancy is not None
+        assert 0 < gpu.occupancy <= 1
+        assert f".target {GPU_TARGETS[target].architecture}" in gpu.assembly
+    first = part.kernels[0].kernel
+    assert first.bytes_moved == 2 * 4 * SIZE * SIZE
+    bound = GPU_TARGETS[target].bound_s(first.bytes_moved, first.operations, first.dtype)
+    assert bound == pytest.approx(2 * 4 * SIZE * SIZE / (GPU_TARGETS[target].memory_gb_s * 1e9))
+
+
+def test_what_it_cannot_know_is_said(ex: rx.Exploration) -> None:
+    code = ex.code("r", target="h100")
+    for shown in (str(code), code._repr_mimebundle_()["text/html"]):
+        assert "which is not here" in shown
+        assert "nothing was measured" in shown
+        assert "≥ " in shown
+
+
+def test_the_process_is_as_before(ex: rx.Exploration) -> None:
+    ex.code("r", target="h100")
+    assert not torch.cuda.is_available()
+    ex.compile()
+    x, w = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    torch.testing.assert_close(ex.compiled(x, w), block(x, w))
+    (part,) = ex.code("r")
+    assert part.code.language == "C++"
+    assert part.code.same_code
+
+
+def test_two_configs_are_compared_for_a_target(ex: rx.Exploration) -> None:
+    before = ex.code("r", target="h100")
+    after = ex.code("r", config={"max_fusion_size": 1}, target="h100")
+    assert before.diff(before).same
+    assert not before.diff(after).same
+
+
+def test_an_unknown_target_is_told(ex: rx.Exploration) -> None:
+    with pytest.raises(rx.InvalidArgumentError, match=r"No target is called 'h1000'.*Did you mean 'h100'.*mi300x"):
+        ex.code("r", target="h1000")
+
+
+def test_cancelled_before_the_process_is_ready_nothing_is_left(ex: rx.Exploration) -> None:
+    assert not list(ex.code("r", target="l4", cancelled=lambda: True))
+
+
+def test_training_both_ways() -> None:
+    pytest.importorskip("triton")
+    net = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            y: torch.Tensor = net(x)
+        return y.square().mean()
+
+    ex = rx.explore(step, (torch.randn(8, 64),))
+    code = ex.code("r", target="h100")
+    assert [part.code.problem for part in code] == [None, None]
+    assert code.coverage.share == 1.0
+
+
+def test_amd_gets_assembly_of_its_own(ex: rx.Exploration) -> None:
+    (part,) = ex.code("r", target="mi300x")
+    assert part.code.problem is None
+    gpu = part.kernels[0].kernel.gpu
+    assert gpu is not None
+    assert gpu.registers
+    assert "amdgcn" in gpu.assembly
+
+
+def test_peaks_agree_with_those_that_torch_knows() -> None:
+    from torch._inductor.analysis.device_info import lookup_device_info
+
+    for name in ("h100", "a100", "mi300x"):
+        target = GPU_TARGETS[name]
+        info = lookup_device_info(target.title)
+        if info is None or (name == "h100" and not hasattr(info, "tops_sparsity_factor")):
+            continue
+        assert target.memory_gb_s == pytest.approx(info.dram_bw_gbs, rel=0.02)
+        for dtype in ("bfloat16", "float16"):
+            dense = info.tops[getattr(torch, dtype)] / getattr(info, "tops_sparsity_factor", 1)
+            assert target.dense_tflops[dtype] == pytest.approx(dense, rel=0.02)
+
+
+def test_torch_has_the_bandwidth_of_an_h100_for_an_l4() -> None:
+    """docs/upstream.md: the data sheet says 300 GB/s. When this fails, torch has mended it."""
+    from torch._inductor.analysis.device_info import lookup_device_info
+
+    info = lookup_device_info("NVIDIA L4")
+    assert info is not None
+    assert info.dram_bw_gbs == 3350
+    assert GPU_TARGETS["l4"].memory_gb_s == 300

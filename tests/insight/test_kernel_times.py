@@ -1,0 +1,141 @@
+"""The times of single kernels: from a build of their own, beside their bounds, and never mixed into other timings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import regional_explorer as rx
+from regional_explorer.insight.rates import copy_s
+from regional_explorer.insight.timed_code import timed_code
+from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
+from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+
+pytestmark = pytest.mark.compiles
+
+
+def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    with rx.region("r"):
+        y = torch.sin(x) * 2
+        return (y @ w).softmax(-1)
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(512, 512, requires_grad=True), torch.randn(512, 512)
+
+
+def explored() -> rx.Exploration:
+    return rx.explore(block, inputs())
+
+
+def test_each_kernel_is_timed_beside_its_bound_most_wasted_first() -> None:
+    ex = explored()
+    ex.compile()
+    found = ex.kernel_times("r", 0.2)
+    forward = found[found.partition.str.contains("forward")]
+    kernels = forward[forward.number.notna()]
+    assert sorted(kernels.number) == [1, 2, 3]
+    assert (kernels.time_us > 0).all()
+    assert dict(zip(kernels.kind, kernels.bound_by, strict=True)) == {
+        "pointwise": "copy",
+        "extern call": "matrix product",
+        "reduction": "copy",
+    }
+    wasted = found.wasted_us.dropna()
+    assert list(wasted) == sorted(wasted, reverse=True)
+    assert forward.share.sum() == pytest.approx(1.0, abs=0.5)
+    assert (forward.kernel == "between kernels").sum() == 1
+
+
+def test_timings_never_come_from_the_build_with_clocks() -> None:
+    ex = explored()
+    ex.benchmark(("eager", "regional"), 0.1)
+    before = ex.session
+    artifacts = dict(ex._program.store.artifacts)
+    running = [switch.artifact for switch in ex._program.switches]
+    ex.kernel_times("r", 0.1)
+    after = ex.session
+    assert after.kernel_times
+    assert (after.timings, after.partition_timings, after.reconciliation) == (
+        before.timings,
+        before.partition_timings,
+        before.reconciliation,
+    )
+    assert after.compile_costs == before.compile_costs
+    assert ex._program.store.artifacts == artifacts
+    assert [switch.artifact for switch in ex._program.switches] == running
+    assert "_regional_explorer_clock" not in "".join(code.text for code in after.codes)
+
+
+def test_the_build_with_clocks_says_what_it_cost() -> None:
+    ex = explored()
+    ex.compile()
+    ex.kernel_times("r", 0.1)
+    assert all(found.build_s > 0 and found.rounds >= 5 for found in ex.session.kernel_times)
+
+
+def test_results_of_the_call_are_as_before() -> None:
+    x, w = inputs()
+    ex = rx.explore(block, (x, w))
+    ex.compile()
+    before = x.detach().clone()
+    ex.kernel_times("r", 0.1)
+    torch.testing.assert_close(x.detach(), before)
+    torch.testing.assert_close(ex.compiled(x, w), block(x, w))
+
+
+def test_cancelled_nothing_is_kept_half_done() -> None:
+    ex = explored()
+    ex.compile()
+    assert ex.kernel_times("r", 5.0, cancelled=lambda: True).empty
+    assert ex.session.kernel_times == ()
+
+
+def test_a_region_never_compiled_has_no_times() -> None:
+    assert explored().kernel_times("r", 0.1).empty
+
+
+def test_saved_and_loaded_the_times_are_there(tmp_path: Any) -> None:
+    ex = explored()
+    ex.compile()
+    found = ex.kernel_times("r", 0.1)
+    loaded = rx.load(ex.save(tmp_path / "x.json")).kernel_times("r")
+    assert loaded.to_string() == found.to_string()
+
+
+def test_code_that_cannot_be_timed_says_why() -> None:
+    ex = explored()
+    ex.compile()
+    ex.code("r")
+    for key, code in ex._codes.found.items():
+        ex._codes.found[key] = ArtifactCode(key, "raise RuntimeError('planted')\n" + code.text, code.kernels)
+    found = ex.kernel_times("r", 0.1)
+    assert all("planted" in problem for problem in found.problem)
+
+
+def test_a_clock_stands_around_each_launch_and_nothing_else_changes() -> None:
+    code = ArtifactCode(
+        "a",
+        "def call(args):\n    a = 1\n    k0(a)\n    extern_kernels.mm(a,\n        a)\n",
+        (Kernel("k0", KernelKind.POINTWISE, called=3), Kernel("extern_kernels.mm", KernelKind.EXTERN, called=4)),
+    )
+    lines = timed_code(code).splitlines()
+    assert [line.strip() for line in lines if "_regional_explorer" in line or "k0" in line] == [
+        "_t = _regional_explorer_clock()",
+        "k0(a)",
+        "_regional_explorer_note(0, _regional_explorer_clock() - _t)",
+    ]
+
+
+def test_wasted_is_what_lies_beyond_the_bound_and_unknown_without_one() -> None:
+    assert KernelTime(3.0, 0.1, 1.0, BoundBy.COPY).wasted_s == 2.0
+    assert KernelTime(1.0, 0.1, 3.0, BoundBy.COPY).wasted_s == 0.0
+    assert KernelTime(1.0, 0.1).wasted_s is None
+    times = ArtifactKernelTimes("a", (KernelTime(1.0, 0.0), None), whole_s=3.0)
+    assert (times.kernels_s, times.between_s) == (1.0, 2.0)
+
+
+def test_twice_the_bytes_take_at_least_as_long_to_copy() -> None:
+    assert copy_s(1 << 26) > copy_s(1 << 20) > 0
