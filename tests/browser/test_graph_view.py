@@ -87,11 +87,16 @@ class Graph:
         """Return where the middle of a node's box is, in the window."""
         area = self.stage.bounding_box()
         assert area is not None
-        wide, high = self.facts["size"]
-        scale = min((area["width"] - 32) / wide, (area["height"] - 32) / high, 1.4)
+        (wide, high), scale = self.facts["size"], self._scale()
         x, y, w, h = self.facts["boxes"][node]
         middle = (area["x"] + area["width"] / 2, area["y"] + area["height"] / 2)
         return (middle[0] + (x + w / 2 - wide / 2) * scale, middle[1] + (y + h / 2 - high / 2) * scale)
+
+    def _scale(self) -> float:
+        area = self.stage.bounding_box()
+        assert area is not None
+        wide, high = self.facts["size"]
+        return float(min((area["width"] - 32) / wide, (area["height"] - 32) / high, 1.4))
 
     def point(self, node: str) -> None:
         self.lab.page.mouse.move(*self.at(node))
@@ -103,6 +108,15 @@ class Graph:
         self.lab.page.mouse.click(*self.at(node), click_count=count)
         for key in modifiers:
             keyboard.up(key)
+
+    def open(self, node: str) -> None:
+        """Click on the + of a node's box, then learn where the boxes are now."""
+        scale, (x, y) = self._scale(), self.at(node)
+        self.lab.page.mouse.click(x - (self.facts["boxes"][node][2] / 2 - 6) * scale, y)
+        self.lab.wait_idle()
+        index = self.lab.add_cell_and_run("where(view)")
+        self.facts = json.loads(self.lab.outputs(index)[0]["text"])
+        self.lab.cell(self.cell).scroll_into_view_if_needed()
 
     def press(self, *keys: str) -> None:
         self.stage.focus()
@@ -343,7 +357,7 @@ def test_everything_by_keyboard(lab: Lab, show: Any) -> None:
     graph.press("Control+a")
     graph.says("241 of 241 nodes selected")
     graph.press("Escape", "c")
-    expect(graph.root.locator(".rxg-selected")).to_have_text("241 nodes in 5 boxes")
+    expect(graph.root.locator(".rxg-selected")).to_have_text("241 nodes in 2 boxes")
     graph.press("e")
     expect(graph.root.locator(".rxg-selected")).to_have_text("241 nodes in 201 boxes")
     lab.screenshot("graph-everything", graph.root)
@@ -363,6 +377,35 @@ def test_everything_by_keyboard(lab: Lab, show: Any) -> None:
     expect(graph.root.locator(".rxg-help")).to_be_hidden()
     # Keys of the view are not JupyterLab's: no cell was cut, added or run.
     assert lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets.length") == 3
+
+
+def test_it_opens_on_modules_and_crumbs_lead_back(host: Lab) -> None:
+    code = "view = GraphView(sessions.session((sessions.layers(12),)), time_limit_s=0)\nwhere(view)"
+    host.write_notebook("modules.ipynb", [SHOW, code, "view"])
+    host.open_notebook("modules.ipynb")
+    host.run_all()
+    host.cell(2).scroll_into_view_if_needed()
+    graph = Graph(host, 2, host.output(2), json.loads(host.outputs(1)[0]["text"]))
+    crumbs = graph.root.locator(".rxg-crumbs button")
+    tip = graph.root.get_by_role("tooltip")
+    graph.says("73 nodes in 2 boxes")
+    graph.point("gelu3")
+    expect(tip).to_contain_text("layers.0–11 × 12")
+    graph.open("gelu3")
+    graph.says("73 nodes in 3 boxes")
+    expect(crumbs).to_have_text(["forward", "layers.0–11"])
+    graph.open("gelu0")
+    expect(crumbs).to_have_text(["forward", "layers.0–11", "layers.0"])
+    for node, told in (("gelu0", "layers.0.mlp"), ("add0", "add0 = aten.add.Tensor"), ("gelu5", "layers.1–11 × 11")):
+        graph.point(node)  # where it is in a picture that fits the view
+        expect(tip).to_contain_text(told)
+    host.screenshot("graph-modules", graph.root)
+    crumbs.nth(1).click()
+    graph.says("73 nodes in 3 boxes")
+    crumbs.first.click()
+    graph.says("73 nodes in 2 boxes")
+    expect(crumbs).to_have_text(["forward"])
+    assert host.errors == []
 
 
 def test_double_click_opens_and_closes(lab: Lab, show: Any) -> None:

@@ -60,9 +60,16 @@ def op(name: str, target: str, *inputs: str, module: str = "", line: int = 0, **
         inputs,
         values=(SPEC,),
         stack=(source(line),) if line else (),
-        modules=(ModuleCall(module, "Module"),) if module else (),
+        modules=chain(module) if module else (),
         **fields,
     )
+
+
+def chain(path: str) -> tuple[ModuleCall, ...]:
+    """Return the calls on the way to the module at ``path``; what holds modules by number is not called itself."""
+    parts = path.split(".")
+    called = [end for end, part in enumerate(parts, 1) if part.isdigit() or end == len(parts)]
+    return tuple(ModuleCall(".".join(parts[:end]), "Layer" if parts[end - 1].isdigit() else "Module") for end in called)
 
 
 def session(

@@ -16,7 +16,8 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.picture import layout, placement
 from regional_explorer.render.picture.compose import compose, shown_graphs
 from regional_explorer.render.picture.dot import graph_dot, quoted
-from regional_explorer.render.picture.fold import Detail
+from regional_explorer.render.picture.opening import Detail
+from regional_explorer.render.picture.payload import picture
 from regional_explorer.render.picture.pieces import pieces
 from regional_explorer.render.picture.placement import Placement, layers, place
 from regional_explorer.render.picture.scene import Badge, Box, Look, Scene
@@ -94,36 +95,41 @@ def test_members_that_no_partition_took_are_shown_as_left_out() -> None:
     ]
 
 
-def test_equal_pieces_and_layers_fold_until_the_picture_fits() -> None:
+def test_equal_layers_fold_and_the_first_one_shows_its_region() -> None:
     session = sessions.trained(40)
-    repeats = compose(session, detail="repeats")
-    assert box_of(repeats, "mm1").title == "mlp[1] · 3 ops"
-    assert box_of(repeats, "mm1").detail == "equals mlp[0]"
-    fitting = compose(session, budget=40)
-    assert len(fitting.boxes) <= 40
-    stack = box_of(fitting, "mm20")
-    assert (stack.look, stack.title, stack.detail) == (Look.STACK, "38 times more", "mlp ×38")
-    assert box_of(fitting, "mm0").look is Look.OP
+    scene = compose(session)
+    stack = box_of(scene, "mm20")
+    assert (stack.look, stack.title, stack.detail) == (Look.STACK, "layers.1–39 × 39", "Layer · 195 ops · A")
+    assert stack.shares == ((0, 117),)
+    assert box_of(scene, "mm0").look is Look.OP
+    pieces_only = compose(session, detail="pieces")
+    assert box_of(pieces_only, "mm1").title == "mlp[1] · 3 ops"
+    assert box_of(pieces_only, "mm1").detail == "layers.1.mlp · equals mlp[0]"
 
 
-def test_unmarked_ops_fold_by_module_when_there_is_no_region() -> None:
-    session = sessions.session((sessions.layers(30),))
-    scene = compose(session, budget=100)
-    assert box_of(scene, "mm3").title == "layers.3.mlp"
-    assert box_of(scene, "mm3").detail == "3 ops: t, mm, gelu"
+def test_a_closed_module_has_a_bar_for_each_region_in_it() -> None:
+    svg = session_svg(sessions.trained(40), "0/forward")
+    (bar,) = [one for one in parse(svg).iter(f"{SVG}g") if one.get("class") == "s r0"]
+    box = next(one for one in parse(svg).iter(f"{SVG}g") if one.get("class") == "b w")
+    whole = float(next(box.iter(f"{SVG}rect")).attrib["width"]) - 8
+    assert float(next(bar.iter(f"{SVG}rect")).attrib["width"]) == pytest.approx(whole * 117 / 195, abs=2)
 
 
-def test_repeating_unmarked_layers_stack_when_even_their_modules_are_too_many() -> None:
-    session = sessions.session((sessions.layers(30),))
-    scene = compose(session, budget=20)
-    assert [box.title for box in scene.boxes] == ["x", "native_layer_norm", "t", "mm", "gelu", "add", "29 times more"]
+@pytest.mark.parametrize("tab", ["0/forward", "0/backward"])
+@pytest.mark.parametrize(
+    "session", [sessions.trained(5), sessions.trained(40), sessions.session((sessions.layers(30),))]
+)
+def test_the_picture_without_a_page_folds_as_the_one_on_it(session: Session, tab: str) -> None:
+    if tab in {graph.id for graph in session.graphs}:
+        assert compose(session, tab).sections == picture(session, tab).scene.sections
 
 
-def test_a_failed_piece_stays_visible_in_a_stack() -> None:
+def test_a_failed_piece_stays_visible_among_equal_layers() -> None:
     base = sessions.trained(40)
     bad = tuple(replace(cut, state=State.FAILED) if cut.instance == 20 else cut for cut in base.partitions)
-    scene = compose(replace(base, partitions=bad), budget=40)
+    scene = compose(replace(base, partitions=bad))
     assert box_of(scene, "mm20").failed
+    assert [box_of(scene, name).title for name in ("mm19", "mm30")] == ["layers.1–19 × 19", "layers.21–39 × 19"]
     assert not box_of(scene, "mm30").failed
 
 
@@ -328,7 +334,7 @@ def test_ten_thousand_ops_are_drawn_in_seconds() -> None:
     svg = session_svg(session)
     assert time.monotonic() - start < 5
     assert len(svg) < 60_000
-    assert "3332 times more" in "".join(texts(svg))
+    assert "add, mul, mul × 3333" in texts(svg)
 
 
 def test_ten_thousand_single_boxes_fall_back_on_layers(monkeypatch: pytest.MonkeyPatch) -> None:

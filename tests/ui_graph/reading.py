@@ -9,7 +9,7 @@ from typing import Any
 
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import Payload, places
-from regional_explorer.render.picture.outline import Opening
+from regional_explorer.render.picture.opening import Opening
 from regional_explorer.render.picture.payload import picture
 from regional_explorer.render.picture.placement import layers
 

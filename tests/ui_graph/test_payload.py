@@ -11,15 +11,15 @@ from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import places
-from regional_explorer.render.picture.outline import Opening
-from regional_explorer.render.picture.payload import PARTITIONS, UNLIMITED, first_tab, picture, tabs
+from regional_explorer.render.picture.opening import Detail, Opening
+from regional_explorer.render.picture.payload import PARTITIONS, first_tab, picture, tabs
 from regional_explorer.render.picture.placement import arranged, layers
 from regional_explorer.render.picture.scene import Entry
 from tests.render import sessions
 from tests.ui_graph.reading import read, sent, unpack
 
-EVERYTHING = Opening(UNLIMITED)
-NOTHING = Opening(0)
+EVERYTHING = Opening(Detail.OPS)
+NOTHING = Opening(Detail.NOTHING)
 
 
 def finite(found: bytes, width: int) -> list[tuple[float, ...]]:
@@ -89,7 +89,7 @@ def test_a_small_graph_is_open_from_the_start() -> None:
 
 def test_a_deep_graph_shows_one_layer_and_how_often_it_comes() -> None:
     found, _ = read(sessions.trained(40), "0/forward")
-    assert "39 times more" in found.titles
+    assert "layers.1–39 × 39" in found.titles
     assert found.titles.count("gelu") == 1
     assert len(found.boxes) < 20
 
@@ -97,10 +97,10 @@ def test_a_deep_graph_shows_one_layer_and_how_often_it_comes() -> None:
 def test_a_fold_opens_and_closes() -> None:
     session = sessions.trained(40)
     closed, _ = read(session, "0/forward")
-    repeat = closed.opens[closed.titles.index("39 times more")]
+    repeat = closed.opens[closed.titles.index("layers.1–39 × 39")]
     opened, _ = read(session, "0/forward", Opening(chosen={repeat: True}))
-    assert "39 times more" not in opened.titles
-    assert opened.titles.count("mlp[7] · 3 ops") == 1
+    assert "layers.1–39 × 39" not in opened.titles
+    assert opened.titles.count("layers.7") == 1
     assert repeat in opened.around
     piece = closed.around[closed.titles.index("gelu")]
     shut, _ = read(session, "0/forward", Opening(chosen={piece: False}))

@@ -44,9 +44,9 @@ def test_a_tab_brings_its_graph() -> None:
 def test_messages_open_and_close() -> None:
     shown = view()
     before = Read(shown.payload)
-    key = before.opens[before.titles.index("39 times more")]
+    key = before.opens[before.titles.index("layers.1–39 × 39")]
     shown.receive(shown, {"do": "open", "of": key}, [])
-    assert "39 times more" not in titles(shown)
+    assert "layers.1–39 × 39" not in titles(shown)
     shown.receive(shown, {"do": "close", "of": key}, [])
     assert titles(shown) == before.titles
     shown.receive(shown, {"do": "open all", "of": ""}, [])
@@ -54,6 +54,34 @@ def test_messages_open_and_close() -> None:
     shown.receive(shown, {"do": "close all", "of": ""}, [])
     assert titles(shown).count("gelu") == 0
     assert shown.problem == ""
+
+
+def test_the_crumbs_lead_back() -> None:
+    def crumbs() -> list[tuple[str, str]]:
+        (bar,) = [part for part in shown.tree if part[1].get("class") == "rxg-crumbs"]
+        return [(button[1]["data-of"], button[2]) for button in bar[2:]]
+
+    def opener(title: str) -> str:
+        found = Read(shown.payload)
+        return str(found.opens[found.titles.index(title)])
+
+    shown = GraphView(sessions.session((sessions.layers(30),)), time_limit_s=0)
+    before = titles(shown)
+    assert crumbs() == [("", "forward")]
+    press(shown, "open", opener("layers.0–29 × 30"))
+    press(shown, "open", opener("layers.0"))
+    assert [title for _, title in crumbs()] == ["forward", "layers.0–29", "layers.0"]
+    press(shown, "open", opener("layers.0.mlp"))
+    assert "mm" in titles(shown)
+    assert crumbs()[-1][1] == "layers.0.mlp"
+    press(shown, "back", crumbs()[2][0])  # to layers.0, whose modules are closed again
+    assert titles(shown)[1:4] == ["layers.0.norm", "layers.0.mlp", "add"]
+    press(shown, "close", crumbs()[2][0])
+    assert [title for _, title in crumbs()] == ["forward", "layers.0–29"]
+    assert titles(shown) == ["x", "layers.0", "layers.1–29 × 29"]
+    press(shown, "back", "")
+    assert titles(shown) == before
+    assert crumbs() == [("", "forward")]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import Any
 
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.render.picture.columns import columns
-from regional_explorer.render.picture.outline import Shown
+from regional_explorer.render.picture.opening import Shown
+from regional_explorer.render.picture.outline import Fold
 from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.placement import Placement
 from regional_explorer.render.picture.scene import Badge, Scene, Section
@@ -26,13 +27,15 @@ MOST_VALUES = 4
 class Part:
     """One graph of a tab.
 
-    ``leaves`` tells for each box of ``section`` which fold it is; an input is none. ``home`` and ``piece_of`` give for
-    a node the number of its box and of its piece; all numbers count on from those of the parts before.
+    ``folds`` are its outline; ``leaves`` tells for each box of ``section`` which fold it is; an input is none. ``home``
+    and ``piece_of`` give for a node the number of its box and of its piece; all numbers count on from those of the
+    parts before.
     """
 
     graph: Graph
     section: Section
     scope: str
+    folds: tuple[Fold, ...]
     leaves: tuple[Shown | None, ...]
     pieces: tuple[RegionPiece, ...]
     piece_names: tuple[str, ...]
@@ -46,6 +49,10 @@ class Part:
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that are in a box, in the order they run."""
         return tuple(node for node in self.graph.nodes if node.name in self.home)
+
+    def named(self, fold: Fold) -> str:
+        """Return the name of the piece that a fold is, or else of its first op."""
+        return self.piece_names[self.pieces.index(fold.piece)] if fold.piece else fold.nodes[0]
 
 
 class Texts:
@@ -76,15 +83,18 @@ def box_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
     """Return the arrays of boxes; ``box_texts`` has five texts of each.
 
     They are title, detail, signs, the key of the fold that it would open, and that of the open fold it lies in.
+    ``box_shares`` has pairs of a region and how many ops of it are in the box.
     """
-    found, pieces, groups = array("I"), array("i"), array("I")
+    found, pieces, groups, shares, ends = array("I"), array("i"), array("I"), array("I"), array("I")
     for part in parts:
         for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
             around = part.scope + leaf.inside[-1].key if leaf and leaf.inside else ""
-            opens = part.scope + leaf.fold.key if leaf and leaf.fold.parts else ""
+            opens = part.scope + leaf.fold.key if leaf and leaf.fold.opens else ""
             signs = "".join(mark for mark in Badge if mark in box.marks)
             found.extend((texts.number(box.title), texts.number(box.detail), texts.number(signs)))
             found.extend((texts.exact(opens), texts.exact(around)))
+            shares.extend(number for share in box.shares for number in share)
+            ends.append(len(shares))
         numbers = {piece.id: part.first_piece + number for number, piece in enumerate(part.pieces)}
         piece_of_box: dict[str, int] = {}
         for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
@@ -96,6 +106,8 @@ def box_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
         "box_texts": found.tobytes(),
         "box_pieces": pieces.tobytes(),
         "group_pieces": groups.tobytes(),
+        "box_shares": shares.tobytes(),
+        "box_share_ends": ends.tobytes(),
     }
 
 

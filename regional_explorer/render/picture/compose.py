@@ -9,14 +9,17 @@ from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
 from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.fold import Bundle, Detail, bundles, sources
+from regional_explorer.render.picture.drawn import sources
+from regional_explorer.render.picture.opening import Detail, Opening, shown
+from regional_explorer.render.picture.outline import Fold, FoldKind, outline
 from regional_explorer.render.picture.pieces import RegionPiece, pieces
 from regional_explorer.render.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
 from regional_explorer.render.style.figures import count, listing
+from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean
 
-BUDGET = 160
-"""Boxes of a picture by default: what a person can read, and what keeps a saved result small."""
+LONGEST_PATH = 32
+"""Characters of a module's path in a box; the tooltip has all of it."""
 FEW_INPUTS = 6
 FEW_USERS = 3
 """More inputs, or an input with more users than this, become marks: their edges would fill the picture."""
@@ -53,25 +56,15 @@ def compose(
     session: Session,
     graph_id: str | None = None,
     *,
-    detail: Detail | str | None = None,
-    budget: int = BUDGET,
+    detail: Detail | str = Detail.MODULES,
 ) -> Scene:
-    """Return what a picture of ``session`` shows.
-
-    Args:
-        session: The record.
-        graph_id: Draw this graph alone.
-        detail: Fold just so much; by default as little as fits the budget.
-        budget: How many boxes the picture may have.
-    """
-    graphs = shown_graphs(session, graph_id)
-    wanted = None if detail is None else Detail(detail)
-    total = sum(len(graph.nodes) for graph in graphs) or 1
+    """Return what a picture of ``session`` shows: the graph called ``graph_id``, or else all that run, side by side."""
+    opening = Opening(Detail(detail))
     sections = []
-    for number, graph in enumerate(graphs):
+    for number, graph in enumerate(shown_graphs(session, graph_id)):
         builder = SectionBuilder(session, graph, f"s{number}")
-        share = max(budget * len(graph.nodes) // total, 8)
-        sections.append(builder.build(bundles(graph, builder.pieces, wanted, share)))
+        leaves = shown(outline(graph, builder.pieces), opening)
+        sections.append(builder.build(leaf.fold for leaf in leaves))
     return scene_of(session, sections)
 
 
@@ -111,8 +104,8 @@ class SectionBuilder:
                     behind.setdefault(source, set()).add(name_out)
         self.results = behind
 
-    def build(self, found: Iterable[Bundle]) -> Section:
-        """Return the section with a box for each of the bundles, after those of its inputs if they are few."""
+    def build(self, found: Iterable[Fold]) -> Section:
+        """Return the section with a box for each of the folds, after those of its inputs if they are few."""
         inputs = [
             node for node in self.graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and self.users[node.name]
         ]
@@ -120,12 +113,12 @@ class SectionBuilder:
         boxes = [self._input(node, f"{self.name}i{number}") for number, node in enumerate(few)]
         home = {node.name: box.id for node, box in zip(few, boxes, strict=True)}
         members: dict[str, list[str]] = {}
-        for number, bundle in enumerate(found):
-            box = self._guarded(bundle, f"{self.name}b{number}", home)
+        for number, fold in enumerate(found):
+            box = self._guarded(fold, f"{self.name}b{number}", home)
             boxes.append(box)
-            home.update(dict.fromkeys(bundle.nodes, box.id))
-            if bundle.piece and not bundle.whole:
-                members.setdefault(bundle.piece.id, []).append(box.id)
+            home.update(dict.fromkeys(fold.nodes, box.id))
+            if fold.piece and fold.kind is not FoldKind.PIECE:
+                members.setdefault(fold.piece.id, []).append(box.id)
         edges = {
             (home[source], home[name]): None
             for name, found in self.sources.items()
@@ -142,43 +135,63 @@ class SectionBuilder:
         title = f"{clean(self.graph.kind, SHORT)}{frame} · {ops}"
         return Section(self.name, title, tuple(boxes), groups, tuple(edges))
 
-    def _guarded(self, bundle: Bundle, box_id: str, home: Mapping[str, str]) -> Box:
+    def _guarded(self, fold: Fold, box_id: str, home: Mapping[str, str]) -> Box:
         try:
-            return self._box(bundle, box_id, home)
+            return self._box(fold, box_id, home)
         except Exception as error:  # noqa: BLE001 - one bad node is drawn as a bad node, the others stand
-            region = bundle.piece.region if bundle.piece else None
-            return Box(box_id, Look.BAD, "?", bundle.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
+            region = fold.piece.region if fold.piece else None
+            return Box(box_id, Look.BAD, "?", fold.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
 
-    def _box(self, bundle: Bundle, box_id: str, home: Mapping[str, str]) -> Box:
-        first = self.nodes[bundle.nodes[0]]
-        piece, ops = bundle.piece, Counter(self.nodes[name].op for name in bundle.nodes)
+    def _box(self, fold: Fold, box_id: str, home: Mapping[str, str]) -> Box:
+        ops = Counter(self.nodes[name].op for name in fold.nodes)
         kinds = [f"{op} ×{times}" if times > 1 else op for op, times in ops.most_common()]
-        if bundle.times > 1:
-            look, title = Look.STACK, f"{bundle.times} times more"
-            detail = clean(self._stacked(bundle) or listing(kinds), SHORT)
-        elif bundle.whole and piece:
-            look, title = Look.PIECE, self._title(piece)
-            detail = f"equals {self.piece_name(bundle.like)}" if bundle.like else clean(listing(kinds), SHORT)
-        elif len(bundle.nodes) > 1:
-            look, title = Look.RUN, clean(bundle.place or count(len(bundle.nodes), "op"), SHORT)
-            detail = (f"{count(len(bundle.nodes), 'op')}: " if bundle.place else "") + clean(listing(kinds), SHORT)
-        else:
-            look, title, detail = Look.VIEW if first.op in VIEWS else Look.OP, clean(first.op, SHORT), ""
+        look, title, detail = self._words(fold, kinds)
         return Box(
             id=box_id,
             look=look,
             title=title or "?",
-            nodes=bundle.nodes,
+            nodes=fold.nodes,
             detail=detail,
-            marks=tuple(self._marks(bundle.nodes, home)),
-            tooltip=self._tooltip(bundle, kinds),
-            region=piece.region if piece else None,
-            failed=any(part.state is State.FAILED for part in (piece, *bundle.stacked) if part),
+            marks=tuple(self._marks(fold.nodes, home)),
+            tooltip=self._tooltip(fold, kinds),
+            region=fold.piece.region if fold.piece else None,
+            failed=any(piece.state is State.FAILED for piece in fold.pieces),
+            shares=() if fold.piece else self._shares(fold),
+            opens=fold.opens,
         )
 
-    def _stacked(self, bundle: Bundle) -> str:
-        regions = Counter(self.session.plan.regions[piece.region].name for piece in bundle.stacked)
-        return ", ".join(f"{region} ×{times}" for region, times in regions.items())
+    def _words(self, fold: Fold, kinds: Sequence[str]) -> tuple[Look, str, str]:
+        """Return the look, the title and the second line of the box of a fold."""
+        ops = count(len(fold.nodes), "op")
+        letters = "" if fold.piece else " ".join(paint(region).letter for region, _ in self._shares(fold))
+        match fold.kind:
+            case FoldKind.OP:
+                op = self.nodes[fold.nodes[0]].op
+                return Look.VIEW if op in VIEWS else Look.OP, clean(op, SHORT), ""
+            case FoldKind.PIECE if fold.piece:
+                like = f"equals {self.piece_name(fold.like)}" if fold.like else ""
+                named = " · ".join(filter(None, (ending(fold.title), like)))
+                return Look.PIECE, self._title(fold.piece), named or clean(listing(kinds), SHORT)
+            case FoldKind.REPEAT:
+                words = (clean(fold.about, SHORT), ops, letters)
+                several = ", " in fold.title
+                title = clean(fold.title, SHORT) if several else ending(fold.title)
+                return Look.STACK, f"{title} × {fold.times}", " · ".join(filter(None, words))
+            case FoldKind.MODULE | FoldKind.FUNCTION:
+                about = clean(fold.about, SHORT)
+                inside = clean(kinds[0], SHORT) if len(fold.nodes) == 1 else ops
+                title = ending(fold.title) if fold.kind is FoldKind.MODULE else clean(fold.title, SHORT)
+                return Look.MODULE, title, " · ".join(filter(None, (about, inside, letters)))
+            case _:
+                where = clean(fold.about, SHORT) or clean(listing(kinds), SHORT)
+                return Look.RUN, clean(fold.title, SHORT), " · ".join(filter(None, (where, ops, letters)))
+
+    def _shares(self, fold: Fold) -> tuple[tuple[int, int], ...]:
+        inside = set(fold.nodes)
+        shares = Counter({piece.region: 0 for piece in fold.pieces})
+        for piece in fold.pieces:
+            shares[piece.region] += sum(name in inside for name in piece.nodes)
+        return tuple(sorted(shares.items()))
 
     def _marks(self, names: Iterable[str], home: Mapping[str, str]) -> Iterator[Badge]:
         names = tuple(names)
@@ -192,16 +205,16 @@ class SectionBuilder:
         }
         return (mark for mark in Badge if mark in found)
 
-    def _tooltip(self, bundle: Bundle, kinds: list[str]) -> str:
-        first = self.nodes[bundle.nodes[0]]
-        if len(bundle.nodes) > 1:
-            lines = [clean(", ".join(kinds), 120), clean(first.source or "", 120)]
+    def _tooltip(self, fold: Fold, kinds: list[str]) -> str:
+        first = self.nodes[fold.nodes[0]]
+        if len(fold.nodes) > 1:
+            lines = [clean(fold.title, 120), clean(", ".join(kinds), 120), clean(first.source or "", 120)]
         else:
             values = ", ".join(map(str, first.values[:3]))
             code = f"{first.source}: {first.source.text}" if first.source and first.source.text else first.source or ""
             lines = [f"{clean(first.name, 60)} = {clean(first.target, 60)}", clean(values, 120), clean(code, 80)]
-        if bundle.piece and bundle.piece.error:
-            lines.append(clean(bundle.piece.error, 160))
+        if fold.piece and fold.piece.error:
+            lines.append(clean(fold.piece.error, 160))
         return "\n".join(line for line in lines if line)
 
     def _input(self, node: Node, box_id: str) -> Box:
@@ -228,6 +241,14 @@ class SectionBuilder:
         several = any(other.region == piece.region and other.instance != piece.instance for other in self.pieces)
         instance = f"[{piece.instance}]" if several and piece.instance is not None else ""
         return f"{name}{instance}" + (f" part {twins.index(piece) + 1}" if len(twins) > 1 else "")
+
+
+def ending(path: str) -> str:
+    """Return the end of the path of a module, in which modules differ, cleaned and short enough for a box."""
+    if len(path) <= LONGEST_PATH:
+        return clean(path, LONGEST_PATH)
+    kept = path[-LONGEST_PATH:]
+    return clean(f"…{kept[kept.find('.') + 1 :]}", LONGEST_PATH + 1)
 
 
 def _entry(one: RegionSummary) -> Entry:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.compose import BUDGET, compose
+from regional_explorer.render.picture.compose import compose
 from regional_explorer.render.picture.dot import dot_lines
-from regional_explorer.render.picture.fold import Detail
 from regional_explorer.render.picture.layout import graphviz as lay_out
+from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.placement import place
 from regional_explorer.render.picture.scene import Scene
 from regional_explorer.render.picture.svg import draw, picture_html
@@ -22,15 +22,14 @@ def digraph(
     session: Session,
     graph_id: str | None = None,
     *,
-    detail: Detail | str | None = None,
-    budget: int = BUDGET,
+    detail: Detail | str = Detail.MODULES,
 ) -> graphviz.Digraph:
     """Return the graphs of ``session`` as a ``graphviz.Digraph``; the arguments are those of ``graph_dot``.
 
     It displays itself with the layout of pygraphviz, or with our own where that is missing or too slow; ``render``
     and ``pipe`` are graphviz's own and need its ``dot`` executable.
     """
-    return _digraph(compose(session, graph_id, detail=detail, budget=budget))
+    return _digraph(compose(session, graph_id, detail=detail))
 
 
 def _digraph(scene: Scene) -> graphviz.Digraph:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from html import escape
 
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.compose import BUDGET, compose
-from regional_explorer.render.picture.fold import Detail
+from regional_explorer.render.picture.compose import compose
+from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.scene import Box, BoxGroup, Look, Scene, Section
 from regional_explorer.render.picture.text_size import box_size
 from regional_explorer.render.style.palette import LIGHT, paint
@@ -23,8 +23,7 @@ def graph_dot(
     session: Session,
     graph_id: str | None = None,
     *,
-    detail: Detail | str | None = None,
-    budget: int = BUDGET,
+    detail: Detail | str = Detail.MODULES,
     legend: bool = True,
 ) -> str:
     """Return the DOT text of one graph of ``session``, or of all that run, side by side.
@@ -32,11 +31,10 @@ def graph_dot(
     Args:
         session: The record.
         graph_id: Draw this graph alone.
-        detail: ``"ops"``, ``"runs"``, ``"repeats"`` or ``"pieces"``; by default as much as fits the budget.
-        budget: How many boxes the picture may have when ``detail`` is not given.
+        detail: ``"modules"``, ``"ops"`` for all of it, or ``"pieces"`` for a box per piece of a region.
         legend: Say below the picture what colours and marks mean.
     """
-    return scene_dot(compose(session, graph_id, detail=detail, budget=budget), legend=legend)
+    return scene_dot(compose(session, graph_id, detail=detail), legend=legend)
 
 
 def scene_dot(scene: Scene, *, legend: bool = True) -> str:

@@ -1,123 +1,192 @@
-"""The ops of a graph as a tree of folds: modules, lines, pieces of regions, repeats."""
+"""The ops of a graph as a tree of folds: modules, functions, lines, pieces of regions, repeats."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count, groupby
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import ceil, sqrt
 
 from regional_explorer.record.graph import Graph, Node
-from regional_explorer.render.picture.fold import Bundle, drawn, places_of
 from regional_explorer.render.picture.pieces import RegionPiece
-from regional_explorer.render.picture.stack import stretches
+from regional_explorer.render.picture.places import Chain, Place, PlaceKind, places, shared
+from regional_explorer.render.picture.stack import Stretch, stretches
 from regional_explorer.render.style.untrusted import sendable
 
-BUDGET = 120
-"""Boxes up to which folds are opened without being asked for: what a person takes in at first sight."""
-REPEATED = 2
-"""The turn of what repeats something shown before."""
+FEW_OPS = 12
+"""Up to so many ops of its own a module or function shows as they are; more are folded by line."""
+MOST_PARTS = 200
+"""A fold with more parts than a person looks through has those ops folded that nothing else folds."""
+MOST_NAMED = 3
+
+
+class FoldKind(StrEnum):
+    """What a fold is; a ``RUN`` is ops that follow each other and have nothing else in common."""
+
+    OP = "op"
+    MODULE = "module"
+    FUNCTION = "function"
+    LINE = "line"
+    PIECE = "piece"
+    REPEAT = "repeat"
+    RUN = "run"
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
     """Some ops that are one box while it is closed, and its ``parts`` while it is open; a single op has no parts.
 
-    ``piece`` is the piece of a region that all of it belongs to, ``whole`` tells that it is all of that piece, and
-    ``like`` names the first piece that equals it. A fold that repeats the pattern before it does so ``times`` times.
+    ``title`` is the path of the module, the name of the function or the text of the line, ``about`` the module's class
+    or where the line is. ``piece`` is the piece of a region that all of it belongs to, ``like`` the first piece that
+    equals it, ``pieces`` those inside; ``new`` if one of them equals none before it. A repeat comes ``times`` times.
     """
 
     key: str
     nodes: tuple[str, ...]
+    kind: FoldKind = FoldKind.OP
     parts: tuple[Fold, ...] = ()
-    place: str = ""
+    title: str = ""
+    about: str = ""
     piece: RegionPiece | None = None
-    whole: bool = False
     like: RegionPiece | None = None
+    pieces: tuple[RegionPiece, ...] = ()
     times: int = 1
+    new: bool = False
 
     @property
-    def turn(self) -> int:
-        """How late it is opened by itself: pieces first, as they are what one came for, repeats last."""
-        if self.like or self.times > 1:
-            return REPEATED
-        return 0 if self.whole else 1
-
-    @property
-    def bundle(self) -> Bundle:
-        """The closed fold, as one box."""
-        if self.times > 1:
-            return Bundle(self.nodes, times=self.times, stacked=tuple(_pieces(self.parts)), place="stack")
-        whole = self.whole and bool(self.parts)
-        return Bundle(self.nodes, self.piece, whole=whole, place=self.place, like=self.like if whole else None)
+    def opens(self) -> bool:
+        """Whether there is more in it to see than the box."""
+        return len(self.nodes) > 1 and bool(self.parts)
 
 
-def _pieces(parts: Iterable[Fold]) -> Iterator[RegionPiece]:
-    for part in parts:
-        if part.whole and part.piece:
-            yield part.piece
-        else:
-            yield from _pieces(part.parts)
+def outline(graph: Graph, pieces: Sequence[RegionPiece]) -> tuple[Fold, ...]:
+    """Return the folds of ``graph`` in the order they run; keys are unique in it and do not depend on what is open.
 
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """Which folds are open: those that ``chosen`` says, and as many others as keep within ``budget`` boxes.
-
-    What repeats something shown before is opened by itself only where that leaves nothing closed. With ``overview``
-    every piece is one box: repeats are opened, and nothing else by itself.
+    A piece of a region stands in the innermost place that holds all of it.
     """
-
-    budget: int = BUDGET
-    chosen: Mapping[str, bool] = field(default_factory=dict)
-    overview: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A fold that is one box now, and the open ones around it, from the outside in."""
-
-    fold: Fold
-    inside: tuple[Fold, ...] = ()
+    chains = places(graph)
+    inside = {piece.id: [name for name in piece.nodes if name in chains] for piece in pieces}
+    for piece in pieces:
+        _insert(Place(PlaceKind.PIECE, piece.id), inside[piece.id], chains)
+    builder = _Builder(graph.by_name(), chains, {piece.id: piece for piece in pieces if inside[piece.id]})
+    return builder.stacked(builder.nest(list(chains), 0, None))
 
 
-def outline(graph: Graph, parts: Sequence[RegionPiece]) -> tuple[Fold, ...]:
-    """Return the folds of ``graph`` in the order they run; keys are unique in it and do not depend on what is open."""
-    nodes = graph.by_name()
-    order = [node.name for node in graph.nodes if drawn(node)]
-    places = {name: places_of(nodes[name]) for name in order}
-    owner = {name: piece for piece in parts for name in piece.nodes if name in places}
-    mixed: dict[str, list[Fold]] = {}
-    found: list[Fold] = []
-    for piece, stretch in groupby(order, key=owner.get):
-        folds = _nest(list(stretch), places, 0, piece)
-        if piece is None:
-            found += folds
-        else:
-            mixed.setdefault(piece.id, []).extend(folds)
-    seen: dict[Hashable, RegionPiece] = {}
-    for piece in parts:
-        if piece.id in mixed:
-            found.append(_whole(piece, mixed[piece.id], seen, nodes))
-    position = {name: number for number, name in enumerate(order)}
-    found.sort(key=lambda fold: position[fold.nodes[0]])
-    return tuple(_stacked(found, nodes))
+def _insert(piece: Place, names: Sequence[str], chains: dict[str, Chain]) -> None:
+    depth = min((shared(chains[names[0]], chains[name]) for name in names), default=0)
+    for name in names:
+        chains[name] = (*chains[name][:depth], piece, *chains[name][depth:])
 
 
-def _nest(
-    names: Sequence[str], places: Mapping[str, tuple[str, ...]], depth: int, piece: RegionPiece | None
-) -> list[Fold]:
-    """Return the folds of ops that follow each other, told apart by their places from ``depth`` on."""
-    found: list[Fold] = []
-    for here, stretch in groupby(names, key=lambda name: places[name][depth : depth + 1]):
-        inside = tuple(stretch)
-        if not here or len(inside) == 1:
-            found += [Fold(_key(name), (name,), piece=piece) for name in inside]
-            continue
-        parts = _nest(inside, places, depth + 1, piece)
-        # A module with a single module in it is told by the inner one.
-        found += parts if len(parts) == 1 else [Fold(_key(here[0], inside[0]), inside, tuple(parts), here[0], piece)]
-    return found
+class _Builder:
+    """Builds folds from the ``chains`` of places."""
+
+    def __init__(
+        self, nodes: Mapping[str, Node], chains: Mapping[str, Chain], pieces: Mapping[str, RegionPiece]
+    ) -> None:
+        self.nodes = nodes
+        self.chains = chains
+        self.pieces = pieces
+        self.first_like: dict[Hashable, RegionPiece] = {}
+        self.numbers: dict[Hashable, int] = {}
+
+    def nest(self, names: Sequence[str], depth: int, piece: RegionPiece | None) -> list[Fold]:
+        """Return the folds of ops that have the places down to ``depth`` in common."""
+        groups: dict[Place | str, list[str]] = {}
+        for name in names:
+            chain = self.chains[name]
+            groups.setdefault(chain[depth] if depth < len(chain) else name, []).append(name)
+        found = []
+        for place, inside in groups.items():
+            if isinstance(place, str):
+                found.append(self._op(place, piece))
+            elif place.kind is PlaceKind.PIECE:
+                found.append(self._piece(self.pieces[place.name], inside, depth))
+            else:
+                found.append(self._fold(place, inside, depth, piece))
+        return found
+
+    def _fold(self, place: Place, inside: Sequence[str], depth: int, piece: RegionPiece | None) -> Fold:
+        parts = self.nest(inside, depth + 1, piece)
+        if len(parts) == 1 and parts[0].kind in {FoldKind.MODULE, FoldKind.PIECE, FoldKind.FUNCTION}:
+            # What holds nothing but one other is told by the inner one; a piece takes the name of what it fills.
+            named = parts[0].title or place.kind is PlaceKind.LINE
+            return parts[0] if named else replace(parts[0], title=place.name, about=place.about)
+        if len(inside) == 1 and place.kind is not PlaceKind.MODULE:
+            return parts[0]
+        if len(parts) == 1 and parts[0].kind is FoldKind.LINE:
+            parts = list(parts[0].parts)
+        parts = _without_lines(parts)
+        return Fold(
+            key=_key(place.name, inside[0]),
+            nodes=tuple(inside),
+            kind=FoldKind(place.kind),
+            parts=tuple(parts),
+            title=place.name,
+            about=place.about,
+            piece=piece,
+            pieces=_pieces(parts),
+            new=any(part.new for part in parts),
+        )
+
+    def _piece(self, piece: RegionPiece, inside: Sequence[str], depth: int) -> Fold:
+        parts = _without_lines(self.nest(inside, depth + 1, piece))
+        kind = (piece.region, piece.state, piece.note, *(self.nodes[name].target for name in inside))
+        first = self.first_like.setdefault(kind, piece)
+        if len(inside) == 1:
+            return replace(parts[0], new=first is piece)
+        single = parts[0] if len(parts) == 1 else None
+        return Fold(
+            key=_key("piece", piece.id),
+            nodes=tuple(inside),
+            kind=FoldKind.PIECE,
+            parts=single.parts if single else tuple(parts),
+            title=single.title if single else "",
+            about=single.about if single else "",
+            piece=piece,
+            like=None if first is piece else first,
+            pieces=(piece,),
+            new=first is piece,
+        )
+
+    def _op(self, name: str, piece: RegionPiece | None) -> Fold:
+        return Fold(_key(name), (name,), title=self.nodes[name].op, piece=piece, pieces=(piece,) if piece else ())
+
+    def stacked(self, folds: Sequence[Fold]) -> tuple[Fold, ...]:
+        """Return the folds, those that repeat one pattern as one, and too many ops in runs; inside of them too."""
+        inner = [self._with_stacks(fold) for fold in folds]
+        found: list[Fold] = []
+        here = 0
+        for stretch in stretches([self._number(fold) for fold in inner]):
+            first = stretch.start - stretch.period
+            found += inner[here:first]
+            found.append(_repeat(inner[first : stretch.end], stretch))
+            here = stretch.end
+        found += inner[here:]
+        return tuple(_runs(found)) if len(found) > MOST_PARTS else tuple(found)
+
+    def _with_stacks(self, fold: Fold) -> Fold:
+        # Inside a piece ops stay where they are: its frame is drawn around them.
+        return replace(fold, parts=self.stacked(fold.parts)) if fold.parts and not fold.piece else fold
+
+    def _number(self, fold: Fold) -> int:
+        return self.numbers.setdefault(self._kind(fold), len(self.numbers))
+
+    def _kind(self, fold: Fold) -> Hashable:
+        """Return what equal folds have in common."""
+        marks = tuple((piece.region, piece.state, piece.note, len(piece.nodes)) for piece in fold.pieces)
+        own = (fold.piece.region, fold.piece.state, fold.piece.note) if fold.piece else None
+        # Modules are equal under other paths, but not lines with another text.
+        name = {FoldKind.MODULE: fold.about, FoldKind.LINE: fold.title, FoldKind.FUNCTION: fold.title}.get(fold.kind)
+        return own, marks, name, tuple((self.nodes[name].target, _shapes(self.nodes[name])) for name in fold.nodes)
+
+
+def _without_lines(parts: Sequence[Fold]) -> list[Fold]:
+    """Return the parts of a module, function or piece, ops instead of lines if they are few."""
+    own = [part for part in parts if part.kind in {FoldKind.OP, FoldKind.LINE}]
+    if sum(len(part.nodes) for part in own) > FEW_OPS:
+        return list(parts)
+    return [inner for part in parts for inner in (part.parts if part.kind is FoldKind.LINE else (part,))]
 
 
 def _key(*parts: str) -> str:
@@ -125,81 +194,64 @@ def _key(*parts: str) -> str:
     return sendable(":".join(parts))
 
 
-def _whole(
-    piece: RegionPiece, parts: Sequence[Fold], seen: dict[Hashable, RegionPiece], nodes: Mapping[str, Node]
-) -> Fold:
-    inside = tuple(name for part in parts for name in part.nodes)
-    kind = (piece.region, piece.state, piece.note, *(nodes[name].target for name in inside))
-    first = seen.setdefault(kind, piece)
-    single = len(parts) == 1 and parts[0].parts
+def _pieces(parts: Sequence[Fold]) -> tuple[RegionPiece, ...]:
+    return tuple({piece.id: piece for part in parts for piece in part.pieces}.values())
+
+
+def _shapes(node: Node) -> Hashable:
+    return tuple(getattr(value, "shape", None) for value in node.values or ())
+
+
+def _repeat(folds: Sequence[Fold], stretch: Stretch) -> Fold:
+    """Return one fold for a pattern and its repeats: the first time, and the others as a fold of their own."""
+    first, others = folds[: stretch.period], folds[stretch.period :]
+    rest = _times("rest", others, stretch.period)
+    return replace(_times("repeat", folds, stretch.period), parts=(*first, rest))
+
+
+def _times(word: str, folds: Sequence[Fold], period: int) -> Fold:
+    times = len(folds) // period
+    spans = [_span(_name(one), _name(folds[n - period])) for n, one in enumerate(folds[:period])]
+    named = [span for fold, span in zip(folds, spans, strict=False) if fold.kind is not FoldKind.OP] or spans
+    more = ", …" if len(named) > MOST_NAMED else ""
     return Fold(
-        key=_key("piece", piece.id),
-        nodes=inside,
-        parts=parts[0].parts if single else tuple(parts),
-        place=parts[0].place if single else "",
-        piece=piece,
-        whole=True,
-        like=None if first is piece else first,
+        key=_key(word, folds[0].key),
+        nodes=tuple(name for fold in folds for name in fold.nodes),
+        kind=FoldKind.REPEAT,
+        parts=tuple(folds),
+        title=", ".join(named[:MOST_NAMED]) + more,
+        about=folds[0].about if period == 1 else "",
+        pieces=_pieces(folds),
+        times=times,
+        new=any(fold.new for fold in folds),
     )
 
 
-def _stacked(folds: Sequence[Fold], nodes: Mapping[str, Node]) -> Iterator[Fold]:
-    """Yield the folds, where those that repeat a pattern shown just before are one; inside of folds too."""
-    inner = [_with_stacks(fold, nodes) for fold in folds]
-    numbers: dict[Hashable, int] = {}
-    here = 0
-    for stretch in stretches([numbers.setdefault(_kind(fold, nodes), len(numbers)) for fold in inner]):
-        yield from inner[here : stretch.start]
-        parts = tuple(inner[stretch.start : stretch.end])
-        names = tuple(name for part in parts for name in part.nodes)
-        yield Fold(_key("repeat", parts[0].key), names, parts, piece=None, times=stretch.times)
-        here = stretch.end
-    yield from inner[here:]
+def _name(fold: Fold) -> str:
+    return fold.title or (fold.piece.id if fold.piece else fold.nodes[0])
 
 
-def _with_stacks(fold: Fold, nodes: Mapping[str, Node]) -> Fold:
-    # Inside a piece ops stay where they are: its frame is drawn around them.
-    if not fold.parts or fold.piece:
-        return fold
-    parts = tuple(_stacked(fold.parts, nodes))
-    return Fold(fold.key, fold.nodes, parts, fold.place) if parts != fold.parts else fold
+def _span(first: str, last: str) -> str:
+    """Return ``layers.0–5`` for ``layers.0`` and ``layers.5``."""
+    one, other = first.split("."), last.split(".")
+    differ = [n for n, (left, right) in enumerate(zip(one, other, strict=False)) if left != right]
+    if len(one) != len(other) or len(differ) != 1 or not one[differ[0]].isdigit():
+        return first
+    (at,) = differ
+    return ".".join([*one[:at], f"{one[at]}–{other[at]}", *one[at + 1 :]])
 
 
-def _kind(fold: Fold, nodes: Mapping[str, Node]) -> Hashable:
-    piece = (fold.piece.region, fold.piece.state, fold.piece.note) if fold.piece else None
-    return piece, tuple(nodes[name].target for name in fold.nodes)
-
-
-def shown(folds: Iterable[Fold], opening: Opening) -> list[Shown]:
-    """Return what is a box now, in the order it runs."""
-    folds = tuple(folds)
-    waiting: list[tuple[int, int, int, Fold]] = []
-    opened: set[str] = set()
-    total, ticket = len(folds), count()
-    roomy = sum(len(fold.nodes) for fold in folds) <= opening.budget
-
-    def offer(parts: Iterable[Fold], depth: int) -> None:
-        for part in parts:
-            if part.parts and opening.chosen.get(part.key, True):
-                late = -1 if part.key in opening.chosen else part.turn
-                heapq.heappush(waiting, (late, depth, next(ticket), part))
-
-    offer(folds, 0)
-    while waiting:
-        late, depth, _, fold = heapq.heappop(waiting)
-        fits = total + len(fold.parts) - 1 <= opening.budget and (roomy or late < REPEATED)
-        if opening.overview:
-            fits = fold.times > 1
-        if late < 0 or fits:
-            opened.add(fold.key)
-            total += len(fold.parts) - 1
-            offer(fold.parts, depth + 1)
-    return list(_leaves(folds, opened, ()))
-
-
-def _leaves(folds: Iterable[Fold], opened: set[str], inside: tuple[Fold, ...]) -> Iterator[Shown]:
-    for fold in folds:
-        if fold.key in opened:
-            yield from _leaves(fold.parts, opened, (*inside, fold))
-        else:
-            yield Shown(fold, inside)
+def _runs(folds: Sequence[Fold]) -> Iterator[Fold]:
+    """Yield the folds, with single ops that follow each other in runs of about equal length."""
+    length = ceil(sqrt(len(folds)))
+    run: list[Fold] = []
+    for fold in (*folds, None):
+        if run and (fold is None or fold.kind is not FoldKind.OP or len(run) == length):
+            nodes = tuple(part.nodes[0] for part in run)
+            whole = Fold(_key("run", nodes[0]), nodes, FoldKind.RUN, tuple(run), f"{nodes[0]} … {nodes[-1]}")
+            yield from run if len(run) == 1 else (replace(whole, pieces=_pieces(run)),)
+            run = []
+        if fold is not None and fold.kind is FoldKind.OP:
+            run.append(fold)
+        elif fold is not None:
+            yield fold

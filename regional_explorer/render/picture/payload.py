@@ -6,7 +6,7 @@ which is what a selection holds and what ``Exploration.mark(nodes=...)`` takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regional_explorer.record.graph import Graph, Role
@@ -21,7 +21,8 @@ from regional_explorer.render.picture.arrays import (
     node_arrays,
 )
 from regional_explorer.render.picture.compose import SectionBuilder, scene_of, shown_graphs
-from regional_explorer.render.picture.outline import Opening, outline, shown
+from regional_explorer.render.picture.opening import Detail, Opening, chains, shown
+from regional_explorer.render.picture.outline import outline
 from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.scene import Badge, Entry, Scene
 from regional_explorer.render.picture.strokes import stroke_arrays
@@ -32,9 +33,6 @@ from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 
 PARTITIONS = "partitions"
 """The tab of what was cut out, all graphs side by side."""
-UNLIMITED = 1_000_000
-"""A budget of boxes that nothing exceeds."""
-
 DRAWN = {State.STALE: " (hatched): to be compiled", State.EAGER: " (dotted)", State.FAILED: " (crossed)"}
 """How the hull of a piece is drawn by its state, as the legend says it."""
 
@@ -44,13 +42,15 @@ class Picture:
     """One tab: its scene, which has to be given places, and all else that the page needs.
 
     ``reads`` has the nodes in it as ``graph:name``, in their order, and for each those among them that it reads;
-    ``legend`` the regions, and the signs that are used.
+    ``legend`` the regions, and the signs that are used; ``crumbs`` for the key of each fold those around it and itself,
+    from the outside in, by key and title.
     """
 
     scene: Scene
     facts: Payload
     reads: Mapping[str, Sequence[str]]
     legend: Sequence[Entry | str]
+    crumbs: Mapping[str, Sequence[tuple[str, str]]]
 
     def reach(self, nodes: Iterable[str], *, upstream: bool) -> list[str]:
         """Return ``nodes`` with all that feed them, or with all that they feed, as far as they are in the picture."""
@@ -99,7 +99,8 @@ def picture(session: Session, tab: str, opening: Opening | None = None) -> Pictu
     wanted = opening or Opening()
     graphs: Sequence[Graph] = [graph for graph in session.graphs if sendable(graph.id) == tab]
     if tab == PARTITIONS:
-        graphs, wanted = shown_graphs(session), replace(wanted, overview=wanted.budget < UNLIMITED)
+        graphs = shown_graphs(session)
+        wanted = replace(wanted, detail=Detail.PIECES) if wanted.detail is Detail.MODULES else wanted
     parts: list[Part] = []
     for graph in graphs:
         parts.append(_part(session, graph, wanted, parts))
@@ -116,13 +117,20 @@ def picture(session: Session, tab: str, opening: Opening | None = None) -> Pictu
         "graphs": [_graph_facts(part) for part in parts],
         "regions": [{"name": entry.title, "letter": paint(entry.region).letter} for entry in scene.entries],
         "pieces": [_piece_facts(session, piece, part) for part in parts for piece in part.pieces],
-        **stroke_arrays(parts),
+        **stroke_arrays(parts, len(scene.entries)),
         **box_arrays(parts, texts),
         **node_arrays(parts, texts),
         **tooltip_arrays(parts, texts),
         "edges": edge_array(parts),
     }
-    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts), legend)
+    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts), legend, dict(_crumbs(parts)))
+
+
+def _crumbs(parts: Sequence[Part]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    for part in parts:
+        for chain in chains(part.folds):
+            named = [(part.scope + fold.key, clean(fold.title or part.named(fold), SHORT)) for fold in chain]
+            yield named[-1][0], named
 
 
 def _reads(parts: Sequence[Part]) -> dict[str, list[str]]:
@@ -139,8 +147,9 @@ def _part(session: Session, graph: Graph, opening: Opening, before: Sequence[Par
     builder = SectionBuilder(session, graph, name)
     scope = f"{name}/"
     chosen = {key.removeprefix(scope): on for key, on in opening.chosen.items() if key.startswith(scope)}
-    leaves = shown(outline(graph, builder.pieces), replace(opening, chosen=chosen))
-    section = builder.build([leaf.fold.bundle for leaf in leaves])
+    folds = outline(graph, builder.pieces)
+    leaves = shown(folds, replace(opening, chosen=chosen))
+    section = builder.build(leaf.fold for leaf in leaves)
     home = {name: number for number, box in enumerate(section.boxes) for name in box.nodes}
     piece_of = {name: number for number, piece in enumerate(builder.pieces) for name in piece.nodes}
     for node in graph.nodes:
@@ -154,6 +163,7 @@ def _part(session: Session, graph: Graph, opening: Opening, before: Sequence[Par
         graph=graph,
         section=section,
         scope=scope,
+        folds=folds,
         leaves=(*[None] * (len(section.boxes) - len(leaves)), *leaves),
         pieces=builder.pieces,
         piece_names=tuple(builder.piece_name(piece) for piece in builder.pieces),

@@ -11,12 +11,13 @@ from regional_explorer.record.region import State
 class Look(StrEnum):
     """How a box is drawn.
 
-    An op, an op that only changes a view, many ops in one, a pattern that comes again, a piece of a region, an input,
-    or a node gone bad.
+    An op, an op that only changes a view, a module or function, other ops in one, a pattern that comes again, a piece
+    of a region, an input, or a node gone bad.
     """
 
     OP = "op"
     VIEW = "view"
+    MODULE = "module"
     RUN = "run"
     STACK = "stack"
     PIECE = "piece"
@@ -56,7 +57,9 @@ _MEANINGS = {
 class Box:
     """One box of a picture: ``title`` in its first line, ``detail`` in a second one.
 
-    ``region`` is the index in the plan, None for unmarked ops. ``nodes`` are the nodes it stands for, in order.
+    ``region`` is the index in the plan, None for unmarked ops. ``nodes`` are the nodes it stands for, in order;
+    ``shares`` says how many of them belong to which region where not all belong to one. ``opens`` where there is more
+    in it to see.
     """
 
     id: str
@@ -68,6 +71,8 @@ class Box:
     tooltip: str = ""
     region: int | None = None
     failed: bool = False
+    shares: tuple[tuple[int, int], ...] = ()
+    opens: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 from regional_explorer.record.region import State
 from regional_explorer.render.picture.arrays import Part, Payload
-from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.scene import Look
 from regional_explorer.render.style.palette import DARK, LIGHT, Ground, Tone, paint
 
@@ -24,8 +23,8 @@ HullStyle = tuple[int, State | None]
 """Region, and how its piece stands."""
 
 
-def stroke_arrays(parts: Sequence[Part]) -> Payload:
-    """Return the number of the style of each box and of each piece, and the styles in each theme.
+def stroke_arrays(parts: Sequence[Part], regions: int) -> Payload:
+    """Return the number of the style of each box and of each piece, and the styles in each theme, also of ``regions``.
 
     Without a ``fill`` what lies below shows through; the fill ``"paper"`` is the ground of the page.
     """
@@ -34,8 +33,7 @@ def stroke_arrays(parts: Sequence[Part]) -> Payload:
     of_boxes, of_pieces = array("I"), array("I")
     for part in parts:
         for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
-            piece = leaf.fold.piece if leaf else None
-            failed = box.look is Look.BAD or (box.look is Look.PIECE and _state(piece) is State.FAILED)
+            failed = box.look is Look.BAD or (box.failed and leaf is not None and leaf.fold.opens)
             of_boxes.append(boxes.setdefault((box.look, box.region, failed), len(boxes)))
         for piece in part.pieces:
             of_pieces.append(hulls.setdefault((piece.region, piece.state), len(hulls)))
@@ -44,14 +42,11 @@ def stroke_arrays(parts: Sequence[Part]) -> Payload:
             "ground": asdict(ground),
             "boxes": [_box(style, ground, _tone(style[1], theme)) for style in boxes],
             "hulls": [_hull(style, ground, _tone(style[0], theme)) for style in hulls],
+            "regions": [getattr(paint(region), theme).stroke for region in range(regions)],
         }
         for theme, ground in THEMES.items()
     }
     return {"styles": styles, "box_styles": of_boxes.tobytes(), "piece_styles": of_pieces.tobytes()}
-
-
-def _state(piece: RegionPiece | None) -> State | None:
-    return piece.state if piece else None
 
 
 def _tone(region: int | None, theme: str) -> Tone | None:
@@ -77,6 +72,8 @@ def _box(style: BoxStyle, ground: Ground, tone: Tone | None) -> dict[str, Any]:
             found |= {"fill": tone.fill, "dash": list(DASHES[paint(region).line])}
         case Look.RUN | Look.STACK:
             found |= {"dash": list(BROKEN), "deep": look is Look.STACK}
+        case Look.MODULE:
+            found |= {"line": 1.2}
         case Look.VIEW:
             found |= {"line": 0.5, "size": 8}
         case Look.INPUT:

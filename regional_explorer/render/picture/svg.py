@@ -13,9 +13,9 @@ from math import hypot
 
 from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.compose import BUDGET, compose
-from regional_explorer.render.picture.fold import Detail
+from regional_explorer.render.picture.compose import compose
 from regional_explorer.render.picture.layout import TIME_LIMIT_S
+from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.placement import Placement, Point, Rect, place
 from regional_explorer.render.picture.scene import Box, BoxGroup, Look, Scene
 from regional_explorer.render.picture.text_size import text_width
@@ -28,7 +28,7 @@ LINE = 18
 SMALLEST = 0.6
 """Space around the picture, height of a legend line, and how far a narrow page may shrink the picture."""
 
-_LOOKS = {Look.VIEW: "v", Look.INPUT: "i", Look.BAD: "x", Look.PIECE: "f"}
+_LOOKS = {Look.MODULE: "k", Look.VIEW: "v", Look.INPUT: "i", Look.BAD: "x", Look.PIECE: "f"}
 _LINES = {"dashed": "n", "dotted": "o"}
 
 
@@ -36,12 +36,11 @@ def session_svg(
     session: Session,
     graph_id: str | None = None,
     *,
-    detail: Detail | str | None = None,
-    budget: int = BUDGET,
+    detail: Detail | str = Detail.MODULES,
     time_limit_s: float = TIME_LIMIT_S,
 ) -> str:
     """Return a picture of ``session``; the arguments are those of ``graph_dot``, with a limit on the layout's time."""
-    scene = compose(session, graph_id, detail=detail, budget=budget)
+    scene = compose(session, graph_id, detail=detail)
     return draw(scene, place(scene, time_limit_s=time_limit_s))
 
 
@@ -120,7 +119,18 @@ def _box(box: Box, rect: Rect, *, alone: bool) -> str:
     detail = f'<text class="d" x="{middle:.0f}" y="{base + 10.5:.0f}">{markup(box.detail)}</text>' if box.detail else ""
     title = f"<title>{markup_lines(box.tooltip)}</title>" if box.tooltip else ""
     text = f'<text x="{middle:.0f}" y="{base:.0f}">{letter}{markup(box.title)}{signs}</text>'
-    return f'<g class="{" ".join(filter(None, names))}">{title}{_rect(rect, 4)}{text}{detail}</g>'
+    return f'<g class="{" ".join(filter(None, names))}">{title}{_rect(rect, 4)}{_shares(box, rect)}{text}{detail}</g>'
+
+
+def _shares(box: Box, rect: Rect) -> str:
+    """Return a bar at the bottom of a box: the part of its ops that each region has."""
+    parts, x = [], rect.x + 4
+    for region, ops in box.shares:
+        width = max((rect.width - 8) * ops / len(box.nodes), 2)
+        bar = f'<rect x="{x:.0f}" y="{rect.y + rect.height - 3:.0f}" width="{width:.0f}" height="3"/>'
+        parts.append(f'<g class="s r{paint(region).hue}">{bar}</g>')
+        x += width
+    return "".join(parts)
 
 
 def markup_lines(text: str) -> str:

@@ -10,6 +10,9 @@ TITLE = 10
 SMALL = 8
 """Font sizes in points: of a title, and of a second line or an op that computes nothing."""
 
+PLUS = 12
+"""Room for the sign of a box that can be opened, in points."""
+
 _NARROW = frozenset("iljtfrI.,:;'|!()[]{}/ \"-`")
 _WIDE = frozenset("mwMWQOGD@%—…")
 
@@ -24,7 +27,9 @@ def box_size(box: Box) -> tuple[float, float]:
     title_size = SMALL if box.look is Look.VIEW else TITLE
     signs = f" {' '.join(box.marks)}" if box.marks else ""
     width = text_width(box.title, title_size) + text_width(signs, SMALL)
-    width = max(width, text_width(box.detail, SMALL)) + (8 if box.look is Look.VIEW else 12)
+    width = (
+        max(width, text_width(box.detail, SMALL)) + (8 if box.look is Look.VIEW else 12) + (PLUS if box.opens else 0)
+    )
     height = 28 if box.detail else 12 if box.look is Look.VIEW else 17
     return max(width, 22), height
 

@@ -32,7 +32,7 @@ def tooltip_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
             held[part.home[node.name]].append(node)
         outside = {node.name: node for node in part.graph.nodes if node.name not in part.home}
         for box, leaf, nodes in zip(part.section.boxes, part.leaves, held, strict=True):
-            opens = leaf is not None and bool(leaf.fold.parts)
+            opens = leaf is not None and leaf.fold.opens
             for word, text in _tooltip_rows(box, nodes, outside, opens=opens):
                 if text:
                     told.extend((texts.number(word), texts.number(text)))
@@ -49,7 +49,7 @@ def _tooltip_rows(
         yield "gives", fact(nodes[0], "value")
     else:
         yield "", box.detail
-        yield "holds", f"{count(len(nodes), 'node')} · double-click opens it"
+        yield "holds", f"{count(len(nodes), 'node')} · + or double-click opens it"
     for node in nodes[:1]:
         yield "module", fact(node, "module")
         yield "line", fact(node, "source")

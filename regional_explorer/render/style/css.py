@@ -62,6 +62,7 @@ def _colours(ground: Ground, tones: Mapping[int, Tone]) -> Iterator[str]:
         yield f".r{hue} rect{{fill:{ground.paper};stroke:{tone.stroke}}}"
         yield f".r{hue}.f rect{{fill:{tone.fill}}}"
         yield f".r{hue} text{{fill:{tone.text}}}"
+        yield f".s.r{hue} rect{{fill:{tone.stroke};stroke:none}}"
     yield f".x rect{{stroke:{ground.bad}}}"
     yield f".x text{{fill:{ground.bad}}}"
 

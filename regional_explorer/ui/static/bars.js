@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 export class Bars {
   constructor(root) {
     const find = (name) => root.querySelector(`.rxg-${name}`);
-    for (const name of ["stage", "canvas", "map", "tip", "help", "count", "selected", "trail", "live"]) this[name] = find(name);
+    for (const name of ["stage", "canvas", "map", "empty", "tip", "help", "count", "selected", "trail", "live"]) this[name] = find(name);
     this.search = root.querySelector("input");
     this.root = root;
   }
@@ -16,6 +16,7 @@ export class Bars {
 
   showStatus(picture, many, elsewhere) {
     for (const name of ["upstream", "downstream"]) this.button(name).disabled = !many;
+    this.empty.textContent = picture.boxes ? "" : "This graph has no ops.";
     const more = elsewhere ? `, ${elsewhere} in other graphs` : "";
     this.selected.textContent = many || elsewhere ? `${many} of ${picture.nodes} nodes selected${more}` : `${picture.nodes} nodes in ${picture.boxes} boxes`;
   }

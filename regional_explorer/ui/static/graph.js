@@ -44,17 +44,16 @@ class View extends Sheet {
   load() {
     const payload = this.get("payload");
     if (!payload?.places) return;
-    const before = this.picture, focus = this.stay ?? (before && this.firstNode(this.nearest()));
-    this.stay = null;
+    const before = this.picture, focus = before && this.firstNode(this.nearest());
     this.picture = this.camera.picture = new Picture(payload);
     this.selection.clear();
     Object.assign(this, { hovered: -1, cursor: -1, kin: [] });
     const same = before?.tab === payload.tab;
-    if (!same) Object.assign(this, { anchor: -1, touched: false });
-    if (!this.touched) this.open();
+    if (!same) Object.assign(this, { anchor: -1, aim: "open" });
     this.readSelection();
     this.readSearch();
-    if (same && this.touched) this.morph(before, focus);
+    if (this.aim) this.look();
+    else this.morph(before, focus);
     this.wear();
     this.settle();
     this.stage.setAttribute("aria-label", `${payload.graphs.map((graph) => graph.title)}: ${this.picture.boxes} boxes`);
@@ -67,7 +66,7 @@ class View extends Sheet {
     picture.placed = true;
     const box = this.nearest(), was = box < 0 ? null : picture.rect(box);
     picture.place(places);
-    if (!this.touched) this.open();
+    if (this.aim) this.look();
     else if (was) this.keep(was, picture.rect(box));
     this.wear();
   }
@@ -77,7 +76,8 @@ class View extends Sheet {
     this.camera.shift(now.x + now.w / 2 - was.x - was.w / 2, now.y - was.y);
   }
 
-  open() { if (this.camera.width) this.camera.open(); }
+  // Until the window is moved by hand: "open" as at first sight, "fit" after a fold was opened or closed.
+  look() { if (this.camera.width) this.camera[this.aim](); }
 
   firstNode(box) { return this.picture.ids[this.picture.nodesIn(box)[0]]; }
 
@@ -92,7 +92,7 @@ class View extends Sheet {
     return best;
   }
 
-  // The box that was opened or closed keeps its place in the new picture.
+  // What is looked at keeps its place in a new picture.
   morph(before, id) {
     const boxIn = (one) => one.nodeBoxes[one.byId.get(id)];
     const old = boxIn(before), now = boxIn(this.picture);
@@ -152,7 +152,7 @@ class View extends Sheet {
     if (!width || !height) return;
     Object.assign(this.camera, { width, height });
     this.painter.resize(width, height);
-    if (!this.touched && this.picture) this.open();
+    if (this.aim && this.picture) this.look();
     else this.camera.shift(0, 0);
     if (this.painter.picture !== this.picture) this.wear();
     this.paint();
@@ -224,7 +224,7 @@ class View extends Sheet {
     if (!picture.boxes) return;
     this.cursor = Math.max(0, Math.min(picture.boxes - 1, box));
     this.camera.reveal(picture.rect(this.cursor));
-    this.touched = true;
+    this.aim = null;
     const { x, y, w, h } = picture.rect(this.cursor);
     const [px, py] = this.camera.toWindow(x + w, y + h);
     this.hover(this.cursor, px, py);
@@ -252,12 +252,12 @@ class View extends Sheet {
   // Open what is closed; else close what the box lies in.
   fold(box) {
     const opens = this.picture.opens(box), key = opens || this.picture.around(box);
-    if (key) this.ask(opens ? "open" : "close", key, box);
+    if (key) this.ask(opens ? "open" : "close", key);
   }
 
-  // What the kernel does; where it draws anew, the box that is looked at keeps its place.
-  ask(what, of = "", box) {
-    if (/^(open|close)/.test(what)) Object.assign(this, { stay: this.firstNode(box ?? this.nearest()), touched: true });
+  // What the kernel does; what it opens or closes is fitted to the window.
+  ask(what, of = "") {
+    if (/^(open|close|back)/.test(what)) this.aim = "fit";
     this.model.send({ do: what, of });
   }
 
@@ -275,7 +275,7 @@ class View extends Sheet {
     }[name];
     if (own) own();
     else this.ask(name, of);
-    if (/^(in|out|fit)$/.test(name)) this.touched = true;
+    if (/^(in|out|fit)$/.test(name)) this.aim = name === "fit" ? "fit" : null;
     this.root.classList.toggle("rxg-lassoing", Boolean(this.lasso));
     this.draw();
   }

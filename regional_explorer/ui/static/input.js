@@ -1,5 +1,7 @@
 // Pointer, wheel and keys of the graph view.
 
+import { PLUS } from "./letters.js";
+
 const STEP = 60; // pixels that an arrow key moves the window
 const ACTS = {
   "+": "in", "=": "in", "-": "out", f: "fit", l: "lasso", u: "upstream", d: "downstream", e: "open all", c: "close all",
@@ -21,10 +23,15 @@ export function listen(view) {
     const group = view.picture?.at(...camera.toPicture(...point), 0, view.picture.groups) ?? -1;
     return group < 0 ? [] : view.picture.nodesOfPiece(view.picture.groupPieces[group]);
   };
+  const onPlus = (box, point) => {
+    if (box < 0 || !view.picture.opens(box)) return false;
+    const { x, w } = view.picture.rect(box);
+    return camera.toPicture(...point)[0] - x < Math.min(Math.max(PLUS, 12 / camera.k), w / 3);
+  };
   const adds = (event) => event.ctrlKey || event.metaKey;
   const move = (change, ...by) => {
     camera[change](...by);
-    view.touched = true;
+    view.aim = null;
     view.draw();
   };
 
@@ -76,6 +83,10 @@ export function listen(view) {
   function click(point, event) {
     const { picture, anchor } = view, box = boxAt(point), nodes = box < 0 ? hullAt(point) : [...picture.nodesIn(box)];
     view.cursor = -1;
+    if (onPlus(box, point)) {
+      view.fold(box);
+      return;
+    }
     if (box >= 0 && event.shiftKey && anchor >= 0 && anchor < picture.boxes) {
       view.pick(picture.range(anchor, box), adds(event) ? "add" : "only");
       return;

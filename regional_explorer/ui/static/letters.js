@@ -1,6 +1,7 @@
 // Text on a canvas: measured once, made to fit, and left out where nobody could read it.
 
 const MOST = 6000; // widths that are remembered
+export const PLUS = 12; // room for the sign of a box that can be opened
 
 export class Letters {
   constructor(pen) {
@@ -51,13 +52,17 @@ export class Letters {
   // Title, marks and second line of boxes that look alike.
   boxes(picture, boxes, style, faint) {
     for (const box of boxes) {
-      const { x, y, w, h } = picture.rect(box);
+      const plus = picture.opens(box) ? PLUS : 0;
+      let { x, y, w, h } = picture.rect(box);
       const detail = picture.detail(box), marks = picture.signs(box);
       const markWidth = marks ? this.width(marks, 7.5) + 3 : 0;
-      const [title, size] = this.squeeze(picture.title(box), style.size, w - 4 - markWidth);
+      const [title, size] = this.squeeze(picture.title(box), style.size, w - plus - 4 - markWidth);
+      this.pen.globalAlpha = faint(box) ? 0.4 : 1;
+      if (plus) this.write("+", x + 5, y + h / 2 + 0.5, 11, style.quiet, 600);
+      x += plus;
+      w -= plus;
       const middle = y + h / 2 - (detail ? 5.5 : 0) + 0.5, wide = this.width(title, size);
       const left = x + (w - wide - markWidth) / 2;
-      this.pen.globalAlpha = faint(box) ? 0.4 : 1;
       this.write(title, left, middle, size, style.text);
       if (marks) this.write(marks, left + wide + 3, middle, 7.5, style.quiet);
       if (detail) {

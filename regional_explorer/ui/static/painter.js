@@ -37,10 +37,10 @@ export class Painter {
 
   // Boxes that look alike are put together, so that each look is drawn at one go.
   dress(picture, theme, paper, font, heat) {
-    const { ground, boxes, hulls } = picture.styles[theme];
+    const { ground, boxes, hulls, regions } = picture.styles[theme];
     const filled = (style) => (style.fill === "paper" ? { ...style, fill: paper } : style);
     const tiled = (style) => ({ ...filled(style), tile: style.hatch && this.pen.createPattern(hatch(style), "repeat") });
-    Object.assign(this, { picture, paper, ground: { ...ground, paper }, heat, hulls: hulls.map(tiled) });
+    Object.assign(this, { picture, paper, ground: { ...ground, paper }, heat, hulls: hulls.map(tiled), regions });
     this.letters.font(font);
     const styles = boxes.map(filled), looks = new Map();
     for (let box = 0; box < picture.boxes; box += 1) {
@@ -240,22 +240,39 @@ export class Painter {
           for (const box of some) pen.fillRect(...rect(box));
           continue;
         }
-        pen.beginPath();
-        for (const box of some) this.outline(...rect(box), k, style.deep);
-        pen.fillStyle = style.fill;
-        if (style.fill) pen.fill();
-        if (style.stroke) this.stroke(style.stroke, style.line, style.dash, pen.globalAlpha);
+        for (const behind of style.deep ? [4, 0] : [0]) {
+          pen.beginPath();
+          for (const box of some) this.outline(...rect(box), k, behind);
+          pen.fillStyle = style.fill;
+          if (style.fill) pen.fill();
+          if (style.stroke) this.stroke(style.stroke, style.line, style.dash, pen.globalAlpha);
+        }
       }
     }
     pen.globalAlpha = 1;
+    if (k >= SHAPES) this.shares(inside);
     pen.textBaseline = "middle";
     for (const { style, here } of shown) this.letters.boxes(this.picture, here, style, (box) => now.finding && !now.found[box]);
   }
 
-  outline(x, y, w, h, k, deep) {
-    if (deep) this.pen.roundRect(x + 4, y + 4, w, h, 4);
-    if (k * h > 6) this.pen.roundRect(x, y, w, h, 4);
-    else this.pen.rect(x, y, w, h);
+  // A bar at the bottom of what is closed: the part of it that each region has.
+  shares(inside) {
+    const { pen, picture, regions } = this;
+    for (const box of picture.shared) {
+      if (!inside(picture.rects, box * 4)) continue;
+      const { x, y, w, h } = picture.rect(box);
+      let left = x + 4;
+      for (const [region, part] of picture.shares(box)) {
+        pen.fillStyle = regions[region];
+        pen.fillRect(left, y + h - 3, Math.max((w - 8) * part, 2), 3);
+        left += (w - 8) * part;
+      }
+    }
+  }
+
+  outline(x, y, w, h, k, behind) {
+    if (k * h > 6) this.pen.roundRect(x + behind, y + behind, w, h, 4);
+    else this.pen.rect(x + behind, y + behind, w, h);
   }
 
   rings(k, inside, now) {

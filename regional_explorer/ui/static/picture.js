@@ -2,7 +2,7 @@
 
 const FACTS = 5, BOX_TEXTS = 5;
 const ARRAYS = [
-  [Uint32Array, "box_texts box_styles box_told box_told_ends piece_styles node_facts node_boxes group_pieces edges"],
+  [Uint32Array, "box_texts box_styles box_told box_told_ends box_shares box_share_ends piece_styles node_facts node_boxes group_pieces edges"],
   [Int32Array, "box_pieces node_pieces"],
 ];
 const PLACES = [[Float32Array, "rects groups curves"], [Uint32Array, "curve_ends"]];
@@ -39,6 +39,8 @@ export class Picture {
     for (const graph of this.graphs) {
       for (let i = graph.first; i < graph.first + graph.count; i += 1) this.ids.push(`${graph.id}:${payload.node_names[i]}`);
     }
+    this.shared = [];
+    for (let box = 0; box < this.boxes; box += 1) if (this.boxShareEnds[box] > (this.boxShareEnds[box - 1] ?? 0)) this.shared.push(box);
     this.byId = new Map(this.ids.map((id, node) => [id, node]));
     this.place(payload.places);
   }
@@ -58,6 +60,15 @@ export class Picture {
   fact(node, which) { return this.texts[this.nodeFacts[node * FACTS + which]]; }
   module(node) { return this.fact(node, 3); }
   piece(box) { return this.boxPieces[box] < 0 ? null : this.pieces[this.boxPieces[box]]; }
+
+  // Which part of its nodes each region has, as pairs of a region and a fraction.
+  shares(box) {
+    const numbers = this.boxShares.subarray(this.boxShareEnds[box - 1] ?? 0, this.boxShareEnds[box]), pairs = [];
+    let all = 0;
+    for (const node of this.nodesIn(box)) all += this.fact(node, 1) !== "_operator.getitem";
+    for (let at = 0; at < numbers.length; at += 2) pairs.push([numbers[at], numbers[at + 1] / all]);
+    return pairs;
+  }
 
   // What is known of a box, as pairs of a word and a text.
   about(box) {

@@ -40,7 +40,7 @@ KEYS = (
     ("N P, Home End", "move between boxes; with Shift select"),
     ("Click, Space", "select; with Ctrl add or remove, with Shift a range"),
     ("Alt+drag, L", "lasso; with Ctrl add"),
-    ("Double-click, Enter", "expand it, or collapse the group around it"),
+    ("Click on +, double-click, Enter", "expand it, or collapse what is around it"),
     ("F, E, C", "fit to view, expand all, collapse all"),
     ("U, D, S", "select upstream, downstream, the matches"),
     ("Ctrl+A, Esc", "select all, none"),
@@ -52,13 +52,13 @@ HINT = "Words, name: op: shape: dtype: module: line: region: state: or /a regula
 
 
 def graph_bars(
-    tabs: Iterable[Sequence[str]],
+    tabs: Sequence[Sequence[str]],
     tab: str,
+    crumbs: Sequence[tuple[str, str]],
     legend: Sequence[Entry | str],
     *,
     figures: bool = False,
     overlay: Mapping[str, Any] | None = None,
-    empty: bool = False,
     arranging: bool = False,
     problem: str = "",
 ) -> list[Node]:
@@ -67,10 +67,10 @@ def graph_bars(
     Args:
         tabs: id and title of each tab.
         tab: id of the current tab.
+        crumbs: key and title of what was opened last and of what is around it, from the outside in.
         legend: its entries: regions, and the meanings of badges.
         figures: whether any overlay is available.
         overlay: the current overlay, or None.
-        empty: whether the tab has no op.
         arranging: whether a better layout is being computed.
         problem: the last error message.
     """
@@ -88,7 +88,7 @@ def graph_bars(
     stage = node(
         "div",
         node("canvas", class_="rxg-canvas", aria_hidden="true"),
-        _part("empty", "This graph has no ops." if empty else ""),
+        _part("empty"),
         node("canvas", class_="rxg-map", aria_hidden="true", hidden=True),
         _part("tip", role="tooltip", hidden=True),
         node("dl", *keys, class_="rxg-help", hidden=True),
@@ -105,6 +105,7 @@ def graph_bars(
     return [
         _part("bar", _tabs(tabs, tab), _part("find", field, count, _group(FIND))),
         _part("bar", *tools, role="toolbar", aria_label="Graph tools"),
+        _crumbs(next((title for known, title in tabs if known == tab), "graph"), crumbs),
         _part("problem", problem, role="alert", hidden=not problem),
         stage,
         _part("status", _part("selected"), _part("trail"), _part("wait", "arranging…" if arranging else "")),
@@ -133,6 +134,24 @@ def _tabs(tabs: Iterable[Sequence[str]], current: str) -> Node:
         for tab, title in tabs
     )
     return _part("tabs", *buttons, role="tablist", aria_label="Graphs")
+
+
+def _crumbs(top: str, crumbs: Iterable[tuple[str, str]]) -> Node:
+    """Return a button for the graph and for each fold on the way to what was opened last: it leads back there."""
+    places = [("", top), *crumbs]
+    buttons = (
+        node(
+            "button",
+            title,
+            type="button",
+            title=f"Back to {title}",
+            data_do="back",
+            data_of=key,
+            aria_current="location" if (key, title) == places[-1] else None,
+        )
+        for key, title in places
+    )
+    return _part("crumbs", *buttons, role="navigation", aria_label="What is open")
 
 
 def _group(tools: Iterable[tuple[str, str, str]]) -> Node:

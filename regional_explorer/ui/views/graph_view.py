@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,8 @@ import traitlets
 
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import Payload, places
-from regional_explorer.render.picture.outline import Opening
-from regional_explorer.render.picture.payload import UNLIMITED, Picture, first_tab, picture, tabs
+from regional_explorer.render.picture.opening import Detail, Opening
+from regional_explorer.render.picture.payload import Picture, first_tab, picture, tabs
 from regional_explorer.render.picture.placement import arranged, layers
 from regional_explorer.render.picture.scene import Scene
 from regional_explorer.render.style.untrusted import clean_page
@@ -78,6 +78,7 @@ class GraphView(ElementTree):
         self._overlay_index = NO_OVERLAY
         self._time_limit_s = time_limit_s
         self._openings: dict[str, Opening] = {}
+        self._focus: dict[str, str] = {}
         self._number = 0
         self._arranger = threading.Thread()
         self._arranger_runs = False
@@ -133,16 +134,25 @@ class GraphView(ElementTree):
 
     def fold(self, key: str, *, opened: bool) -> None:
         """Open or close a fold of the current tab; keys come with the payload."""
+        now, around = self._opening, [found for found, _ in self._crumbs(key)]
+        self._open(replace(now, chosen={**now.chosen, key: opened}), focus=key if opened else "".join(around[-2:-1]))
+
+    def back_to(self, key: str) -> None:
+        """Show the fold ``key`` as it was when it was opened; without a key, the current tab as it opens."""
+        if not key:
+            self._open(Opening())
+            return
         now = self._opening
-        self._open(replace(now, chosen={**now.chosen, key: opened}))
+        inside = {other for other in now.chosen if other != key and key in dict(self._crumbs(other))}
+        self._open(replace(now, chosen={one: on for one, on in now.chosen.items() if one not in inside}), focus=key)
 
     def expand_all(self) -> None:
         """Open every fold of the current tab."""
-        self._open(Opening(UNLIMITED))
+        self._open(Opening(Detail.OPS))
 
     def collapse_all(self) -> None:
         """Close every fold of the current tab."""
-        self._open(Opening(0))
+        self._open(Opening(Detail.NOTHING))
 
     def wait_arranged(self, timeout_s: float | None = None) -> bool:
         """Wait until the layout is final; return whether it is."""
@@ -186,6 +196,8 @@ class GraphView(ElementTree):
                 self.collapse_all()
             case "open" | "close":
                 self.fold(of, opened=what == "open")
+            case "back":
+                self.back_to(of)
             case "tab":
                 self.tab = of
             case "next tab" | "tab before":
@@ -219,9 +231,13 @@ class GraphView(ElementTree):
     def _opening(self) -> Opening:
         return self._openings.get(self.tab, Opening())
 
-    def _open(self, opening: Opening) -> None:
-        self._openings[self.tab] = opening
+    def _open(self, opening: Opening, *, focus: str = "") -> None:
+        self._openings[self.tab], self._focus[self.tab] = opening, focus
         self._draw()
+
+    def _crumbs(self, key: str) -> Sequence[tuple[str, str]]:
+        """Return the key and title of the folds around ``key``, from the outside in, and of itself."""
+        return self._picture.crumbs.get(key, ()) if self._picture else ()
 
     def _update_bars(self) -> None:
         """Update the toolbar, messages and legend."""
@@ -229,9 +245,9 @@ class GraphView(ElementTree):
             self.tree = graph_bars(
                 self.tabs,
                 self.tab,
+                self._crumbs(self._focus.get(self.tab, "")),
                 self._picture.legend if self._picture else (),
                 figures=bool(self.overlays),
-                empty=self._picture is not None and not self._picture.reads,
                 overlay=self._overlay,
                 arranging=self.arranging,
                 problem=self.problem,

@@ -1,0 +1,19 @@
+"""Which nodes of a graph are drawn, and which feed which."""
+
+from __future__ import annotations
+
+from regional_explorer.record.graph import Graph, Node, Role
+
+
+def drawn(node: Node) -> bool:
+    """Tell whether a node gets a place in a box: ``getitem`` is drawn as a part of its producer."""
+    return node.role is Role.OP and node.op != "getitem"
+
+
+def sources(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Return for each node the nodes that feed it, where a ``getitem`` stands for its producer."""
+    behind: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.role is Role.OP and not drawn(node) and node.inputs:
+            behind[node.name] = behind.get(node.inputs[0], node.inputs[0])
+    return {node.name: tuple(behind.get(name, name) for name in node.inputs) for node in graph.nodes}

@@ -1,0 +1,115 @@
+"""Where each op stands in the user's program: in which modules, functions and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from regional_explorer.record.graph import Graph, Node, SourceLine
+from regional_explorer.render.picture.drawn import drawn, sources
+
+
+class PlaceKind(StrEnum):
+    """What a place is: one call of a module, one call of a function, a line, or a piece of a region."""
+
+    MODULE = "module"
+    FUNCTION = "function"
+    LINE = "line"
+    PIECE = "piece"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A module, function, line or piece that ops stand in.
+
+    ``name`` is the path of the module, the name of the function, the text of the line, or the id of the piece;
+    ``about`` the module's class, the line that calls the function, or where the line is. ``run`` tells apart times
+    when the program comes back to a function or line, as a loop does.
+    """
+
+    kind: PlaceKind
+    name: str
+    about: str = ""
+    run: int = 0
+
+
+Chain = tuple[Place, ...]
+"""The places of an op, outermost first."""
+
+
+def places(graph: Graph) -> dict[str, Chain]:
+    """Return the places of each op that is drawn, in the order they run.
+
+    A sum of gradients, which AOTAutograd adds and gives no module, stands where all stand that it sums.
+    """
+    feeds = sources(graph)
+    ops = [node for node in graph.nodes if drawn(node)]
+    around = _around([node.stack for node in ops if node.stack])
+    found: dict[str, Chain] = {}
+    for node in ops:
+        summed = _common(found.get(name, ()) for name in feeds[node.name])
+        added = node.origin is None and not node.modules
+        found[node.name] = (added and summed) or tuple(_chain(node, around))
+    return _numbered(found)
+
+
+def _around(stacks: Sequence[Sequence[SourceLine]]) -> int:
+    """Return how many lines, from the outside in, all ops were called from: wrappers, which tell nothing apart."""
+    least = min((len(stack) - 1 for stack in stacks), default=0)
+    return next((depth for depth in range(least) if len({(s[depth].file, s[depth].line) for s in stacks}) > 1), least)
+
+
+def _chain(node: Node, around: int) -> Iterator[Place]:
+    modules = [call for call in node.modules if call.path]
+    for call in modules:
+        again = f" (call {call.call + 1})" if call.call else ""
+        yield Place(PlaceKind.MODULE, call.path + again, call.class_name)
+    if not modules:
+        yield from _functions(node.stack[around:])
+    if (line := node.source) is not None:
+        yield Place(PlaceKind.LINE, line.text.strip() or str(line), str(line))
+
+
+def _functions(stack: Sequence[SourceLine]) -> Iterator[Place]:
+    """Yield the functions that were called on the way to an op, without the one that was captured."""
+    for caller, line in pairwise(stack):
+        # A comprehension has a frame of its own, on the very line that holds it.
+        if (caller.file, caller.line) != (line.file, line.line):
+            yield Place(PlaceKind.FUNCTION, line.scope or line.function, str(caller))
+
+
+def _common(chains: Iterable[Chain]) -> Chain:
+    first, *rest = [*chains] or [()]
+    return first[: min((shared(first, other) for other in rest), default=len(first))]
+
+
+def shared(one: Chain, other: Chain) -> int:
+    """Return how many places two chains have in common, from the outside in."""
+    same = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        same += 1
+    return same
+
+
+def _numbered(found: Mapping[str, Chain]) -> dict[str, Chain]:
+    """Return the chains with the runs of functions and lines numbered; a module's call is one, wherever its ops are."""
+    numbered: dict[str, Chain] = {}
+    raw: Chain = ()
+    before: Chain = ()
+    runs: dict[Place, int] = {}
+    for name, chain in found.items():
+        same = shared(raw, chain)
+        now = list(before[:same])
+        for place in chain[same:]:
+            if place.kind is PlaceKind.MODULE:
+                now.append(place)
+            else:
+                runs[place] = runs.get(place, 0) + 1
+                now.append(replace(place, run=runs[place]))
+        raw, before = chain, tuple(now)
+        numbered[name] = before
+    return numbered

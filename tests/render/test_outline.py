@@ -1,0 +1,191 @@
+"""The outline of a graph: modules, functions and lines, with regions in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from regional_explorer.record.graph import Graph, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
+from regional_explorer.render.picture.compose import ending
+from regional_explorer.render.picture.opening import Detail, Opening, shown
+from regional_explorer.render.picture.outline import Fold, FoldKind, outline
+from regional_explorer.render.picture.pieces import RegionPiece
+from tests.render import sessions
+
+
+def graph(*nodes: Node, kind: GraphKind = GraphKind.FORWARD) -> Graph:
+    return Graph("0", kind, 0, nodes)
+
+
+def line(number: int, function: str = "forward", text: str = "", scope: str = "") -> SourceLine:
+    return SourceLine("model.py", number, function, text or f"line {number}", 1, scope)
+
+
+def op(
+    name: str, *inputs: str, modules: Iterable[str] = (), stack: Iterable[SourceLine] = (), origin: int | None = 0
+) -> Node:
+    calls = tuple(ModuleCall(path, re.sub(r"\d+", "Layer", path.split(".")[-1])) for path in modules)
+    return Node(name, Role.OP, "aten.add.Tensor", inputs, (sessions.SPEC,), tuple(stack), calls, origin=origin)
+
+
+def names(folds: Iterable[Fold]) -> list[str]:
+    return [fold.title if fold.kind is not FoldKind.OP else fold.nodes[0] for fold in folds]
+
+
+def opened(of: Graph, *pieces: RegionPiece, opening: Opening | None = None) -> list[str]:
+    return names(leaf.fold for leaf in shown(outline(of, pieces), opening or Opening()))
+
+
+def norm(path: str, name: str) -> list[Node]:
+    """Return a norm of two lines with three ops, as that of a language model."""
+    around = ("model", path, f"{path}.norm")
+    return [
+        op(f"{name}a", modules=around, stack=[line(1), line(8)]),
+        op(f"{name}b", f"{name}a", modules=around, stack=[line(1), line(8)]),
+        op(f"{name}c", f"{name}b", modules=around, stack=[line(1), line(9)]),
+    ]
+
+
+def test_a_module_has_its_path_and_class_and_never_a_line_or_a_number_of_ops() -> None:
+    (model,) = outline(graph(*norm("model.layers.0", "n"), op("add", "nc", modules=("model", "model.layers.0"))), ())
+    assert (model.kind, model.title, model.about) == (FoldKind.MODULE, "model.layers.0", "Layer")
+    inner, add = model.parts
+    assert (inner.kind, inner.title, inner.about) == (FoldKind.MODULE, "model.layers.0.norm", "norm")
+    assert names(inner.parts) == ["na", "nb", "nc"]
+    assert add.kind is FoldKind.OP
+
+
+def test_a_module_called_twice_is_two_and_says_so() -> None:
+    calls = [
+        Node(f"c{n}", Role.OP, "aten.mm.default", (), (), (), (ModuleCall("shared", "Linear", n),)) for n in range(2)
+    ]
+    assert names(outline(graph(*calls), ())) == ["shared", "shared (call 2)"]
+
+
+def test_a_module_is_one_box_wherever_its_ops_are() -> None:
+    found = outline(graph(op("a", modules=["m"]), op("b", modules=["n"]), op("c", modules=["m"])), ())
+    assert [fold.nodes for fold in found] == [("a", "c"), ("b",)]
+
+
+def test_equal_layers_are_one_repeat_that_shows_the_first_and_then_the_others() -> None:
+    nodes = [node for n in range(6) for node in norm(f"layers.{n}", f"n{n}")]
+    (repeat,) = outline(graph(*nodes), ())[0].parts
+    assert (repeat.kind, repeat.title, repeat.times) == (FoldKind.REPEAT, "layers.0–5.norm", 6)
+    assert names(repeat.parts) == ["layers.0.norm", "layers.1–5.norm"]
+    assert [part.times for part in repeat.parts] == [1, 5]
+    assert names(repeat.parts[1].parts) == [f"layers.{n}.norm" for n in range(1, 6)]
+
+
+def test_layers_with_other_shapes_or_other_regions_are_not_equal() -> None:
+    wide = TensorSpec("float32", (2, 9), (9, 1), "cpu")
+    nodes = [node for n in range(6) for node in norm(f"layers.{n}", f"n{n}")]
+    nodes[7] = Node("n2b", Role.OP, "aten.add.Tensor", ("n2a",), (wide,), nodes[7].stack, nodes[7].modules, origin=0)
+    assert all(part.kind is FoldKind.MODULE for part in outline(graph(*nodes), ())[0].parts)
+
+
+def test_a_sum_of_gradients_stands_where_all_stand_that_it_sums() -> None:
+    nodes = (
+        op("a", modules=["m", "m.left"]),
+        op("b", modules=["m", "m.right"]),
+        op("sum", "a", "b", origin=None, stack=[line(1), line(8)]),
+        op("c", "sum", modules=["other"]),
+        op("far", "sum", "c", origin=None),
+    )
+    found = outline(graph(*nodes, kind=GraphKind.BACKWARD), ())
+    assert names(found) == ["m", "other", "far"]
+    assert names(found[0].parts) == ["m.left", "m.right", "sum"]
+
+
+def test_functions_fold_by_call_and_a_loop_over_them_is_a_repeat() -> None:
+    def call(function: str, at: int, count: int, number: int) -> list[Node]:
+        stack = [line(at, "step", scope="step"), line(30, function, scope=function)]
+        return [op(f"{function}{number}_{n}", stack=stack) for n in range(count)]
+
+    nodes = [node for n in range(5) for node in (*call("attend", 3, 3, n), *call("feed", 4, 2, n))]
+    (repeat,) = outline(graph(*nodes), ())
+    assert (repeat.title, repeat.times) == ("attend, feed", 5)
+    assert names(repeat.parts) == ["attend", "feed", "attend, feed"]
+    assert repeat.parts[0].about == "model.py:3 in step"
+
+
+def test_what_wraps_all_of_it_is_no_fold() -> None:
+    wrapper = line(1, "wrapper", scope="wrapper")
+    nodes = [op(f"op{n}", stack=[wrapper, line(5 + n // 2, "f", scope="f")]) for n in range(8)]
+    assert names(outline(graph(*nodes), ())) == ["line 5", "line 6", "line 7", "line 8"]
+
+
+def test_many_ops_of_a_module_fold_by_line_and_are_called_by_its_text() -> None:
+    nodes = [op(f"op{n}", modules=["m"], stack=[line(n // 5, text=f"x{n // 5} = f(y)")]) for n in range(20)]
+    (module,) = outline(graph(*nodes), ())
+    assert names(module.parts) == [f"x{n} = f(y)" for n in range(4)]
+
+
+def test_many_ops_that_nothing_folds_are_in_runs() -> None:
+    nodes = [Node(f"op{n}", Role.OP, f"aten.f{n * n * n % 997}.default") for n in range(2000)]
+    found = outline(graph(*nodes), ())
+    assert len(found) == 45
+    assert found[0].title == "op0 … op44"
+    assert [node for fold in found for node in fold.nodes] == [node.name for node in nodes]
+
+
+def test_a_region_stands_in_the_innermost_module_that_holds_all_of_it() -> None:
+    nodes = [
+        *norm("layers.0", "n"),
+        op("x", "nc", modules=("model", "layers.0", "layers.0.mlp")),
+        op("y", "x", modules=["head"]),
+    ]
+    whole = RegionPiece("whole", 0, 0, ("na", "nb", "nc"))
+    layer, _ = outline(graph(*nodes), (whole,))
+    assert [(part.kind, part.title) for part in layer.parts] == [
+        (FoldKind.PIECE, "layers.0.norm"),
+        (FoldKind.MODULE, "layers.0.mlp"),
+    ]
+    across = RegionPiece("across", 0, 0, ("nb", "nc", "x"))
+    layer, _ = outline(graph(*nodes), (across,))
+    assert [part.kind for part in layer.parts] == [FoldKind.MODULE, FoldKind.PIECE]
+    assert layer.parts[1].nodes == ("nb", "nc", "x")
+    assert layer.pieces == (across,)
+
+
+def test_a_graph_opens_on_its_modules_and_what_wraps_most_of_it_is_open() -> None:
+    nodes = [op("e", modules=["bert", "bert.embed"]), op("e1", modules=["bert", "bert.embed"])]
+    for n in range(12):
+        path = f"bert.encoder.layer.{n}"
+        nodes += [op(f"l{n}_{m}", modules=("bert", "bert.encoder", path, f"{path}.{'ab'[m % 2]}")) for m in range(8)]
+    nodes += [op("h", modules=["head"]), op("h1", modules=["head"])]
+    assert opened(graph(*nodes)) == ["bert.embed", "bert.encoder.layer.0–11", "head"]
+    assert opened(graph(*nodes), opening=Opening(Detail.NOTHING)) == ["bert", "head"]
+    assert len(opened(graph(*nodes), opening=Opening(Detail.OPS))) == len(nodes)
+
+
+def test_a_graph_opens_down_to_the_first_of_equal_regions() -> None:
+    nodes, pieces = [], []
+    for n in range(12):
+        path = f"layer.{n}"
+        nodes += [op(f"l{n}_{m}", modules=("enc", path, f"{path}.{'abcd'[m // 2]}")) for m in range(8)]
+        pieces.append(RegionPiece(f"p{n}", 0, n, (f"l{n}_2", f"l{n}_3")))
+    assert opened(graph(*nodes), *pieces) == ["layer.0.a", "l0_2", "l0_3", "layer.0.c", "layer.0.d", "layer.1–11"]
+
+
+def test_the_budget_bounds_what_opens_by_itself_and_not_what_is_chosen() -> None:
+    nodes = [op(f"{m}_{n}", modules=[f"m{m}"]) for m in range(9) for n in range(9 + m)]
+    pieces = [RegionPiece(f"p{m}", m, 0, (f"{m}_0",)) for m in range(9)]
+    assert len(opened(graph(*nodes), *pieces)) <= Opening().budget
+    key = outline(graph(*nodes), pieces)[8].key
+    few = opened(graph(*nodes), *pieces, opening=Opening(budget=0, chosen={key: True}))
+    assert few[:8] == [f"m{m}" for m in range(8)]
+    assert few[8:] == ["8_0", "add"]  # the others repeat
+
+
+def test_a_long_path_keeps_its_end() -> None:
+    assert ending("model.layers.0.norm") == "model.layers.0.norm"
+    assert ending("model.encoder.layers.0.attention.query") == "…layers.0.attention.query"
+
+
+def test_keys_do_not_depend_on_what_is_open() -> None:
+    nodes = [node for n in range(6) for node in norm(f"layers.{n}", f"n{n}")]
+
+    def keys(folds: Iterable[Fold]) -> list[str]:
+        return [key for fold in folds for key in (fold.key, *keys(fold.parts))]
+
+    assert len(set(keys(outline(graph(*nodes), ())))) == len(keys(outline(graph(*nodes), ())))
