@@ -52,11 +52,19 @@ lab: $(STAMP) cxx ## open the quickstart notebook in JupyterLab
 docs: $(STAMP) ## build the documentation site into build/site; a broken link or reference is an error
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/site
 
-lint: $(STAMP) ## ruff, mypy, import-linter
+# Tools for the scripts of the page, run by the node of the virtual environment; nothing else needs them.
+NODE_STAMP := node_modules/.stamp
+NODE := PATH="$(abspath $(BIN)):$$PATH"
+$(NODE_STAMP): $(STAMP) package.json package-lock.json
+	$(NODE) npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
+
+lint: $(STAMP) $(NODE_STAMP) ## ruff, mypy, import-linter; eslint, prettier and tsc for JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
+	$(NODE) npm run --silent lint
 
 test: lint docs cxx chromium ## lint, the documentation, then all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)

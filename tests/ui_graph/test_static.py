@@ -67,4 +67,5 @@ def test_the_page_makes_what_the_kernel_describes_and_nothing_else() -> None:
 
 
 def test_comments_and_indents_stay_at_home() -> None:
+    assert static._stripped("/** @type {x} gone */ a;\n  /** gone */\n") == "a;"
     assert static._stripped('// gone\nif (a) {\n  b = " // c";\n\n}\n') == 'if (a) {\nb = " // c";\n}'

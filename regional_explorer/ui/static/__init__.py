@@ -11,6 +11,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 _IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)
+_JSDOC = re.compile(r"/\*\*.*?\*/ ?")
 _EXPORT = re.compile(r"^export (?:async )?(?:class|const|function) (\w+)", re.MULTILINE)
 
 
@@ -42,5 +43,5 @@ def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:
 
 
 def _stripped(text: str) -> str:
-    lines = (line.strip() for line in text.splitlines())
+    lines = (_JSDOC.sub("", line).strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))

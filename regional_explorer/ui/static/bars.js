@@ -5,30 +5,53 @@ import { el } from "./dom.js";
 export class Bars {
   constructor(root) {
     const find = (name) => root.querySelector(`.rxg-${name}`);
-    for (const name of ["stage", "canvas", "map", "empty", "tip", "help", "count", "selected", "trail", "live"]) this[name] = find(name);
-    this.search = root.querySelector("input");
     this.root = root;
+    this.search = root.querySelector("input");
+    this.path = "";
+    this.stage = find("stage");
+    this.canvas = find("canvas");
+    this.map = find("map");
+    this.empty = find("empty");
+    this.tip = find("tip");
+    this.help = find("help");
+    this.count = find("count");
+    this.selected = find("selected");
+    this.trail = find("trail");
+    this.live = find("live");
   }
 
-  button(name) { return this.root.querySelector(`[data-do=${name}]`); }
+  button(name) {
+    return this.root.querySelector(`[data-do=${name}]`);
+  }
 
-  press(name, on) { this.button(name).setAttribute("aria-pressed", String(on)); }
+  press(name, on) {
+    this.button(name).setAttribute("aria-pressed", String(on));
+  }
 
   showStatus(picture, many, elsewhere) {
     for (const name of ["upstream", "downstream"]) this.button(name).disabled = !many;
     this.empty.textContent = picture.boxes ? "" : "This graph has no ops.";
     const more = elsewhere ? `, ${elsewhere} in other graphs` : "";
-    this.selected.textContent = many || elsewhere ? `${many} of ${picture.nodes} nodes selected${more}` : `${picture.nodes} nodes in ${picture.boxes} boxes`;
+    this.selected.textContent =
+      many || elsewhere
+        ? `${many} of ${picture.nodes} nodes selected${more}`
+        : `${picture.nodes} nodes in ${picture.boxes} boxes`;
   }
 
   showTrail(path) {
     if (path === this.path) return;
     this.path = path;
     const parts = path.split(".").filter(Boolean);
-    this.trail.replaceChildren(...parts.map((part, at) => {
-      const whole = parts.slice(0, at + 1).join(".");
-      return el("button", { type: "button", title: `Select the nodes of module ${whole}`, "data-do": "module", "data-of": whole }, part);
-    }));
+    this.trail.replaceChildren(
+      ...parts.map((part, at) => {
+        const whole = parts.slice(0, at + 1).join(".");
+        return el(
+          "button",
+          { type: "button", title: `Select the nodes of module ${whole}`, "data-do": "module", "data-of": whole },
+          part,
+        );
+      }),
+    );
   }
 
   showTip(picture, box, x, y) {
@@ -37,7 +60,8 @@ export class Bars {
     if (box < 0) return;
     const rows = picture.about(box).flatMap(([word, text]) => [el("dt", {}, word), el("dd", {}, text)]);
     tip.replaceChildren(el("b", {}, picture.title(box)), el("dl", {}, ...rows));
-    const { offsetWidth: w, offsetHeight: h } = tip, { clientWidth: wide, clientHeight: high } = stage;
+    const { offsetWidth: w, offsetHeight: h } = tip,
+      { clientWidth: wide, clientHeight: high } = stage;
     tip.style.left = `${Math.max(4, x + 16 + w > wide ? x - 12 - w : x + 16)}px`;
     tip.style.top = `${Math.max(4, Math.min(y + 14 + h > high ? y - 8 - h : y + 14, high - h - 4))}px`;
   }

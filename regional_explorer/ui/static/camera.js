@@ -1,6 +1,8 @@
 // Which part of the picture is in the window, how large: `x`, `y` is the point in its middle, `k` the scale.
 
-const LARGEST = 6, READABLE = 0.62, MARGIN = 16;
+const LARGEST = 6,
+  READABLE = 0.62,
+  MARGIN = 16;
 
 const within = (low, value, high) => Math.min(Math.max(value, low), high);
 
@@ -9,7 +11,13 @@ const within = (low, value, high) => Math.min(Math.max(value, low), high);
 const reach = (picture, window) => Math.abs(window - picture) + Math.min(window, picture) / 2;
 
 export class Camera {
-  constructor() { Object.assign(this, { x: 0, y: 0, k: 1, width: 0, height: 0, picture: { width: 0, height: 0 } }); }
+  x = 0;
+  y = 0;
+  k = 1;
+  width = 0;
+  height = 0;
+  /** What is looked at: its size. */
+  picture = { width: 0, height: 0 };
 
   toPicture(px, py) {
     return [(px - this.width / 2) / this.k + this.x, (py - this.height / 2) / this.k + this.y];
@@ -36,14 +44,19 @@ export class Camera {
   look(x, y, k = this.k) {
     const { width: w, height: h } = this.picture;
     this.k = within(Math.min(this.whole, 1) / 2, k, LARGEST);
-    const across = reach(w / 2, this.width / 2 / this.k), down = reach(h / 2, this.height / 2 / this.k);
+    const across = reach(w / 2, this.width / 2 / this.k),
+      down = reach(h / 2, this.height / 2 / this.k);
     this.x = within(w / 2 - across, x, w / 2 + across);
     this.y = within(h / 2 - down, y, h / 2 + down);
   }
 
-  shift(dx, dy) { this.look(this.x + dx, this.y + dy); }
+  shift(dx, dy) {
+    this.look(this.x + dx, this.y + dy);
+  }
 
-  pan(dx, dy) { this.shift(-dx / this.k, -dy / this.k); }
+  pan(dx, dy) {
+    this.shift(-dx / this.k, -dy / this.k);
+  }
 
   // Zoom so that what lies at the window's point (px, py) stays there.
   zoom(factor, px = this.width / 2, py = this.height / 2) {
@@ -52,14 +65,18 @@ export class Camera {
     this.look(x - (px - this.width / 2) / k, y - (py - this.height / 2) / k, k);
   }
 
-  fit() { this.look(this.picture.width / 2, this.picture.height / 2, this.whole); }
+  fit() {
+    this.look(this.picture.width / 2, this.picture.height / 2, this.whole);
+  }
 
   // The first look: all of it where that can be read, else its beginning.
   open() {
     this.fit();
     if (this.k >= READABLE) return;
-    const k = 0.9, { width: w, height: h } = this.picture;
-    const wide = w * k > this.width - 2 * MARGIN, high = h * k > this.height - 2 * MARGIN;
+    const k = 0.9,
+      { width: w, height: h } = this.picture;
+    const wide = w * k > this.width - 2 * MARGIN,
+      high = h * k > this.height - 2 * MARGIN;
     this.look(wide ? (this.width / 2 - MARGIN) / k : this.x, high ? (this.height / 2 - MARGIN) / k : this.y, k);
   }
 
@@ -68,7 +85,8 @@ export class Camera {
     if (this.k < READABLE) this.look(this.x, this.y, 0.9);
     const room = 40 / this.k;
     const { x0, y0, x1, y1 } = this.seen;
-    const aside = x - room < x0 || x + w + room > x1, off = y - room < y0 || y + h + room > y1;
+    const aside = x - room < x0 || x + w + room > x1,
+      off = y - room < y0 || y + h + room > y1;
     this.look(aside ? x + w / 2 : this.x, off ? y + h / 2 : this.y);
   }
 }

@@ -13,38 +13,77 @@ import { Sheet } from "./tree.js";
 const MOST_HOVERED = 400;
 
 class View extends Sheet {
+  /** @type {Picture} */ picture;
+  /** @type {Set<number>} */ selection = new Set();
+  /** @type {string[]} what is selected in other graphs */ elsewhere = [];
+  /** @type {Uint32Array} how many nodes of each box are selected */ counts = new Uint32Array();
+  /** @type {Uint32Array} how many of each box were found */ found = new Uint32Array();
+  /** @type {number[]} */ matched = [];
+  /** @type {number[]} boxes with something found */ hits = [];
+  hit = -1;
+  finding = false;
+  hovered = -1;
+  cursor = -1;
+  anchor = -1;
+  /** @type {number[]} boxes pointed at in another view */ kin = [];
+  /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
+  /** @type {Path2D | null} */ line = null;
+  lasso = false;
+  help = false;
+  mapOff = false;
+  frame = 0;
+  /** @type {ReturnType<typeof setTimeout>} */ telling;
+
   constructor(model, host, signal) {
     super(model, host, signal);
-    Object.assign(this, { selection: new Set(), elsewhere: [], hits: [], hit: -1, hovered: -1, cursor: -1, anchor: -1, kin: [] });
+    /** @type {any} the model that anywidget gives */
+    this.model = model;
     this.camera = new Camera();
     this.bars = new Bars(this.root);
     const { stage, canvas, map } = this.bars;
-    Object.assign(this, { stage, canvas });
+    this.stage = stage;
+    this.canvas = canvas;
     this.showHeight();
     this.painter = new Painter(canvas);
     this.map = new Minimap(map, this.camera, () => this.draw(), signal);
     listen(this);
     follow(model, signal, {
-      payload: () => this.load(), places: () => this.settle(), heat: () => this.wear(),
-      selection: () => this.readSelection(), hover: () => this.readHover(), search: () => this.readSearch(),
+      payload: () => this.load(),
+      places: () => this.settle(),
+      heat: () => this.wear(),
+      selection: () => this.readSelection(),
+      hover: () => this.readHover(),
+      search: () => this.readSearch(),
       height: () => this.showHeight(),
     });
     for (const name of ["transitionend", "transitioncancel"]) {
-      this.root.addEventListener(name, (event) => { if (event.target === this.root) this.wear(); }, { signal });
+      this.root.addEventListener(
+        name,
+        (event) => {
+          if (event.target === this.root) this.wear();
+        },
+        { signal },
+      );
     }
     const sizes = new ResizeObserver(() => this.resize());
     sizes.observe(stage);
-    signal.addEventListener("abort", () => { sizes.disconnect(); cancelAnimationFrame(this.frame); });
+    signal.addEventListener("abort", () => {
+      sizes.disconnect();
+      cancelAnimationFrame(this.frame);
+    });
     this.resize();
     this.load();
   }
 
-  get(name) { return this.model.get(name); }
+  get(name) {
+    return this.model.get(name);
+  }
 
   load() {
     const payload = this.get("payload");
     if (!payload?.places) return;
-    const before = this.picture, focus = before && this.firstNode(this.nearest());
+    const before = this.picture,
+      focus = before && this.firstNode(this.nearest());
     this.picture = this.camera.picture = new Picture(payload);
     this.selection.clear();
     Object.assign(this, { hovered: -1, cursor: -1, kin: [] });
@@ -61,10 +100,12 @@ class View extends Sheet {
 
   // Better places of the same boxes have come.
   settle() {
-    const places = this.get("places"), { picture } = this;
+    const places = this.get("places"),
+      { picture } = this;
     if (!picture || places.of !== picture.number || picture.placed) return;
     picture.placed = true;
-    const box = this.nearest(), was = box < 0 ? null : picture.rect(box);
+    const box = this.nearest(),
+      was = box < 0 ? null : picture.rect(box);
     picture.place(places);
     if (this.aim) this.look();
     else if (was) this.keep(was, picture.rect(box));
@@ -77,17 +118,25 @@ class View extends Sheet {
   }
 
   // Until the window is moved by hand: "open" as at first sight, "fit" after a fold was opened or closed.
-  look() { if (this.camera.width) this.camera[this.aim](); }
+  look() {
+    if (this.camera.width) this.camera[this.aim]();
+  }
 
-  firstNode(box) { return this.picture.ids[this.picture.nodesIn(box)[0]]; }
+  firstNode(box) {
+    return this.picture.ids[this.picture.nodesIn(box)[0]];
+  }
 
   nearest() {
     const { picture, camera } = this;
-    let best = -1, least = Infinity;
+    let best = -1,
+      least = Infinity;
     for (let box = 0; box < picture.boxes; box += 1) {
       const { x, y, w, h } = picture.rect(box);
       const far = Math.hypot(x + w / 2 - camera.x, y + h / 2 - camera.y);
-      if (far < least) { least = far; best = box; }
+      if (far < least) {
+        least = far;
+        best = box;
+      }
     }
     return best;
   }
@@ -95,7 +144,8 @@ class View extends Sheet {
   // What is looked at keeps its place in a new picture.
   morph(before, id) {
     const boxIn = (one) => one.nodeBoxes[one.byId.get(id)];
-    const old = boxIn(before), now = boxIn(this.picture);
+    const old = boxIn(before),
+      now = boxIn(this.picture);
     if (old !== undefined && now !== undefined) this.keep(before.rect(old), this.picture.rect(now));
     else this.camera.shift(0, 0);
   }
@@ -121,7 +171,8 @@ class View extends Sheet {
   }
 
   readSearch() {
-    const query = this.get("search"), { picture } = this;
+    const query = this.get("search"),
+      { picture } = this;
     if (this.bars.search.value !== query) this.bars.search.value = query;
     if (!picture) return;
     const { nodes, error } = matches(picture, query);
@@ -135,12 +186,16 @@ class View extends Sheet {
     this.draw();
   }
 
-  showHeight() { this.stage.style.height = `${this.get("height")}px`; }
+  showHeight() {
+    this.stage.style.height = `${this.get("height")}px`;
+  }
 
   wear() {
     const { picture, root } = this;
     if (!picture || !root.isConnected) return;
-    const style = getComputedStyle(root), theme = isDark(root) ? "dark" : "light", heats = this.get("heat");
+    const style = getComputedStyle(root),
+      theme = isDark(root) ? "dark" : "light",
+      heats = this.get("heat");
     root.classList.toggle("rxg-dark", theme === "dark");
     this.painter.dress(picture, theme, style.backgroundColor, style.fontFamily, (piece) => heats[piece.id]?.[theme]);
     this.map.dress(this.painter);
@@ -168,7 +223,8 @@ class View extends Sheet {
     this.frame = 0;
     if (!this.picture || this.painter.picture !== this.picture) return;
     const { counts: selected, found, finding, hovered: hover, cursor, kin, line } = this;
-    const hit = this.hits[this.hit] ?? -1, selecting = this.selection.size > 0;
+    const hit = this.hits[this.hit] ?? -1,
+      selecting = this.selection.size > 0;
     this.painter.draw(this.camera, { selected, selecting, found, finding, hit, hover, cursor, kin, line });
     this.map.draw(!this.mapOff);
   }
@@ -184,7 +240,10 @@ class View extends Sheet {
   // `how`: "only" these, "add" them, or "toggle": drop them if all of them are selected.
   pick(nodes, how = "only") {
     const drop = how === "toggle" && nodes.every((node) => this.selection.has(node));
-    if (how === "only") { this.selection.clear(); this.elsewhere = []; }
+    if (how === "only") {
+      this.selection.clear();
+      this.elsewhere = [];
+    }
     for (const node of nodes) this.selection[drop ? "delete" : "add"](node);
     const ids = [...this.selection].sort((one, other) => one - other).map((node) => this.picture.ids[node]);
     this.choose([...this.elsewhere, ...ids]);
@@ -195,7 +254,9 @@ class View extends Sheet {
     this.say(this.bars.selected.textContent);
   }
 
-  say(text) { this.bars.live.textContent = text; }
+  say(text) {
+    this.bars.live.textContent = text;
+  }
 
   showSelection() {
     this.counts = this.picture.counts(this.selection);
@@ -228,7 +289,10 @@ class View extends Sheet {
     const { x, y, w, h } = picture.rect(this.cursor);
     const [px, py] = this.camera.toWindow(x + w, y + h);
     this.hover(this.cursor, px, py);
-    const facts = picture.about(this.cursor).map((pair) => pair.join(" ")).join(", ");
+    const facts = picture
+      .about(this.cursor)
+      .map((pair) => pair.join(" "))
+      .join(", ");
     this.say(`${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}. ${facts}`);
     this.draw();
   }
@@ -251,7 +315,8 @@ class View extends Sheet {
 
   // Open what is closed; else close what the box lies in.
   fold(box) {
-    const opens = this.picture.opens(box), key = opens || this.picture.around(box);
+    const opens = this.picture.opens(box),
+      key = opens || this.picture.around(box);
     if (key) this.ask(opens ? "open" : "close", key);
   }
 
@@ -261,18 +326,33 @@ class View extends Sheet {
     this.model.send({ do: what, of });
   }
 
-  press(at) { this.act(at.dataset.do, at.dataset.of); }
+  press(at) {
+    this.act(at.dataset.do, at.dataset.of);
+  }
 
   act(name, of) {
     const { bars, camera, picture } = this;
-    const toggle = (key) => bars.press(key, this[key] = !this[key]);
-    const own = picture && {
-      in: () => camera.zoom(1.3), out: () => camera.zoom(1 / 1.3), fit: () => camera.fit(),
-      next: () => this.nextHit(1), previous: () => this.nextHit(-1), matched: () => this.pick(this.matched),
-      region: () => this.pick(picture.nodesOfRegion(Number(of))), module: () => this.pick(picture.nodesOfModule(of)),
-      lasso: () => toggle("lasso"), map: () => { this.mapOff = !this.mapOff; },
-      help: () => { toggle("help"); bars.help.hidden = !this.help; },
-    }[name];
+    const toggle = (key) => bars.press(key, (this[key] = !this[key]));
+    const own =
+      picture &&
+      {
+        in: () => camera.zoom(1.3),
+        out: () => camera.zoom(1 / 1.3),
+        fit: () => camera.fit(),
+        next: () => this.nextHit(1),
+        previous: () => this.nextHit(-1),
+        matched: () => this.pick(this.matched),
+        region: () => this.pick(picture.nodesOfRegion(Number(of))),
+        module: () => this.pick(picture.nodesOfModule(of)),
+        lasso: () => toggle("lasso"),
+        map: () => {
+          this.mapOff = !this.mapOff;
+        },
+        help: () => {
+          toggle("help");
+          bars.help.hidden = !this.help;
+        },
+      }[name];
     if (own) own();
     else this.ask(name, of);
     if (/^(in|out|fit)$/.test(name)) this.aim = name === "fit" ? "fit" : null;

@@ -4,8 +4,21 @@ import { PLUS } from "./letters.js";
 
 const STEP = 60; // pixels that an arrow key moves the window
 const ACTS = {
-  "+": "in", "=": "in", "-": "out", f: "fit", l: "lasso", u: "upstream", d: "downstream", e: "open all", c: "close all",
-  o: "overlay", m: "map", s: "matched", "?": "help", g: "next tab", t: "tab before",
+  "+": "in",
+  "=": "in",
+  "-": "out",
+  f: "fit",
+  l: "lasso",
+  u: "upstream",
+  d: "downstream",
+  e: "open all",
+  c: "close all",
+  o: "overlay",
+  m: "map",
+  s: "matched",
+  "?": "help",
+  g: "next tab",
+  t: "tab before",
 };
 
 export function listen(view) {
@@ -14,6 +27,7 @@ export function listen(view) {
 
   // A press that does not move is a click.
   let drag = null;
+  /** @returns {[number, number]} */
   const at = (event) => {
     const { left, top } = stage.getBoundingClientRect();
     return [event.clientX - left, event.clientY - top];
@@ -72,16 +86,23 @@ export function listen(view) {
     else if (done.moved <= 3) click(at(event), event);
     view.line = null;
   });
-  on(view.canvas, "pointercancel", () => { drag = view.line = null; });
-  on(view.canvas, "pointerleave", () => { if (!drag) view.hover(-1); });
+  on(view.canvas, "pointercancel", () => {
+    drag = view.line = null;
+  });
+  on(view.canvas, "pointerleave", () => {
+    if (!drag) view.hover(-1);
+  });
   on(view.canvas, "dblclick", (event) => {
-    const box = boxAt(at(event)), [node] = hullAt(at(event));
+    const box = boxAt(at(event)),
+      [node] = hullAt(at(event));
     if (box >= 0) view.fold(box);
     else if (node !== undefined) view.fold(view.picture.nodeBoxes[node]);
   });
 
   function click(point, event) {
-    const { picture, anchor } = view, box = boxAt(point), nodes = box < 0 ? hullAt(point) : [...picture.nodesIn(box)];
+    const { picture, anchor } = view,
+      box = boxAt(point),
+      nodes = box < 0 ? hullAt(point) : [...picture.nodesIn(box)];
     view.cursor = -1;
     if (onPlus(box, point)) {
       view.fold(box);
@@ -97,24 +118,35 @@ export function listen(view) {
 
   // Boxes with their middle inside.
   function pickInside(line, add) {
-    const { picture, painter: { pen } } = view;
+    const {
+      picture,
+      painter: { pen },
+    } = view;
     pen.resetTransform();
     const inside = (box) => {
       const { x, y, w, h } = picture.rect(box);
       return pen.isPointInPath(line, ...camera.toWindow(x + w / 2, y + h / 2));
     };
-    view.pick(picture.where((node) => inside(picture.nodeBoxes[node])), add ? "add" : "only");
+    view.pick(
+      picture.where((node) => inside(picture.nodeBoxes[node])),
+      add ? "add" : "only",
+    );
     if (view.lasso) view.act("lasso");
   }
 
   // The plain wheel scrolls the page; with Ctrl or ⌘, or as a pinch, which comes as the same, it zooms.
-  on(view.canvas, "wheel", (event) => {
-    view.hover(-1);
-    if (!view.picture || !adds(event)) return;
-    event.preventDefault();
-    const unit = event.deltaMode === 1 ? 16 : 1;
-    move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...at(event));
-  }, { passive: false });
+  on(
+    view.canvas,
+    "wheel",
+    (event) => {
+      view.hover(-1);
+      if (!view.picture || !adds(event)) return;
+      event.preventDefault();
+      const unit = event.deltaMode === 1 ? 16 : 1;
+      move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...at(event));
+    },
+    { passive: false },
+  );
 
   const walk = (box, extend) => {
     const from = view.cursor;
@@ -124,23 +156,39 @@ export function listen(view) {
     view.pick(view.picture.range(view.anchor, view.cursor));
   };
   const near = () => (view.cursor >= 0 ? view.cursor : Math.max(view.anchor, view.hovered));
-  const arrow = (dx, dy) => ({ shiftKey }) => move("pan", dx * (shiftKey ? camera.width * 0.8 : STEP), dy * (shiftKey ? camera.height * 0.8 : STEP));
+  const arrow =
+    (dx, dy) =>
+    ({ shiftKey }) =>
+      move("pan", dx * (shiftKey ? camera.width * 0.8 : STEP), dy * (shiftKey ? camera.height * 0.8 : STEP));
   const keys = {
-    ArrowLeft: arrow(1, 0), ArrowRight: arrow(-1, 0), ArrowUp: arrow(0, 1), ArrowDown: arrow(0, -1),
-    n: (event) => walk(near() + 1, event.shiftKey), p: (event) => walk(near() - 1, event.shiftKey),
-    Home: (event) => walk(0, event.shiftKey), End: (event) => walk(view.picture.boxes - 1, event.shiftKey),
+    ArrowLeft: arrow(1, 0),
+    ArrowRight: arrow(-1, 0),
+    ArrowUp: arrow(0, 1),
+    ArrowDown: arrow(0, -1),
+    n: (event) => walk(near() + 1, event.shiftKey),
+    p: (event) => walk(near() - 1, event.shiftKey),
+    Home: (event) => walk(0, event.shiftKey),
+    End: (event) => walk(view.picture.boxes - 1, event.shiftKey),
     " ": (event) => {
       if (near() < 0) return;
       view.anchor = near();
       view.pick([...view.picture.nodesIn(near())], adds(event) ? "toggle" : "only");
     },
-    a: (event) => { if (adds(event)) view.pick(view.picture.where(() => true)); },
-    Enter: () => { if (near() >= 0) view.fold(near()); },
+    a: (event) => {
+      if (adds(event)) view.pick(view.picture.where(() => true));
+    },
+    Enter: () => {
+      if (near() >= 0) view.fold(near());
+    },
     "/": () => bars.search.select(),
     Escape: () => {
       if (!bars.help.hidden) view.act("help");
       else if (view.lasso) view.act("lasso");
-      else { view.cursor = -1; view.hover(-1); view.pick([]); }
+      else {
+        view.cursor = -1;
+        view.hover(-1);
+        view.pick([]);
+      }
     },
   };
   on(stage, "keydown", (event) => {
@@ -153,7 +201,10 @@ export function listen(view) {
     event.preventDefault();
     event.stopPropagation();
   });
-  on(stage, "blur", () => { view.cursor = -1; view.hover(-1); });
+  on(stage, "blur", () => {
+    view.cursor = -1;
+    view.hover(-1);
+  });
 
   let typing;
   on(bars.search, "input", () => {

@@ -40,7 +40,8 @@ export class Letters {
 
   clip(text, size, room) {
     if (this.width(text, size) <= room) return text;
-    let low = 0, high = text.length;
+    let low = 0,
+      high = text.length;
     while (low < high) {
       const middle = (low + high + 1) >> 1;
       if (this.width(`${text.slice(0, middle)}…`, size) <= room) low = middle;
@@ -54,14 +55,16 @@ export class Letters {
     for (const box of boxes) {
       const plus = picture.opens(box) ? PLUS : 0;
       let { x, y, w, h } = picture.rect(box);
-      const detail = picture.detail(box), marks = picture.signs(box);
+      const detail = picture.detail(box),
+        marks = picture.signs(box);
       const markWidth = marks ? this.width(marks, 7.5) + 3 : 0;
       const [title, size] = this.squeeze(picture.title(box), style.size, w - plus - 4 - markWidth);
       this.pen.globalAlpha = faint(box) ? 0.4 : 1;
       if (plus) this.write("+", x + 5, y + h / 2 + 0.5, 11, style.quiet, 600);
       x += plus;
       w -= plus;
-      const middle = y + h / 2 - (detail ? 5.5 : 0) + 0.5, wide = this.width(title, size);
+      const middle = y + h / 2 - (detail ? 5.5 : 0) + 0.5,
+        wide = this.width(title, size);
       const left = x + (w - wide - markWidth) / 2;
       this.write(title, left, middle, size, style.text);
       if (marks) this.write(marks, left + wide + 3, middle, 7.5, style.quiet);
@@ -80,10 +83,16 @@ export class Letters {
     const size = Math.round(Math.max(10, Math.min(13, 10.5 * k)) * 2) / 2;
     const text = words.find((one) => this.width(one, size) * 1.08 <= w - 10) ?? words.at(-1);
     const head = 20 * k; // where the header is too low for the text, it stands on top of the hull
-    let left = Math.max(x, 0) + 6, middle = head < size ? y - size / 2 : y + (head + 1) / 2;
+    let left = Math.max(x, 0) + 6,
+      middle = head < size ? y - size / 2 : y + (head + 1) / 2;
     middle = Math.min(Math.max(middle, size / 2 + 3), y + h - size / 2 - 4);
     if (text === words.at(-1)) [left, middle] = [x + w / 2 - this.width(text, size) / 2, y + h / 2];
-    Object.assign(this.pen, { font: `600 ${size}px ${this.family}`, strokeStyle: paper, lineWidth: 3, lineJoin: "round" });
+    Object.assign(this.pen, {
+      font: `600 ${size}px ${this.family}`,
+      strokeStyle: paper,
+      lineWidth: 3,
+      lineJoin: "round",
+    });
     if (k < 0.7) this.pen.strokeText(text, left, middle);
     this.write(text, left, middle, size, colour, 600);
   }

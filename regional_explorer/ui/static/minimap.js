@@ -1,30 +1,52 @@
 // The whole picture in a corner, framed where the window is; a press or a drag moves the window there.
 
-const WIDEST = 180, HIGHEST = 130, SMALLEST = 20;
+const WIDEST = 180,
+  HIGHEST = 130,
+  SMALLEST = 20;
 
 export class Minimap {
+  k = 1;
+  ratio = 1;
+  /** @type {any} */ ground;
+  /** @type {{ width: number, height: number }} */ picture;
+  /** @type {OffscreenCanvas} */ still;
+
   constructor(canvas, camera, moved, signal) {
-    Object.assign(this, { canvas, camera });
+    this.canvas = canvas;
+    this.camera = camera;
     const go = (event) => {
       const box = canvas.getBoundingClientRect();
       camera.look((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
       moved();
     };
-    canvas.addEventListener("pointerdown", (event) => {
-      canvas.setPointerCapture(event.pointerId);
-      go(event);
-    }, { signal });
-    canvas.addEventListener("pointermove", (event) => { if (event.buttons & 1) go(event); }, { signal });
+    canvas.addEventListener(
+      "pointerdown",
+      (event) => {
+        canvas.setPointerCapture(event.pointerId);
+        go(event);
+      },
+      { signal },
+    );
+    canvas.addEventListener(
+      "pointermove",
+      (event) => {
+        if (event.buttons & 1) go(event);
+      },
+      { signal },
+    );
   }
 
   // Draw the picture once; only the frame is drawn at every move.
   dress(painter) {
-    const { width: w, height: h } = this.picture = painter.picture;
+    const { width: w, height: h } = (this.picture = painter.picture);
     this.ground = painter.ground;
     this.k = Math.min(WIDEST / w, HIGHEST / h);
     this.ratio = window.devicePixelRatio || 1;
     this.still = painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, this.ratio, {});
-    for (const [side, length] of [["width", w], ["height", h]]) {
+    for (const [side, length] of [
+      ["width", w],
+      ["height", h],
+    ]) {
       const shown = Math.max(length * this.k, SMALLEST);
       this.canvas[side] = Math.round(shown * this.ratio);
       this.canvas.style[side] = `${shown}px`;
@@ -32,7 +54,8 @@ export class Minimap {
   }
 
   draw(wanted) {
-    const { camera, canvas, picture, ratio } = this, { x0, y0, x1, y1 } = camera.seen;
+    const { camera, canvas, picture, ratio } = this,
+      { x0, y0, x1, y1 } = camera.seen;
     const all = x0 <= 0 && y0 <= 0 && x1 >= picture.width && y1 >= picture.height;
     canvas.hidden = !wanted || all || camera.width < 480;
     if (canvas.hidden) return;

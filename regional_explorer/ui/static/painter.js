@@ -2,29 +2,51 @@
 
 import { Letters } from "./letters.js";
 
-const TEXT = 0.42, SHAPES = 0.16; // scales from which on text is written, and boxes are more than a spot
+const TEXT = 0.42,
+  SHAPES = 0.16; // scales from which on text is written, and boxes are more than a spot
 const MOST_PIXELS = 2e7; // of a picture that is drawn once and then moved
 const EDGE = 40; // room around the picture for what sticks out
 const HIT = "#ffb000";
 
 function hatch({ stroke, hatch: step, crossed }) {
-  const tile = new OffscreenCanvas(step, step), pen = tile.getContext("2d");
+  const tile = new OffscreenCanvas(step, step),
+    pen = tile.getContext("2d");
   Object.assign(pen, { strokeStyle: stroke, globalAlpha: 0.4, lineWidth: 0.8 });
   for (const shift of [-step, 0, step]) {
     pen.moveTo(shift, step);
     pen.lineTo(shift + step, 0);
-    if (crossed) { pen.moveTo(shift, 0); pen.lineTo(shift + step, step); }
+    if (crossed) {
+      pen.moveTo(shift, 0);
+      pen.lineTo(shift + step, step);
+    }
   }
   pen.stroke();
   return tile;
 }
 
-const within = ({ x0, y0, x1, y1 }) => (rects, at) => (
-  rects[at] < x1 && rects[at] + rects[at + 2] > x0 && rects[at + 1] < y1 && rects[at + 1] + rects[at + 3] > y0);
+const within =
+  ({ x0, y0, x1, y1 }) =>
+  (rects, at) =>
+    rects[at] < x1 && rects[at] + rects[at + 2] > x0 && rects[at + 1] < y1 && rects[at + 1] + rects[at + 3] > y0;
+
+/** @returns {[number, number, number, number]} */
+const sides = ({ x, y, w, h }) => [x, y, w, h];
 
 export class Painter {
+  ratio = 1;
+  paper = "";
+  /** @type {any} colours that belong to no region */ ground;
+  /** @type {any} the colour and label of a piece under the overlay */ heat;
+  /** @type {any[]} how the frame of each kind of piece is drawn */ hulls = [];
+  /** @type {string[]} */ regions = [];
+  /** @type {{ style: any, boxes: number[] }[]} */ looks = [];
+  /** @type {import("./picture.js").Picture} */ picture;
+  /** @type {any[]} what the last frame was made from */ made;
+  /** @type {any} the copy that is moved */ still;
+
   constructor(canvas) {
     this.canvas = canvas;
+    /** @type {CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D} */
     this.pen = canvas.getContext("2d", { alpha: false });
     this.letters = new Letters(this.pen);
   }
@@ -39,14 +61,23 @@ export class Painter {
   dress(picture, theme, paper, font, heat) {
     const { ground, boxes, hulls, regions } = picture.styles[theme];
     const filled = (style) => (style.fill === "paper" ? { ...style, fill: paper } : style);
-    const tiled = (style) => ({ ...filled(style), tile: style.hatch && this.pen.createPattern(hatch(style), "repeat") });
-    Object.assign(this, { picture, paper, ground: { ...ground, paper }, heat, hulls: hulls.map(tiled), regions });
+    const tiled = (style) => ({
+      ...filled(style),
+      tile: style.hatch && this.pen.createPattern(hatch(style), "repeat"),
+    });
+    Object.assign(this, { picture, paper, heat, regions });
+    this.ground = { ...ground, paper };
+    this.hulls = hulls.map(tiled);
     this.letters.font(font);
-    const styles = boxes.map(filled), looks = new Map();
+    const styles = boxes.map(filled),
+      looks = new Map();
     for (let box = 0; box < picture.boxes; box += 1) {
-      const piece = picture.piece(box), warm = piece && heat(piece);
-      const number = picture.boxStyles[box], key = `${number} ${warm?.fill}`;
-      if (!looks.has(key)) looks.set(key, { style: { ...styles[number], ...warm, ...warm && { quiet: warm.text } }, boxes: [] });
+      const piece = picture.piece(box),
+        warm = piece && heat(piece);
+      const number = picture.boxStyles[box],
+        key = `${number} ${warm?.fill}`;
+      if (!looks.has(key))
+        looks.set(key, { style: { ...styles[number], ...warm, ...(warm && { quiet: warm.text }) }, boxes: [] });
       looks.get(key).boxes.push(box);
     }
     this.looks = [...looks.values()];
@@ -54,7 +85,8 @@ export class Painter {
 
   // `now` says what is lit: arrays per box of how many nodes are selected and found, and single boxes.
   draw(camera, now) {
-    const { pen, ratio, picture } = this, { k, seen } = camera;
+    const { pen, ratio, picture } = this,
+      { k, seen } = camera;
     const made = [picture.rects, this.looks, now.found, now.finding, now.selecting, k, ratio];
     const steady = made.every((part, at) => part === this.made?.[at]);
     this.made = made;
@@ -77,11 +109,12 @@ export class Painter {
     this.stroke(ink, 1.5, [5, 3], 1, line);
   }
 
-  stroke(strokeStyle, lineWidth, dash = [], globalAlpha = 1, ...path) {
+  stroke(strokeStyle, lineWidth, dash = [], globalAlpha = 1, path = null) {
     const { pen } = this;
     Object.assign(pen, { strokeStyle, lineWidth, globalAlpha });
     pen.setLineDash(dash);
-    pen.stroke(...path);
+    if (path) pen.stroke(path);
+    else pen.stroke();
     pen.setLineDash([]);
     pen.globalAlpha = 1;
   }
@@ -95,16 +128,22 @@ export class Painter {
   // At the second frame of one scale the scene is drawn once more, with what lies around the window, then only moved:
   // that is quick however much there is to see.
   move(camera, now) {
-    const { pen, ratio, picture, made } = this, scale = camera.k * ratio, { x0, y0, x1, y1 } = camera.seen;
+    const { pen, ratio, picture, made } = this,
+      scale = camera.k * ratio,
+      { x0, y0, x1, y1 } = camera.seen;
     const [left, top] = [Math.max(x0, -EDGE), Math.max(y0, -EDGE)];
     const [right, bottom] = [Math.min(x1, picture.width + EDGE), Math.min(y1, picture.height + EDGE)];
     let { still } = this;
     const fresh = still && still.made.every((part, at) => part === made[at]);
     if (!fresh || left < still.x0 || top < still.y0 || right > still.x1 || bottom > still.y1) {
-      const wide = (x1 - x0) / 2, high = (y1 - y0) / 2;
+      const wide = (x1 - x0) / 2,
+        high = (y1 - y0) / 2;
       still = {
-        made, x0: Math.max(x0 - wide, -EDGE), y0: Math.max(y0 - high, -EDGE),
-        x1: Math.min(x1 + wide, picture.width + EDGE), y1: Math.min(y1 + high, picture.height + EDGE),
+        made,
+        x0: Math.max(x0 - wide, -EDGE),
+        y0: Math.max(y0 - high, -EDGE),
+        x1: Math.min(x1 + wide, picture.width + EDGE),
+        y1: Math.min(y1 + high, picture.height + EDGE),
       };
       const pixels = (still.x1 - still.x0) * (still.y1 - still.y0) * scale ** 2;
       if (!(pixels > 0) || pixels > MOST_PIXELS) return false;
@@ -120,7 +159,9 @@ export class Painter {
   }
 
   copy(area, k, ratio, now) {
-    const { pen } = this, { x0, y0, x1, y1 } = area, scale = k * ratio;
+    const { pen } = this,
+      { x0, y0, x1, y1 } = area,
+      scale = k * ratio;
     const canvas = new OffscreenCanvas(Math.ceil((x1 - x0) * scale) || 1, Math.ceil((y1 - y0) * scale) || 1);
     this.pen = this.letters.pen = canvas.getContext("2d");
     this.pen.setTransform(scale, 0, 0, scale, -x0 * scale, -y0 * scale);
@@ -130,12 +171,16 @@ export class Painter {
   }
 
   drawHulls(k, inside) {
-    const { pen, picture: { groups, groupPieces, pieces, pieceStyles } } = this;
+    const {
+      pen,
+      picture: { groups, groupPieces, pieces, pieceStyles },
+    } = this;
     for (let at = 0; at < groups.length; at += 4) {
       if (!inside(groups, at)) continue;
-      const number = groupPieces[at / 4], style = this.hulls[pieceStyles[number]];
+      const number = groupPieces[at / 4],
+        style = this.hulls[pieceStyles[number]];
       pen.beginPath();
-      pen.roundRect(...groups.subarray(at, at + 4), 7);
+      pen.roundRect(groups[at], groups[at + 1], groups[at + 2], groups[at + 3], 7);
       pen.fillStyle = this.heat(pieces[number])?.fill ?? style.fill;
       pen.fill();
       if (style.tile) pen.fillStyle = style.tile;
@@ -145,7 +190,10 @@ export class Painter {
   }
 
   edges(k, seen, now) {
-    const { pen, picture: { edges } } = this;
+    const {
+      pen,
+      picture: { edges },
+    } = this;
     const far = [];
     pen.beginPath();
     for (let edge = 0; edge < edges.length / 2; edge += 1) {
@@ -154,7 +202,10 @@ export class Painter {
       if (Math.max(y0, y1) + 60 < seen.y0 || Math.min(y0, y1) - 60 > seen.y1) continue;
       if (y1 < y0 - 8) far.push(edge);
       else if (k >= SHAPES) this.trace(edge, x0, y0, x1, y1);
-      else if ((Math.abs(x1 - x0) + y1 - y0) * k > 4) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); }
+      else if ((Math.abs(x1 - x0) + y1 - y0) * k > 4) {
+        pen.moveTo(x0, y0);
+        pen.lineTo(x1, y1);
+      }
     }
     this.stroke(this.ground.edge, Math.max(0.9, 0.5 / k), [], now.selecting ? 0.45 : 0.95);
     // Edges from one column to the next cross half of the picture: they are faint.
@@ -166,7 +217,8 @@ export class Painter {
   lit(k, seen, now) {
     const { edges } = this.picture;
     const chosen = (box) => now.selected[box] || box === now.hover || box === now.cursor;
-    const near = [], far = [];
+    const near = [],
+      far = [];
     if (now.selecting || now.hover >= 0 || now.cursor >= 0) {
       for (let edge = 0; edge < edges.length / 2; edge += 1) {
         if (!chosen(edges[edge * 2]) && !chosen(edges[edge * 2 + 1])) continue;
@@ -186,13 +238,24 @@ export class Painter {
 
   // Where an edge leaves its first box and meets its second.
   ends(edge) {
-    const { edges, rects } = this.picture, tail = edges[edge * 2] * 4, head = edges[edge * 2 + 1] * 4;
-    return [rects[tail] + rects[tail + 2] / 2, rects[tail + 1] + rects[tail + 3], rects[head] + rects[head + 2] / 2, rects[head + 1]];
+    const { edges, rects } = this.picture,
+      tail = edges[edge * 2] * 4,
+      head = edges[edge * 2 + 1] * 4;
+    return [
+      rects[tail] + rects[tail + 2] / 2,
+      rects[tail + 1] + rects[tail + 3],
+      rects[head] + rects[head + 2] / 2,
+      rects[head + 1],
+    ];
   }
 
   trace(edge, x0, y0, x1, y1) {
-    const { pen, picture: { curves, curveEnds } } = this;
-    const first = edge ? curveEnds[edge - 1] : 0, end = curveEnds[edge];
+    const {
+      pen,
+      picture: { curves, curveEnds },
+    } = this;
+    const first = edge ? curveEnds[edge - 1] : 0,
+      end = curveEnds[edge];
     if (end - first < 8) {
       const bend = y1 < y0 - 8 ? 36 : Math.max((y1 - y0) / 2, 4);
       pen.moveTo(x0, y0);
@@ -208,15 +271,22 @@ export class Painter {
   }
 
   arrows(seen) {
-    const { pen, picture: { edges, curves, curveEnds } } = this;
+    const {
+      pen,
+      picture: { edges, curves, curveEnds },
+    } = this;
     pen.beginPath();
     for (let edge = 0; edge < edges.length / 2; edge += 1) {
-      const last = curveEnds[edge], length = last - (edge ? curveEnds[edge - 1] : 0);
+      const last = curveEnds[edge],
+        length = last - (edge ? curveEnds[edge - 1] : 0);
       const curved = length >= 8;
       const [x, y] = curved ? curves.subarray(last - 2, last) : this.ends(edge).slice(2);
       if (x < seen.x0 || x > seen.x1 || y < seen.y0 || y > seen.y1) continue;
-      const dx = curved ? x - curves[last - 4] : 0, dy = curved ? y - curves[last - 3] : 1;
-      const size = 4 / (Math.hypot(dx, dy) || 1), u = dx * size, v = dy * size;
+      const dx = curved ? x - curves[last - 4] : 0,
+        dy = curved ? y - curves[last - 3] : 1;
+      const size = 4 / (Math.hypot(dx, dy) || 1),
+        u = dx * size,
+        v = dy * size;
       pen.moveTo(x, y);
       pen.lineTo(x - u - v * 0.5, y - v + u * 0.5);
       pen.lineTo(x - u + v * 0.5, y - v - u * 0.5);
@@ -226,7 +296,9 @@ export class Painter {
   }
 
   boxes(k, inside, now) {
-    const { pen, picture: { rects } } = this, rect = (box) => rects.subarray(box * 4, box * 4 + 4), shown = [];
+    const { pen, picture } = this,
+      { rects } = picture,
+      shown = [];
     for (const { style, boxes } of this.looks) {
       const here = boxes.filter((box) => inside(rects, box * 4));
       if (k >= TEXT) shown.push({ style, here });
@@ -237,12 +309,12 @@ export class Painter {
         pen.globalAlpha = back ? 0.3 : 1;
         if (k < SHAPES) {
           pen.fillStyle = style.stroke || style.text;
-          for (const box of some) pen.fillRect(...rect(box));
+          for (const box of some) pen.fillRect(...sides(picture.rect(box)));
           continue;
         }
         for (const behind of style.deep ? [4, 0] : [0]) {
           pen.beginPath();
-          for (const box of some) this.outline(...rect(box), k, behind);
+          for (const box of some) this.outline(picture.rect(box), k, behind);
           pen.fillStyle = style.fill;
           if (style.fill) pen.fill();
           if (style.stroke) this.stroke(style.stroke, style.line, style.dash, pen.globalAlpha);
@@ -252,7 +324,8 @@ export class Painter {
     pen.globalAlpha = 1;
     if (k >= SHAPES) this.shares(inside);
     pen.textBaseline = "middle";
-    for (const { style, here } of shown) this.letters.boxes(this.picture, here, style, (box) => now.finding && !now.found[box]);
+    for (const { style, here } of shown)
+      this.letters.boxes(this.picture, here, style, (box) => now.finding && !now.found[box]);
   }
 
   // A bar at the bottom of what is closed: the part of it that each region has.
@@ -270,18 +343,29 @@ export class Painter {
     }
   }
 
-  outline(x, y, w, h, k, behind) {
+  outline({ x, y, w, h }, k, behind) {
     if (k * h > 6) this.pen.roundRect(x + behind, y + behind, w, h, 4);
     else this.pen.rect(x + behind, y + behind, w, h);
   }
 
   rings(k, inside, now) {
-    const { pen, picture, ground: { ink } } = this, small = Math.min(k, 1);
+    const {
+        pen,
+        picture,
+        ground: { ink },
+      } = this,
+      small = Math.min(k, 1);
     const ring = (box, gap, width, colour, dash, alpha) => {
-      const { x, y, w, h } = picture.rect(box), out = gap / small;
+      const { x, y, w, h } = picture.rect(box),
+        out = gap / small;
       pen.beginPath();
       pen.roundRect(x - out, y - out, w + 2 * out, h + 2 * out, 4 + out);
-      this.stroke(colour, width / small, dash.map((length) => length / small), alpha);
+      this.stroke(
+        colour,
+        width / small,
+        dash.map((length) => length / small),
+        alpha,
+      );
     };
     for (let box = 0; box < picture.boxes; box += 1) {
       if (!now.selected[box] && !(now.finding && now.found[box])) continue;
@@ -304,13 +388,21 @@ export class Painter {
     });
     for (let at = 0; at < picture.groups.length; at += 4) {
       if (!inside(picture.groups, at)) continue;
-      const number = picture.groupPieces[at / 4], piece = picture.pieces[number];
-      const style = this.hulls[picture.pieceStyles[number]], warm = this.heat(piece);
-      const { words, speedup } = piece, label = warm?.label ?? speedup, { letter } = picture.regions[piece.region];
-      const [left, top, w, h] = picture.groups.subarray(at, at + 4), [x, y] = camera.toWindow(left, top);
+      const number = picture.groupPieces[at / 4],
+        piece = picture.pieces[number];
+      const style = this.hulls[picture.pieceStyles[number]],
+        warm = this.heat(piece);
+      const { words, speedup } = piece,
+        label = warm?.label ?? speedup,
+        { letter } = picture.regions[piece.region];
+      const [left, top, w, h] = picture.groups.subarray(at, at + 4),
+        [x, y] = camera.toWindow(left, top);
       letters.hull(
         [...words.map((some) => (label ? `${some} · ${label}` : some)), warm ? label : words.at(-1), letter],
-        { x, y, w: w * camera.k, h: h * camera.k }, warm?.text ?? style.text, warm?.fill ?? style.ground, camera.k,
+        { x, y, w: w * camera.k, h: h * camera.k },
+        warm?.text ?? style.text,
+        warm?.fill ?? style.ground,
+        camera.k,
       );
     }
   }

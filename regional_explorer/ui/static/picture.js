@@ -1,17 +1,25 @@
 // What is drawn: the payload unpacked, with the questions that are asked of it.
 
-const FACTS = 5, BOX_TEXTS = 5;
+const FACTS = 5,
+  BOX_TEXTS = 5;
 const ARRAYS = [
-  [Uint32Array, "box_texts box_styles box_told box_told_ends box_shares box_share_ends piece_styles node_facts node_boxes group_pieces edges"],
+  [
+    Uint32Array,
+    "box_texts box_styles box_told box_told_ends box_shares box_share_ends piece_styles node_facts node_boxes group_pieces edges",
+  ],
   [Int32Array, "box_pieces node_pieces"],
 ];
-const PLACES = [[Float32Array, "rects groups curves"], [Uint32Array, "curve_ends"]];
+const PLACES = [
+  [Float32Array, "rects groups curves"],
+  [Uint32Array, "curve_ends"],
+];
 
 // Arrays arrive as views on one big buffer, at offsets that typed arrays may not start at.
 function unpack(into, arrays, from) {
   for (const [Type, names] of arrays) {
     for (const name of names.split(" ")) {
-      const view = from[name], bytes = new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice();
+      const view = from[name],
+        bytes = new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice();
       into[name.replace(/_(.)/g, (_, letter) => letter.toUpperCase())] = new Type(bytes.buffer);
     }
   }
@@ -19,28 +27,61 @@ function unpack(into, arrays, from) {
 
 // For each of `count` owners its members, in order: one array, and where the part of each begins.
 function byOwner(owners, count) {
-  const starts = new Uint32Array(count + 1), members = new Uint32Array(owners.length);
+  const starts = new Uint32Array(count + 1),
+    members = new Uint32Array(owners.length);
   for (const owner of owners) starts[owner + 1] += 1;
   for (let owner = 0; owner < count; owner += 1) starts[owner + 1] += starts[owner];
   const next = starts.slice();
-  owners.forEach((owner, member) => { members[next[owner]++] = member; });
+  owners.forEach((owner, member) => {
+    members[next[owner]++] = member;
+  });
   return (owner) => members.subarray(starts[owner], starts[owner + 1]);
 }
 
 export class Picture {
+  width = 1;
+  height = 1;
+  /** @type {number[][]} where the titles of the graphs stand */ titles = [];
+  /** @type {Uint32Array} */ boxTexts;
+  /** @type {Uint32Array} */ boxStyles;
+  /** @type {Uint32Array} */ boxTold;
+  /** @type {Uint32Array} */ boxToldEnds;
+  /** @type {Uint32Array} */ boxShares;
+  /** @type {Uint32Array} */ boxShareEnds;
+  /** @type {Uint32Array} */ pieceStyles;
+  /** @type {Uint32Array} */ nodeFacts;
+  /** @type {Uint32Array} */ nodeBoxes;
+  /** @type {Uint32Array} */ groupPieces;
+  /** @type {Uint32Array} */ edges;
+  /** @type {Int32Array} */ boxPieces;
+  /** @type {Int32Array} */ nodePieces;
+  /** @type {Float32Array} */ rects;
+  /** @type {Float32Array} */ groups;
+  /** @type {Float32Array} */ curves;
+  /** @type {Uint32Array} */ curveEnds;
+  placed = false;
+
   constructor(payload) {
     const { number, tab, graphs, regions, pieces, styles, texts } = payload;
-    Object.assign(this, { number, tab, graphs, regions, pieces, styles, texts });
+    this.number = number;
+    this.tab = tab;
+    this.graphs = graphs;
+    this.regions = regions;
+    this.pieces = pieces;
+    this.styles = styles;
+    this.texts = texts;
     unpack(this, ARRAYS, payload);
     this.boxes = this.boxPieces.length;
     this.nodes = this.nodeBoxes.length;
     this.nodesIn = byOwner(this.nodeBoxes, this.boxes);
     this.ids = [];
     for (const graph of this.graphs) {
-      for (let i = graph.first; i < graph.first + graph.count; i += 1) this.ids.push(`${graph.id}:${payload.node_names[i]}`);
+      for (let i = graph.first; i < graph.first + graph.count; i += 1)
+        this.ids.push(`${graph.id}:${payload.node_names[i]}`);
     }
     this.shared = [];
-    for (let box = 0; box < this.boxes; box += 1) if (this.boxShareEnds[box] > (this.boxShareEnds[box - 1] ?? 0)) this.shared.push(box);
+    for (let box = 0; box < this.boxes; box += 1)
+      if (this.boxShareEnds[box] > (this.boxShareEnds[box - 1] ?? 0)) this.shared.push(box);
     this.byId = new Map(this.ids.map((id, node) => [id, node]));
     this.place(payload.places);
   }
@@ -51,30 +92,50 @@ export class Picture {
     unpack(this, PLACES, places);
   }
 
-  text(box, which) { return this.texts[this.boxTexts[box * BOX_TEXTS + which]]; }
-  title(box) { return this.text(box, 0); }
-  detail(box) { return this.text(box, 1); }
-  signs(box) { return this.text(box, 2); }
-  opens(box) { return this.text(box, 3); } // the fold to open; "" where there is none
-  around(box) { return this.text(box, 4); } // the open fold that it lies in
-  fact(node, which) { return this.texts[this.nodeFacts[node * FACTS + which]]; }
-  module(node) { return this.fact(node, 3); }
-  piece(box) { return this.boxPieces[box] < 0 ? null : this.pieces[this.boxPieces[box]]; }
+  text(box, which) {
+    return this.texts[this.boxTexts[box * BOX_TEXTS + which]];
+  }
+  title(box) {
+    return this.text(box, 0);
+  }
+  detail(box) {
+    return this.text(box, 1);
+  }
+  signs(box) {
+    return this.text(box, 2);
+  }
+  opens(box) {
+    return this.text(box, 3);
+  } // the fold to open; "" where there is none
+  around(box) {
+    return this.text(box, 4);
+  } // the open fold that it lies in
+  fact(node, which) {
+    return this.texts[this.nodeFacts[node * FACTS + which]];
+  }
+  module(node) {
+    return this.fact(node, 3);
+  }
+  piece(box) {
+    return this.boxPieces[box] < 0 ? null : this.pieces[this.boxPieces[box]];
+  }
 
   // Which part of its nodes each region has, as pairs of a region and a fraction.
   shares(box) {
-    const numbers = this.boxShares.subarray(this.boxShareEnds[box - 1] ?? 0, this.boxShareEnds[box]), pairs = [];
+    const numbers = this.boxShares.subarray(this.boxShareEnds[box - 1] ?? 0, this.boxShareEnds[box]),
+      pairs = [];
     let all = 0;
-    for (const node of this.nodesIn(box)) all += this.fact(node, 1) !== "_operator.getitem";
+    for (const node of this.nodesIn(box)) if (this.fact(node, 1) !== "_operator.getitem") all += 1;
     for (let at = 0; at < numbers.length; at += 2) pairs.push([numbers[at], numbers[at + 1] / all]);
     return pairs;
   }
 
   // What is known of a box, as pairs of a word and a text.
   about(box) {
-    const words = this.boxTold.subarray(this.boxToldEnds[box - 1] ?? 0, this.boxToldEnds[box]), pairs = [];
+    const words = this.boxTold.subarray(this.boxToldEnds[box - 1] ?? 0, this.boxToldEnds[box]),
+      pairs = [];
     for (let at = 0; at < words.length; at += 2) pairs.push([this.texts[words[at]], this.texts[words[at + 1]]]);
-    return [...pairs, ...this.piece(box)?.facts ?? []];
+    return [...pairs, ...(this.piece(box)?.facts ?? [])];
   }
 
   rect(box, rects = this.rects) {
@@ -85,7 +146,8 @@ export class Picture {
   // The box, or with `groups` the hull, at a point; -1 where there is none.
   at(x, y, slack = 0, rects = this.rects) {
     for (let at = rects.length - 4; at >= 0; at -= 4) {
-      const dx = x - rects[at], dy = y - rects[at + 1];
+      const dx = x - rects[at],
+        dy = y - rects[at + 1];
       if (dx >= -slack && dy >= -slack && dx <= rects[at + 2] + slack && dy <= rects[at + 3] + slack) return at / 4;
     }
     return -1;
@@ -103,9 +165,13 @@ export class Picture {
     return found;
   }
 
-  nodesOfPiece(piece) { return this.where((node) => this.nodePieces[node] === piece); }
+  nodesOfPiece(piece) {
+    return this.where((node) => this.nodePieces[node] === piece);
+  }
 
-  nodesOfRegion(region) { return this.where((node) => this.pieces[this.nodePieces[node]]?.region === region); }
+  nodesOfRegion(region) {
+    return this.where((node) => this.pieces[this.nodePieces[node]]?.region === region);
+  }
 
   nodesOfModule(path) {
     return this.where((node) => `${this.module(node)}.`.startsWith(`${path}.`));
@@ -116,7 +182,8 @@ export class Picture {
     const ends = [...this.nodesIn(from), ...this.nodesIn(to)];
     if (!ends.length) return [];
     const { first, count } = this.graphs.findLast((graph) => graph.first <= ends.at(-1));
-    const low = Math.max(Math.min(...ends), first), high = Math.min(Math.max(...ends), first + count - 1);
+    const low = Math.max(Math.min(...ends), first),
+      high = Math.min(Math.max(...ends), first + count - 1);
     return this.where((node) => node >= low && node <= high);
   }
 }

@@ -4,7 +4,11 @@ const FACTS = { name: 0, op: 1, shape: 2, dtype: 2, module: 3, line: 4 }; // the
 const PLAIN = ["name", "op", "shape", "module", "region"];
 
 // A shape is said as 2x128 and written as [2, 128]; both become 2,128.
-const simple = (text) => text.toLowerCase().replace(/\s+/g, "").replace(/(?<=\d)[x×](?=\d)/g, ",");
+const simple = (text) =>
+  text
+    .toLowerCase()
+    .replace(/\s+/g, "")
+    .replace(/(?<=\d)[x×](?=\d)/g, ",");
 
 // All words must be found, each in one of the plain fields, or in the one it names: `op:gelu`, `line:forward`.
 // `/…/` is a regular expression.
@@ -30,6 +34,9 @@ export function matches(picture, query) {
     const [, field, rest] = /^(name|op|shape|dtype|module|line|region|state):(.+)$/.exec(word) ?? [];
     return [field ? [field] : PLAIN, simple(rest ?? word)];
   });
-  const found = (node) => ([fields, wanted]) => fields.some((field) => simple(read(field, node)).includes(wanted));
+  const found =
+    (node) =>
+    ([fields, wanted]) =>
+      fields.some((field) => simple(read(field, node)).includes(wanted));
   return { nodes: picture.where((node) => words.every(found(node))) };
 }

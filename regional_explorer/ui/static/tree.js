@@ -1,3 +1,4 @@
+// @ts-nocheck
 // Elements that the kernel describes as nested lists: tag, attributes, what is inside. What is pressed, typed or pointed
 // at goes back to it.
 
