@@ -8,7 +8,7 @@ import statistics
 
 import torch
 
-from benchmarks import drawing, measuring, memory
+from benchmarks import clicks, drawing, measuring, memory
 from benchmarks.engine import ROWS
 from benchmarks.row import Row
 from regional_explorer.measure.timing.self_test import table
@@ -37,7 +37,7 @@ def main() -> None:
     if "measuring" in chosen:
         print(f"\n{table(measuring.rows())}", flush=True)
     if "drawing" in chosen:
-        print(f"\n{drawing.table(drawing.rows())}", flush=True)
+        print(f"\n{drawing.table(drawing.rows())}\n\n{clicks.table(clicks.rows())}", flush=True)
     if "memory" in chosen:
         print(f"\n{memory.table(memory.rows())}")
 

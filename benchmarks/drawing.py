@@ -8,25 +8,19 @@ same graphs in the same run; dot is given up on after a limit. ``--quick`` takes
 from __future__ import annotations
 
 import argparse
-import base64
 import importlib.util
-import json
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from playwright.sync_api import sync_playwright
 from torch import fx, nn
 from torch.fx.passes.graph_drawer import FxGraphDrawer
 
 import regional_explorer as rx
+from benchmarks import clicks
+from benchmarks.page import NewPage, in_page, pages
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.render.picture.layout import graphviz
@@ -39,62 +33,6 @@ BLOCKS = 24
 NODES = 10_000
 FRAMES = 90
 OPS = ("mul", "add", "relu", "mm", "sub", "exp", "view")
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
-TRAITS = (
-    "kind",
-    "label",
-    "tree",
-    "lit",
-    "payload",
-    "places",
-    "selection",
-    "hover",
-    "search",
-    "heat",
-    "height",
-)
-
-# A page with a model of the same shape as a notebook's, so that nothing but the view itself is measured.
-PAGE = """<!doctype html><meta charset="utf-8"><style>body { margin: 8px } %(style)s</style><div id="host"></div>
-<script type="text/plain" id="code">%(script)s</script><script type="application/json" id="state">%(state)s</script>
-<script type="module">
-const read = (value) => {
-  if (typeof value?.binary === "string") {
-    return new DataView(Uint8Array.from(atob(value.binary), (one) => one.charCodeAt(0)).buffer);
-  }
-  if (Array.isArray(value)) return value.map(read);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, read(one)]));
-};
-const state = read(JSON.parse(document.getElementById("state").textContent));
-const model = { get: (name) => state[name], set: (name, value) => { state[name] = value; }, save_changes() {}, on() {},
-  off() {}, send() {} };
-const code = new Blob([document.getElementById("code").textContent], { type: "text/javascript" });
-const view = await import(URL.createObjectURL(code));
-const begin = performance.now();
-view.default.render({ model, el: document.getElementById("host") });
-const canvas = document.querySelector(".rxg-canvas");
-const settled = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-await settled();
-canvas.getContext("2d").getImageData(0, 0, 1, 1); // what was drawn is waited for
-window.took = performance.now() - begin;
-canvas.setPointerCapture = () => {};
-window.pan = async (frames) => {
-  const at = (name, x, y) => canvas.dispatchEvent(new PointerEvent(name, {
-    clientX: 400 + x, clientY: 300 + y, movementX: 5, movementY: 3, buttons: 1, pointerId: 1, bubbles: true }));
-  at("pointerdown", 0, 0);
-  const start = performance.now();
-  for (let frame = 0; frame < frames; frame += 1) {
-    at("pointermove", 5 * Math.abs(frame %% 40 - 20), 3 * Math.abs(frame %% 40 - 20));
-    await new Promise(requestAnimationFrame);
-    canvas.getContext("2d").getImageData(0, 0, 1, 1);
-  }
-  at("pointerup", 0, 0);
-  return 1000 * frames / (performance.now() - start);
-};
-window.ready = true;
-</script>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +60,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
     drawer = importlib.util.find_spec("pydot") is not None
     limit = (QUICK_LIMIT_S if quick else LIMIT_S) if drawer else 0.0
     sessions = (_training(4 if quick else BLOCKS), _flat(1000 if quick else NODES))
-    with _pages() as new_page:
+    with pages() as new_page:
         for session in sessions:
             for graph in session.graphs:
                 if graph.kind is not GraphKind.DYNAMO:
@@ -131,7 +69,9 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
                         yield _row(session, graph, new_page, (theirs, limit), folded=folded)
 
 
-def _row(session: Session, graph: Graph, new_page: Any, theirs: tuple[float | None, float], *, folded: bool) -> Row:
+def _row(
+    session: Session, graph: Graph, new_page: NewPage | None, theirs: tuple[float | None, float], *, folded: bool
+) -> Row:
     view = GraphView(time_limit_s=0, tab=graph.id)
     begin = time.perf_counter()
     view.set_session(session)
@@ -145,42 +85,14 @@ def _row(session: Session, graph: Graph, new_page: Any, theirs: tuple[float | No
     return Row(name, len(graph.nodes), boxes, kernel_s, page_s, near, whole, *theirs)
 
 
-def _in_page(view: GraphView, new_page: Any) -> tuple[float, float, float]:
+def _in_page(view: GraphView, new_page: NewPage) -> tuple[float, float, float]:
     """Return the seconds until the view is seen, and the frames per second near by and of all of it."""
-    state = json.dumps({name: _packed(getattr(view, name)) for name in TRAITS}).replace("<", "\\u003c")
-    page = new_page()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "page.html"
-        path.write_text(PAGE % {"style": view._css, "script": view._esm, "state": state}, encoding="utf-8")
-        page.goto(path.as_uri())
-        page.wait_for_function("window.ready", timeout=60_000)
-    took = page.evaluate("window.took") / 1000
-    near = page.evaluate(f"window.pan({FRAMES})")
-    page.get_by_role("button", name="Fit the graph to the view").click()
-    whole = page.evaluate(f"window.pan({FRAMES})")
-    page.close()
+    with in_page(view, new_page) as page:
+        took = page.evaluate("window.took") / 1000
+        near = page.evaluate(f"window.pan({FRAMES})")
+        page.get_by_role("button", name="Fit the graph to the view").click()
+        whole = page.evaluate(f"window.pan({FRAMES})")
     return took, near, whole
-
-
-def _packed(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {"binary": base64.b64encode(value).decode()}
-    if isinstance(value, dict):
-        return {key: _packed(item) for key, item in value.items()}
-    return [_packed(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-@contextmanager
-def _pages() -> Iterator[Callable[[], Any] | None]:
-    """Give a function that opens a page in Chromium, or None where there is none."""
-    executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if executable is None:
-        yield None
-        return
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
-        yield lambda: chromium.new_page(viewport={"width": 1200, "height": 760})
-        chromium.close()
 
 
 def _theirs(graph: Graph, limit_s: float) -> float | None:
@@ -284,7 +196,11 @@ def main() -> None:
     """Print the measurements as a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small graphs and a short limit")
-    print(table(rows(quick=parser.parse_args().quick)))
+    parser.add_argument("--clicks", action="store_true", help="only how soon a click is answered")
+    options = parser.parse_args()
+    if not options.clicks:
+        print(table(rows(quick=options.quick)))
+    print(clicks.table(clicks.rows(layers=2 if options.quick else clicks.LAYERS)))
 
 
 if __name__ == "__main__":
