@@ -83,7 +83,7 @@ class View extends Sheet {
     const payload = this.get("payload");
     if (!payload?.places) return;
     const before = this.picture,
-      focus = before && this.firstNode(this.nearest());
+      focus = before?.firstNode(before.nearest(this.camera));
     this.picture = this.camera.picture = new Picture(payload);
     this.selection.clear();
     Object.assign(this, { hovered: -1, cursor: -1, kin: [] });
@@ -104,7 +104,7 @@ class View extends Sheet {
       { picture } = this;
     if (!picture || places.of !== picture.number || picture.placed) return;
     picture.placed = true;
-    const box = this.nearest(),
+    const box = picture.nearest(this.camera),
       was = box < 0 ? null : picture.rect(box);
     picture.place(places);
     if (this.aim) this.look();
@@ -120,25 +120,6 @@ class View extends Sheet {
   // Until the window is moved by hand: "open" as at first sight, "fit" after a fold was opened or closed.
   look() {
     if (this.camera.width) this.camera[this.aim]();
-  }
-
-  firstNode(box) {
-    return this.picture.ids[this.picture.nodesIn(box)[0]];
-  }
-
-  nearest() {
-    const { picture, camera } = this;
-    let best = -1,
-      least = Infinity;
-    for (let box = 0; box < picture.boxes; box += 1) {
-      const { x, y, w, h } = picture.rect(box);
-      const far = Math.hypot(x + w / 2 - camera.x, y + h / 2 - camera.y);
-      if (far < least) {
-        least = far;
-        best = box;
-      }
-    }
-    return best;
   }
 
   // What is looked at keeps its place in a new picture.

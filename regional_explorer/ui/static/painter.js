@@ -1,5 +1,7 @@
 // Draws a picture on a canvas: only what is in the window, and only what can be seen at its scale.
 
+import { arrows, ends, trace } from "./edges.js";
+import { hatch } from "./hatch.js";
 import { Letters } from "./letters.js";
 
 const TEXT = 0.42,
@@ -7,22 +9,6 @@ const TEXT = 0.42,
 const MOST_PIXELS = 2e7; // of a picture that is drawn once and then moved
 const EDGE = 40; // room around the picture for what sticks out
 const HIT = "#ffb000";
-
-function hatch({ stroke, hatch: step, crossed }) {
-  const tile = new OffscreenCanvas(step, step),
-    pen = tile.getContext("2d");
-  Object.assign(pen, { strokeStyle: stroke, globalAlpha: 0.4, lineWidth: 0.8 });
-  for (const shift of [-step, 0, step]) {
-    pen.moveTo(shift, step);
-    pen.lineTo(shift + step, 0);
-    if (crossed) {
-      pen.moveTo(shift, 0);
-      pen.lineTo(shift + step, step);
-    }
-  }
-  pen.stroke();
-  return tile;
-}
 
 const within =
   ({ x0, y0, x1, y1 }) =>
@@ -197,11 +183,11 @@ export class Painter {
     const far = [];
     pen.beginPath();
     for (let edge = 0; edge < edges.length / 2; edge += 1) {
-      const [x0, y0, x1, y1] = this.ends(edge);
+      const [x0, y0, x1, y1] = ends(this.picture, edge);
       if (Math.max(x0, x1) + 60 < seen.x0 || Math.min(x0, x1) - 60 > seen.x1) continue;
       if (Math.max(y0, y1) + 60 < seen.y0 || Math.min(y0, y1) - 60 > seen.y1) continue;
       if (y1 < y0 - 8) far.push(edge);
-      else if (k >= SHAPES) this.trace(edge, x0, y0, x1, y1);
+      else if (k >= SHAPES) trace(pen, this.picture, edge, x0, y0, x1, y1);
       else if ((Math.abs(x1 - x0) + y1 - y0) * k > 4) {
         pen.moveTo(x0, y0);
         pen.lineTo(x1, y1);
@@ -210,7 +196,7 @@ export class Painter {
     this.stroke(this.ground.edge, Math.max(0.9, 0.5 / k), [], now.selecting ? 0.45 : 0.95);
     // Edges from one column to the next cross half of the picture: they are faint.
     this.trail(far, this.ground.edge, 0.9, 0.3);
-    if (k > 0.3) this.arrows(seen);
+    if (k > 0.3) arrows(pen, this.picture, seen, this.ground.quiet);
   }
 
   // Edges of what is selected or pointed at.
@@ -222,7 +208,7 @@ export class Painter {
     if (now.selecting || now.hover >= 0 || now.cursor >= 0) {
       for (let edge = 0; edge < edges.length / 2; edge += 1) {
         if (!chosen(edges[edge * 2]) && !chosen(edges[edge * 2 + 1])) continue;
-        const [, y0, , y1] = this.ends(edge);
+        const [, y0, , y1] = ends(this.picture, edge);
         (y1 < y0 - 8 ? far : near).push(edge);
       }
     }
@@ -232,67 +218,8 @@ export class Painter {
 
   trail(edges, colour, width, alpha) {
     this.pen.beginPath();
-    for (const edge of edges) this.trace(edge, ...this.ends(edge));
+    for (const edge of edges) trace(this.pen, this.picture, edge, ...ends(this.picture, edge));
     this.stroke(colour, width, [], alpha);
-  }
-
-  // Where an edge leaves its first box and meets its second.
-  ends(edge) {
-    const { edges, rects } = this.picture,
-      tail = edges[edge * 2] * 4,
-      head = edges[edge * 2 + 1] * 4;
-    return [
-      rects[tail] + rects[tail + 2] / 2,
-      rects[tail + 1] + rects[tail + 3],
-      rects[head] + rects[head + 2] / 2,
-      rects[head + 1],
-    ];
-  }
-
-  trace(edge, x0, y0, x1, y1) {
-    const {
-      pen,
-      picture: { curves, curveEnds },
-    } = this;
-    const first = edge ? curveEnds[edge - 1] : 0,
-      end = curveEnds[edge];
-    if (end - first < 8) {
-      const bend = y1 < y0 - 8 ? 36 : Math.max((y1 - y0) / 2, 4);
-      pen.moveTo(x0, y0);
-      pen.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
-      return;
-    }
-    pen.moveTo(curves[first], curves[first + 1]);
-    let at = first + 2;
-    for (; at + 5 < end; at += 6) {
-      pen.bezierCurveTo(curves[at], curves[at + 1], curves[at + 2], curves[at + 3], curves[at + 4], curves[at + 5]);
-    }
-    if (at + 1 < end) pen.lineTo(curves[at], curves[at + 1]);
-  }
-
-  arrows(seen) {
-    const {
-      pen,
-      picture: { edges, curves, curveEnds },
-    } = this;
-    pen.beginPath();
-    for (let edge = 0; edge < edges.length / 2; edge += 1) {
-      const last = curveEnds[edge],
-        length = last - (edge ? curveEnds[edge - 1] : 0);
-      const curved = length >= 8;
-      const [x, y] = curved ? curves.subarray(last - 2, last) : this.ends(edge).slice(2);
-      if (x < seen.x0 || x > seen.x1 || y < seen.y0 || y > seen.y1) continue;
-      const dx = curved ? x - curves[last - 4] : 0,
-        dy = curved ? y - curves[last - 3] : 1;
-      const size = 4 / (Math.hypot(dx, dy) || 1),
-        u = dx * size,
-        v = dy * size;
-      pen.moveTo(x, y);
-      pen.lineTo(x - u - v * 0.5, y - v + u * 0.5);
-      pen.lineTo(x - u + v * 0.5, y - v - u * 0.5);
-    }
-    pen.fillStyle = this.ground.quiet;
-    pen.fill();
   }
 
   boxes(k, inside, now) {

@@ -153,6 +153,25 @@ export class Picture {
     return -1;
   }
 
+  firstNode(box) {
+    return this.ids[this.nodesIn(box)[0]];
+  }
+
+  // The box whose middle is nearest to a point; -1 where there is none.
+  nearest({ x, y }) {
+    let best = -1,
+      least = Infinity;
+    for (let box = 0; box < this.boxes; box += 1) {
+      const at = this.rect(box),
+        far = Math.hypot(at.x + at.w / 2 - x, at.y + at.h / 2 - y);
+      if (far < least) {
+        least = far;
+        best = box;
+      }
+    }
+    return best;
+  }
+
   counts(nodes) {
     const found = new Uint32Array(this.boxes);
     for (const node of nodes) found[this.nodeBoxes[node]] += 1;
