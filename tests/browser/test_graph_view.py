@@ -261,6 +261,19 @@ def test_searching(lab: Lab, show: Any) -> None:
     expect(count).to_have_text("")
 
 
+def test_what_is_typed_brings_the_first_hit_into_view(lab: Lab, show: Any) -> None:
+    graph = show(DEEP)
+    graph.press(*["+"] * 10)
+    expect(graph.root.locator(".rxg-map")).to_be_visible()
+    graph.press("/")
+    lab.page.keyboard.type("name:norm0")
+    expect(graph.root.locator(".rxg-count")).to_have_text("1 found")
+    area = graph.stage.bounding_box()
+    assert area is not None
+    lab.page.mouse.move(area["x"] + area["width"] / 2, area["y"] + area["height"] / 2)
+    expect(graph.root.get_by_role("tooltip")).to_contain_text("norm0 = aten.native_layer_norm")
+
+
 def test_moving_about(lab: Lab, show: Any) -> None:
     graph = show(DEEP)
     tip = graph.root.get_by_role("tooltip")

@@ -106,7 +106,7 @@ def test_other_messages_do_no_harm(message: Any) -> None:
 
 
 def test_what_goes_wrong_in_a_message_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> None:
+    def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("no\x00 luck")
 
     shown = view()

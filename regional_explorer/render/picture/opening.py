@@ -94,11 +94,3 @@ def _leaves(folds: Iterable[Fold], opened: set[str], inside: tuple[Fold, ...]) -
             yield from _leaves(fold.parts, opened, (*inside, fold))
         else:
             yield Shown(fold, inside)
-
-
-def chains(folds: Iterable[Fold], inside: tuple[Fold, ...] = ()) -> Iterator[tuple[Fold, ...]]:
-    """Yield each fold that can be opened, with those around it, from the outside in."""
-    for fold in folds:
-        if fold.parts:
-            yield (*inside, fold)
-            yield from chains(fold.parts, (*inside, fold))

@@ -21,8 +21,8 @@ from regional_explorer.render.picture.arrays import (
     node_arrays,
 )
 from regional_explorer.render.picture.compose import SectionBuilder, scene_of, shown_graphs
-from regional_explorer.render.picture.opening import Detail, Opening, chains, shown
-from regional_explorer.render.picture.outline import outline
+from regional_explorer.render.picture.opening import Detail, Opening, shown
+from regional_explorer.render.picture.outline import Fold, outline
 from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.scene import Badge, Entry, Scene
 from regional_explorer.render.picture.strokes import stroke_arrays
@@ -88,13 +88,29 @@ def first_tab(session: Session) -> str:
     return sendable(running[0].id) if running else ""
 
 
-def picture(session: Session, tab: str, opening: Opening | None = None) -> Picture:
+class Outlines:
+    """The outlines of a session's graphs: made when first needed and kept, for they do not depend on what is open."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._made: dict[tuple[str, str], tuple[SectionBuilder, tuple[Fold, ...]]] = {}
+
+    def of(self, graph: Graph, name: str) -> tuple[SectionBuilder, tuple[Fold, ...]]:
+        """Return what builds the section called ``name``, and the outline of its graph."""
+        if (graph.id, name) not in self._made:
+            builder = SectionBuilder(self._session, graph, name)
+            self._made[graph.id, name] = builder, outline(graph, builder.pieces)
+        return self._made[graph.id, name]
+
+
+def picture(session: Session, tab: str, opening: Opening | None = None, *, outlines: Outlines | None = None) -> Picture:
     """Return what ``tab`` shows of ``session``; an unknown tab shows nothing.
 
     Args:
         session: The record.
         tab: An id as ``tabs`` gives it.
         opening: Which folds are open, by the keys of the payload; by default as many as can be taken in.
+        outlines: Those of the session, where it is drawn more than once.
     """
     wanted = opening or Opening()
     graphs: Sequence[Graph] = [graph for graph in session.graphs if sendable(graph.id) == tab]
@@ -103,7 +119,7 @@ def picture(session: Session, tab: str, opening: Opening | None = None) -> Pictu
         wanted = replace(wanted, detail=Detail.PIECES) if wanted.detail is Detail.MODULES else wanted
     parts: list[Part] = []
     for graph in graphs:
-        parts.append(_part(session, graph, wanted, parts))
+        parts.append(_part(graph, wanted, parts, outlines or Outlines(session)))
     scene = scene_of(session, [part.section for part in parts])
     texts = Texts()
     states = {piece.state for part in parts for piece in part.pieces}
@@ -123,14 +139,18 @@ def picture(session: Session, tab: str, opening: Opening | None = None) -> Pictu
         **tooltip_arrays(parts, texts),
         "edges": edge_array(parts),
     }
-    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts), legend, dict(_crumbs(parts)))
+    crumbs = {key: chain for part in parts for key, chain in _crumbs(part, part.folds)}
+    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts), legend, crumbs)
 
 
-def _crumbs(parts: Sequence[Part]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    for part in parts:
-        for chain in chains(part.folds):
-            named = [(part.scope + fold.key, clean(fold.title or part.named(fold), SHORT)) for fold in chain]
-            yield named[-1][0], named
+def _crumbs(
+    part: Part, folds: Iterable[Fold], around: tuple[tuple[str, str], ...] = ()
+) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    for fold in folds:
+        if fold.opens:
+            here = (*around, (part.scope + fold.key, clean(fold.title or part.named(fold), SHORT)))
+            yield here[-1][0], here
+            yield from _crumbs(part, fold.parts, here)
 
 
 def _reads(parts: Sequence[Part]) -> dict[str, list[str]]:
@@ -142,12 +162,11 @@ def _reads(parts: Sequence[Part]) -> dict[str, list[str]]:
     return found
 
 
-def _part(session: Session, graph: Graph, opening: Opening, before: Sequence[Part]) -> Part:
+def _part(graph: Graph, opening: Opening, before: Sequence[Part], outlines: Outlines) -> Part:
     name = f"s{len(before)}"
-    builder = SectionBuilder(session, graph, name)
+    builder, folds = outlines.of(graph, name)
     scope = f"{name}/"
     chosen = {key.removeprefix(scope): on for key, on in opening.chosen.items() if key.startswith(scope)}
-    folds = outline(graph, builder.pieces)
     leaves = shown(folds, replace(opening, chosen=chosen))
     section = builder.build(leaf.fold for leaf in leaves)
     home = {name: number for number, box in enumerate(section.boxes) for name in box.nodes}

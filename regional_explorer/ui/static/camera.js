@@ -80,6 +80,12 @@ export class Camera {
     this.look(wide ? (this.width / 2 - MARGIN) / k : this.x, high ? (this.height / 2 - MARGIN) / k : this.y, k);
   }
 
+  /** Whether all of a rectangle is in the window. */
+  shows({ x, y, w, h }) {
+    const { x0, y0, x1, y1 } = this.seen;
+    return x >= x0 && y >= y0 && x + w <= x1 && y + h <= y1;
+  }
+
   // Move as little as brings a rectangle into the window.
   reveal({ x, y, w, h }) {
     if (this.k < READABLE) this.look(this.x, this.y, 0.9);

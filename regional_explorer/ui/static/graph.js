@@ -53,18 +53,14 @@ class View extends Sheet {
       heat: () => this.wear(),
       selection: () => this.readSelection(),
       hover: () => this.readHover(),
-      search: () => this.readSearch(),
+      search: () => {
+        this.readSearch();
+        this.showHit();
+      },
       height: () => this.showHeight(),
     });
-    for (const name of ["transitionend", "transitioncancel"]) {
-      this.root.addEventListener(
-        name,
-        (event) => {
-          if (event.target === this.root) this.wear();
-        },
-        { signal },
-      );
-    }
+    const themed = ({ target }) => target === this.root && this.wear();
+    for (const name of ["transitionend", "transitioncancel"]) this.root.addEventListener(name, themed, { signal });
     const sizes = new ResizeObserver(() => this.resize());
     sizes.observe(stage);
     signal.addEventListener("abort", () => {
@@ -167,6 +163,14 @@ class View extends Sheet {
     this.draw();
   }
 
+  // What is typed brings the first hit into view.
+  showHit() {
+    const rect = this.hits.length ? this.picture.rect(this.hits[0]) : null;
+    if (!this.finding || !rect || this.camera.shows(rect)) return;
+    this.aim = null;
+    this.camera.reveal(rect);
+  }
+
   showHeight() {
     this.stage.style.height = `${this.get("height")}px`;
   }
@@ -207,7 +211,7 @@ class View extends Sheet {
     const hit = this.hits[this.hit] ?? -1,
       selecting = this.selection.size > 0;
     this.painter.draw(this.camera, { selected, selecting, found, finding, hit, hover, cursor, kin, line });
-    this.map.draw(!this.mapOff);
+    this.map.draw(!this.mapOff, finding ? this.hits : []);
   }
 
   // Change a trait. The change waits in the page while the kernel is busy with the one before, a message does not:

@@ -2,13 +2,14 @@
 
 const WIDEST = 180,
   HIGHEST = 130,
-  SMALLEST = 20;
+  SMALLEST = 20,
+  CORNER = 14; // how far it is from the corner
 
 export class Minimap {
   k = 1;
   ratio = 1;
   /** @type {any} */ ground;
-  /** @type {{ width: number, height: number }} */ picture;
+  /** @type {import("./picture.js").Picture} */ picture;
   /** @type {OffscreenCanvas} */ still;
 
   constructor(canvas, camera, moved, signal) {
@@ -53,11 +54,12 @@ export class Minimap {
     }
   }
 
-  draw(wanted) {
+  // Where it would cover one of `boxes`, it is hidden.
+  draw(wanted, boxes = []) {
     const { camera, canvas, picture, ratio } = this,
       { x0, y0, x1, y1 } = camera.seen;
     const all = x0 <= 0 && y0 <= 0 && x1 >= picture.width && y1 >= picture.height;
-    canvas.hidden = !wanted || all || camera.width < 480;
+    canvas.hidden = !wanted || all || camera.width < 480 || boxes.some((box) => this.covers(picture.rect(box)));
     if (canvas.hidden) return;
     const pen = canvas.getContext("2d");
     pen.fillStyle = this.ground.paper;
@@ -67,5 +69,13 @@ export class Minimap {
     pen.strokeStyle = this.ground.ink;
     pen.lineWidth = 1.5 * ratio;
     pen.strokeRect(x0 * k, y0 * k, (x1 - x0) * k, (y1 - y0) * k);
+  }
+
+  covers({ x, y, w, h }) {
+    const { camera, canvas } = this,
+      [left, top] = camera.toWindow(x, y),
+      [right, bottom] = camera.toWindow(x + w, y + h);
+    const [wide, high] = [canvas.width, canvas.height].map((length) => length / this.ratio + CORNER);
+    return right > camera.width - wide && bottom > camera.height - high && left < camera.width && top < camera.height;
   }
 }

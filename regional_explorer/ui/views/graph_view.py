@@ -17,7 +17,7 @@ import traitlets
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import Payload, places
 from regional_explorer.render.picture.opening import Detail, Opening
-from regional_explorer.render.picture.payload import Picture, first_tab, picture, tabs
+from regional_explorer.render.picture.payload import Outlines, Picture, first_tab, picture, tabs
 from regional_explorer.render.picture.placement import arranged, layers
 from regional_explorer.render.picture.scene import Scene
 from regional_explorer.render.style.untrusted import clean_page
@@ -74,6 +74,7 @@ class GraphView(ElementTree):
         super().__init__(self._on_view_message, kind="rxg", label="Graph view", **traits)
         self.tabs: tuple[tuple[str, str], ...] = ()
         self._session: Session | None = None
+        self._outlines: Outlines | None = None
         self._picture: Picture | None = None
         self._overlay_index = NO_OVERLAY
         self._time_limit_s = time_limit_s
@@ -98,6 +99,7 @@ class GraphView(ElementTree):
     def set_session(self, session: Session) -> None:
         """Show ``session``; keep tab, folds and selection as far as they exist in it."""
         self._session = session
+        self._outlines = Outlines(session)
         self.tabs = tabs(session)
         known = {f"{graph.id}:{node.name}" for graph in session.graphs for node in graph.nodes}
         self.selection = [node for node in self.selection if node in known]
@@ -265,7 +267,7 @@ class GraphView(ElementTree):
     def _draw(self) -> None:
         if self._session is None:
             return
-        self._picture = now = picture(self._session, self.tab, self._opening)
+        self._picture = now = picture(self._session, self.tab, self._opening, outlines=self._outlines)
         self._number = number = next(_numbers)
         first: Payload = {
             "number": number,
