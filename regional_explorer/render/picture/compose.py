@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
@@ -103,6 +104,7 @@ class SectionBuilder:
                 for name_out, source in zip(node.inputs, self.sources[node.name], strict=True):
                     behind.setdefault(source, set()).add(name_out)
         self.results = behind
+        self._boxes: dict[str, Box] = {}
 
     def build(self, found: Iterable[Fold]) -> Section:
         """Return the section with a box for each of the folds, after those of its inputs if they are few."""
@@ -114,7 +116,7 @@ class SectionBuilder:
         home = {node.name: box.id for node, box in zip(few, boxes, strict=True)}
         members: dict[str, list[str]] = {}
         for number, fold in enumerate(found):
-            box = self._guarded(fold, f"{self.name}b{number}", home)
+            box = self._numbered(fold, f"{self.name}b{number}", few)
             boxes.append(box)
             home.update(dict.fromkeys(fold.nodes, box.id))
             if fold.piece and fold.kind is not FoldKind.PIECE:
@@ -135,24 +137,30 @@ class SectionBuilder:
         title = f"{clean(self.graph.kind, SHORT)}{frame} · {ops}"
         return Section(self.name, title, tuple(boxes), groups, tuple(edges))
 
-    def _guarded(self, fold: Fold, box_id: str, home: Mapping[str, str]) -> Box:
+    def _numbered(self, fold: Fold, box_id: str, inputs: Sequence[Node]) -> Box:
+        """Return the box of a fold: the same each time but for its number."""
+        if fold.key not in self._boxes:
+            self._boxes[fold.key] = self._safe_box(fold, {node.name for node in inputs})
+        return replace(self._boxes[fold.key], id=box_id)
+
+    def _safe_box(self, fold: Fold, inputs: Container[str]) -> Box:
         try:
-            return self._box(fold, box_id, home)
+            return self._box(fold, inputs)
         except Exception as error:  # noqa: BLE001 - one bad node is drawn as a bad node, the others stand
             region = fold.piece.region if fold.piece else None
-            return Box(box_id, Look.BAD, "?", fold.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
+            return Box("", Look.BAD, "?", fold.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
 
-    def _box(self, fold: Fold, box_id: str, home: Mapping[str, str]) -> Box:
+    def _box(self, fold: Fold, inputs: Container[str]) -> Box:
         ops = Counter(self.nodes[name].op for name in fold.nodes)
         kinds = [f"{op} ×{times}" if times > 1 else op for op, times in ops.most_common()]
         look, title, detail = self._words(fold, kinds)
         return Box(
-            id=box_id,
+            id="",
             look=look,
             title=title or "?",
             nodes=fold.nodes,
             detail=detail,
-            marks=tuple(self._marks(fold.nodes, home)),
+            marks=tuple(self._marks(fold.nodes, inputs)),
             tooltip=self._tooltip(fold, kinds),
             region=fold.piece.region if fold.piece else None,
             failed=any(piece.state is State.FAILED for piece in fold.pieces),
@@ -193,9 +201,10 @@ class SectionBuilder:
             shares[piece.region] += sum(name in inside for name in piece.nodes)
         return tuple(sorted(shares.items()))
 
-    def _marks(self, names: Iterable[str], home: Mapping[str, str]) -> Iterator[Badge]:
+    def _marks(self, names: Iterable[str], inputs: Container[str]) -> Iterator[Badge]:
+        """Yield the signs of nodes; ``inputs`` have boxes of their own and need none."""
         names = tuple(names)
-        fed = {self.nodes[s].role for name in names for s in self.sources[name] if s in self.nodes and s not in home}
+        fed = {self.nodes[s].role for name in names for s in self.sources[name] if s in self.nodes and s not in inputs}
         results = {result for name in names for result in self.results.get(name, ())}
         found = {
             *(_INPUT_MARKS[role] for role in fed if role in _INPUT_MARKS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 
 from regional_explorer.render.picture.scene import Box, Look
 
@@ -17,6 +18,7 @@ _NARROW = frozenset("iljtfrI.,:;'|!()[]{}/ \"-`")
 _WIDE = frozenset("mwMWQOGD@%—…")
 
 
+@lru_cache(maxsize=20_000)
 def text_width(text: str, size: float) -> float:
     """Return about how wide ``text`` is in a sans-serif font: rather too wide than cut off."""
     return size * sum(_em(character) for character in text)
