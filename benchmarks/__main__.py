@@ -16,9 +16,10 @@ from regional_explorer.measure.timing.self_test import table
 
 def line(row: Row) -> str:
     """Return a row of the Markdown table."""
-    met = "met" if row.ratio <= row.goal else "missed"
     ours, theirs = statistics.median(row.ours), statistics.median(row.theirs)
-    return f"| {row.what} | {row.against} | {ours:.3g} s | {theirs:.3g} s | {row.ratio:.2f} | ≤ {row.goal:g} | {met} |"
+    between = "" if row.interval is None else f" ({row.interval[0]:.2f}–{row.interval[1]:.2f})"
+    ratio = f"{row.ratio:.2f}{between}"
+    return f"| {row.what} | {row.against} | {ours:.3g} s | {theirs:.3g} s | {ratio} | ≤ {row.goal:g} | {row.result} |"
 
 
 def main() -> None:
@@ -30,7 +31,8 @@ def main() -> None:
     if unknown := [name for name in chosen if name not in names]:
         parser.error(f"no row is called {unknown[0]!r}; there are {', '.join(names)}")
     print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads\n", flush=True)
-    print("| what | against | ours | theirs | ratio | goal | |\n|---|---|---|---|---|---|---|", flush=True)
+    print("| what | against | ours | theirs | ratio (95 % interval) | goal | |", flush=True)
+    print("|---|---|---|---|---|---|---|", flush=True)
     for name in chosen:
         if name in ROWS:
             print("\n".join(map(line, ROWS[name]())), flush=True)

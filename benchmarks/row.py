@@ -9,6 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from regional_explorer.measure.timing.statistics import bootstrap_interval
+
 
 @dataclass(frozen=True)
 class Row:
@@ -26,7 +30,23 @@ class Row:
     @property
     def ratio(self) -> float:
         """Ours / theirs, the median over the turns."""
-        return statistics.median(ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True))
+        return statistics.median(self._ratios)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % bootstrap interval of the ratio, or None for a single turn."""
+        return bootstrap_interval(np.asarray(self._ratios), 0.95, seed=0)
+
+    @property
+    def result(self) -> str:
+        """Whether the goal is met, and whether the interval leaves that open."""
+        word = "met" if self.ratio <= self.goal else "missed"
+        low, high = self.interval or (self.ratio, self.ratio)
+        return f"{word}, not sure" if low <= self.goal < high else word
+
+    @property
+    def _ratios(self) -> list[float]:
+        return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
 
 def timed(act: Callable[[], Any]) -> float:

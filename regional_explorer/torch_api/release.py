@@ -11,10 +11,10 @@ import linecache
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
-from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
+from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list, reset_code
 from torch._dynamo import convert_frame
 from torch._dynamo import eval_frame as dynamo_eval_frame
 from torch._dynamo.guards import CheckFunctionManager, DeletedGuardManagerWrapper
@@ -41,7 +41,11 @@ def release_compiled(compiled: Callable[..., Any]) -> None:
 
     Cache entries of any other compile of the same functions stay. When called again, ``compiled`` is traced again.
     """
-    _release(_region(compiled), _BACKENDS[compiled])
+    for code in _release(_region(compiled), _BACKENDS[compiled]):
+        # Dynamo counts invalidated entries, too, and gives up on a function at 256 (accumulated_recompile_limit). Not
+        # for what is only dropped: the collector may run while Dynamo reads these very entries.
+        if all(isinstance(entry.guard_manager, DeletedGuardManagerWrapper) for entry in _entries(code)):
+            reset_code(code)
 
 
 def traces_of(compiled: Callable[..., Any]) -> int:
@@ -49,9 +53,7 @@ def traces_of(compiled: Callable[..., Any]) -> int:
     region = _region(compiled)
     if region == NO_REGION:
         return 0
-    codes = [code for reference in list(convert_frame.input_codes.seen) if (code := reference()) is not None]
-    entries = [entry for code in codes for entry in _debug_get_cache_entry_list(code)]
-    return sum(_is_of(region, None, entry) for entry in entries)
+    return sum(_is_of(region, None, entry) for code in _traced_codes() for entry in _entries(code))
 
 
 def _region(compiled: Callable[..., Any]) -> int:
@@ -59,23 +61,32 @@ def _region(compiled: Callable[..., Any]) -> int:
     return int(getattr(getattr(compiled, "dynamo_ctx", compiled), "_isolate_recompiles_id", NO_REGION))
 
 
-def _release(region: int, backend: Any) -> None:
+def _release(region: int, backend: Any) -> list[CodeType]:
+    """Invalidate the entries of a compile, and return the code that they were of."""
     ours = functools.partial(_is_of, region, backend)
-    guards = []
+    guards, released = [], {}
     forget_metric_edits()
-    for reference in list(convert_frame.input_codes.seen):
-        code = reference()
-        entries = [] if code is None else _debug_get_cache_entry_list(code)
-        for entry in filter(ours, entries):
+    for code in _traced_codes():
+        for entry in filter(ours, _entries(code)):
             manager: Any = entry.guard_manager
             if manager.extra_state is not None:
                 guards.append(manager)
+                released[id(code)] = code
                 # As Dynamo does it when an object that guards depend on is freed; what is left is a hundred bytes.
                 manager.extra_state.invalidate(entry, _DELETED)
     _detach_finalizers({id(manager) for manager in guards})
     for key, kept in list(dynamo_eval_frame.cached_backends.items()):
         if backend is not None and getattr(kept, "compiler_fn", None) is backend:
             dynamo_eval_frame.cached_backends.pop(key, None)
+    return list(released.values())
+
+
+def _traced_codes() -> list[CodeType]:
+    return [code for reference in list(convert_frame.input_codes.seen) if (code := reference()) is not None]
+
+
+def _entries(code: CodeType) -> list[Any]:
+    return list(_debug_get_cache_entry_list(code))
 
 
 def forget_metric_edits() -> None:

@@ -73,6 +73,23 @@ def test_the_users_own_compiled_function_stays() -> None:
         assert len(graphs) == traced > 0, "traced again"
 
 
+def test_a_function_explored_often_can_still_be_compiled() -> None:
+    graphs: list[fx.GraphModule] = []
+
+    def backend(gm: fx.GraphModule, _inputs: Any) -> Any:
+        graphs.append(gm)
+        return gm.forward
+
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x @ w).sum()
+
+    with torch._dynamo.config.patch(accumulated_recompile_limit=4):
+        for _ in range(5):
+            rx.explore(step, pair()).close()
+        torch.compile(step, backend=backend)(*pair())
+    assert graphs, "Dynamo gave up on it"
+
+
 def test_one_of_two_explorations_of_a_function_stays_when_the_other_goes() -> None:
     first, second = rx.explore(broken, pair()), rx.explore(broken, pair())
     compiled, args = second.compiled, pair()
