@@ -11,10 +11,12 @@ from regional_explorer.exploration.benchmarks import check_executor, check_progr
 from regional_explorer.exploration.results import Results
 from regional_explorer.insight.code import RegionCode
 from regional_explorer.insight.codes import Codes
+from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_times import KernelTimes
 from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
+from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.region import Plan
 
@@ -28,6 +30,7 @@ class CodeViews(ABC):
     _call: Any
     _codes: Codes
     _kernel_times: KernelTimes
+    _diagnoses: Diagnoses
 
     @property
     @abstractmethod
@@ -113,6 +116,37 @@ class CodeViews(ABC):
         self.code(name, cancelled=cancelled, progress=progress)
         self._kernel_times.measure(name, self._codes.found, budget, cancelled, progress, executor)
         return self.results.kernel_times(name)
+
+    def diagnose(
+        self,
+        name: str,
+        budget_s: float = 4.0,
+        *,
+        cancelled: Callable[[], bool] = lambda: False,
+        progress: ProgressCallback = no_progress,
+        executor: Executor = SAME_THREAD,
+    ) -> list[Diagnostic]:
+        """Return why a region is fast or slow, as far as its kernels tell; ``diagnostics`` has it from then on.
+
+        That is ``kernel-bound``, ``launch-bound`` or ``op-recomputed``, or nothing. A remedy is compiled and measured
+        against the region as it is before it is offered.
+
+        Args:
+            name: the region; it must have been compiled.
+            budget_s: seconds to measure: half of it the kernels, half of it remedies.
+            cancelled: called between rounds; if it returns True there are no findings.
+            progress: called with what is being done and the fraction done.
+            executor: runs timed and untimed work on the right threads.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+            MeasureError: the budget is invalid.
+            ClosedError: the exploration is closed.
+        """
+        self.kernel_times(name, budget_s / 2, cancelled=cancelled, progress=progress, executor=executor)
+        parts = self.results.code(name).partitions
+        times = self._kernel_times.found
+        return list(self._diagnoses.look_at(name, parts, times, budget_s / 2, cancelled, progress, executor))
 
     @abstractmethod
     def _require_open(self) -> None:

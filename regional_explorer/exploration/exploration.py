@@ -21,12 +21,13 @@ from regional_explorer.exploration.dropped import collect_dropped, note_when_dro
 from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.first_plan import begin
 from regional_explorer.exploration.results import Results, ResultTable
-from regional_explorer.exploration.snapshot import take_snapshot
+from regional_explorer.exploration.snapshot import Insights, take_snapshot
 from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.plan_source import plan_source
 from regional_explorer.export.save import save_plan
 from regional_explorer.insight.codes import Codes
+from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_times import KernelTimes
 from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
@@ -132,6 +133,7 @@ class Exploration(CodeViews):
         self._benchmarks = Benchmarks(self._variants, self._compiling, self._environment)
         self._codes = Codes(self._program)
         self._kernel_times = KernelTimes(self._program)
+        self._diagnoses = Diagnoses(self._program, self._codes, self._environment)
         self._snapshot: tuple[Any, Session] | None = None
         note_when_dropped(self, self._capture)
 
@@ -255,7 +257,7 @@ class Exploration(CodeViews):
         """The frozen record of all results so far; after ``close`` the last one."""
         revision = None
         if self._call is not None:
-            looked_at = len(self._codes.found), self._kernel_times.revision
+            looked_at = len(self._codes.found), self._kernel_times.revision, self._diagnoses.revision
             revision = (self._program.revision(), self._benchmarks.revision, looked_at)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             taken = take_snapshot(
@@ -265,8 +267,7 @@ class Exploration(CodeViews):
                 self._compiling.toolchain,
                 self._benchmarks,
                 self._plan_diagnostics,
-                self._codes.found,
-                self._kernel_times.found,
+                Insights(self._codes.found, self._kernel_times.found, self._diagnoses.found),
             )
             self._snapshot = (revision, taken)
         return self._snapshot[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.status import diagnostics, partitions
@@ -19,6 +19,15 @@ from regional_explorer.record.timing import CompileCost
 from regional_explorer.regions.select import members
 
 
+@dataclass(frozen=True)
+class Insights:
+    """What was found out about the generated code: codes and kernel times by artifact, and why regions are slow."""
+
+    codes: Mapping[str, ArtifactCode]
+    kernel_times: Mapping[str, ArtifactKernelTimes]
+    diagnostics: Sequence[Diagnostic]
+
+
 def take_snapshot(
     title: str,
     environment: Environment,
@@ -26,8 +35,7 @@ def take_snapshot(
     toolchain: CompileCost | None,
     benchmarks: Benchmarks,
     plan_diagnostics: Sequence[Diagnostic],
-    codes: Mapping[str, ArtifactCode],
-    kernel_times: Mapping[str, ArtifactKernelTimes],
+    insights: Insights,
 ) -> Session:
     """Return the session with all results so far; its diagnostics are sorted by severity."""
     capture, graphs, parts = program.capture, program.capture.graphs, partitions(program)
@@ -54,8 +62,8 @@ def take_snapshot(
         partition_numerics=alone.numerics,
         reconciliation=outcome.reconciliation,
         memory=tuple(outcome.memory),
-        codes=tuple(codes[key] for key in artifacts if key in codes),
-        kernel_times=tuple(kernel_times[key] for key in artifacts if key in kernel_times),
+        codes=tuple(insights.codes[key] for key in artifacts if key in insights.codes),
+        kernel_times=tuple(insights.kernel_times[key] for key in artifacts if key in insights.kernel_times),
     )
     found = with_measured_states(found)
     if measured is not None and [part.id for part in measured.partitions] != [part.id for part in parts]:
@@ -67,6 +75,7 @@ def take_snapshot(
         *outcome.partition_results.diagnostics,
         *numerics_diagnostics(found, alone.cures),
         *region_diagnostics(found),
+        *insights.diagnostics,
     ]
     return replace(found, diagnostics=tuple(sorted(found_diagnostics, key=_rank)))
 

@@ -53,6 +53,9 @@ class DiagnosticCode(StrEnum):
     REGION_NUMERICS = "region-numerics"
     REGION_SLOWER = "region-slower"
     REGION_WORTH = "region-worth"
+    OP_RECOMPUTED = "op-recomputed"
+    KERNEL_BOUND = "kernel-bound"
+    LAUNCH_BOUND = "launch-bound"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,136 @@
+"""``ex.diagnose``: measures what the findings need, and keeps them as long as the region stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from regional_explorer.compiler.input_recording import record_inputs
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.errors import MeasureError, RegionCompileError
+from regional_explorer.insight.codes import Codes, Progress
+from regional_explorer.insight.why import KEEP_RESULTS, from_times, op_recomputed, recomputed, wins
+from regional_explorer.measure.partitions import as_in_the_call, timed_calls
+from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
+from regional_explorer.measure.timing.executor import Executor
+from regional_explorer.measure.timing.rounds import run_rounds
+from regional_explorer.measure.timing.summary import summarize
+from regional_explorer.measure.timing.timed_call import TimedCall
+from regional_explorer.record.code_diff import code_hash
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.kernel_times import ArtifactKernelTimes
+from regional_explorer.record.region import Direction, Region
+from regional_explorer.record.region_code import PartitionCode
+from regional_explorer.record.session import Environment
+from regional_explorer.record.timing import Timing
+
+
+class Diagnoses:
+    """The findings about the regions of ``program``; ``revision`` changes with each new one."""
+
+    def __init__(self, program: Program, codes: Codes, environment: Environment) -> None:
+        self._program = program
+        self._codes = codes
+        self._environment = environment
+        self._found: dict[str, tuple[Region, tuple[Diagnostic, ...]]] = {}
+        self.revision = 0
+
+    @property
+    def found(self) -> tuple[Diagnostic, ...]:
+        """The findings about regions that are as they were when they were looked at."""
+        plan = self._program.plan
+        return tuple(
+            item
+            for name, (region, items) in self._found.items()
+            if name in plan and plan[name] == region
+            for item in items
+        )
+
+    def look_at(
+        self,
+        region: str,
+        parts: Sequence[PartitionCode],
+        times: Mapping[str, ArtifactKernelTimes],
+        budget_s: float,
+        cancelled: Callable[[], bool],
+        progress: Progress,
+        executor: Executor,
+    ) -> tuple[Diagnostic, ...]:
+        """Find out why a region, whose kernels have been timed, is fast or slow; measure each remedy first."""
+        distinct = list({part.code.artifact: part for part in parts}.values())
+        found = [
+            *from_times(region, distinct, times),
+            *self._recomputed(region, distinct, budget_s, cancelled, progress, executor),
+        ]
+        if cancelled():
+            return ()
+        self._found[region] = self._program.plan[region], tuple(found)
+        self.revision += 1
+        return tuple(found)
+
+    def _recomputed(
+        self,
+        region: str,
+        distinct: Sequence[PartitionCode],
+        budget_s: float,
+        cancelled: Callable[[], bool],
+        progress: Progress,
+        executor: Executor,
+    ) -> Iterator[Diagnostic]:
+        """Yield an ``op-recomputed`` per direction in which keeping results was measured to win."""
+        kept = executor.run_untimed(lambda: self._codes.under(region, KEEP_RESULTS, None, cancelled, progress))
+        changed = [
+            part
+            for part in distinct
+            if part.partition.id in kept and code_hash(part.text) != code_hash(kept[part.partition.id].text)
+        ]
+        for direction in Direction:
+            mine = [part for part in changed if Direction.of_graph(part.partition.graph) is direction]
+            again = [one for part in mine if (one := recomputed(part, kept[part.partition.id])) is not None]
+            if not again or cancelled():
+                continue
+            progress(f"measuring a remedy for {region}", 0.5)
+            share_s = budget_s / len(mine)
+            timings = [self._timing(part, KEEP_RESULTS, share_s, cancelled, executor) for part in mine]
+            if wins(timings):
+                best = timings[mine.index(again[0].part)]
+                if best is not None:
+                    yield op_recomputed(region, again[0], best)
+
+    def _timing(
+        self,
+        part: PartitionCode,
+        config: Mapping[str, Any],
+        budget_s: float,
+        cancelled: Callable[[], bool],
+        executor: Executor,
+    ) -> Timing | None:
+        """Return how equal partitions run under ``config`` against how they run now; None where it is not known."""
+        key = part.code.artifact
+        program = self._program
+        switches = [one for one in program.switches if one.artifact is not None and one.artifact.key == key]
+        recorded = executor.run_untimed(lambda: record_inputs(program, switches))
+        switch, args = recorded.switch, recorded.args
+        if switch is None or args is None:
+            return None
+        try:
+            calls = executor.run_untimed(lambda: self._calls(switch, args, config))
+            with as_in_the_call():
+                options = BenchmarkOptions(budget_s=budget_s)
+                result = run_rounds(calls, options, baseline="now", cancelled=cancelled, executor=executor)
+        except (RegionCompileError, MeasureError):
+            return None
+        return next(
+            (timing for timing in summarize(result, self._environment).timings if timing.variant == "remedy"), None
+        )
+
+    def _calls(self, switch: Switch, args: Sequence[Any], config: Mapping[str, Any]) -> list[TimedCall]:
+        now, twin = switch.artifact, self._program.twin(switch, config)
+        assert now is not None  # noqa: S101 - only partitions that have one are looked at
+        with as_in_the_call():
+            put_back = timed_calls(switch, args)[-1].before
+        return [
+            TimedCall("now", lambda: now.call(list(args)), before=put_back),
+            TimedCall("remedy", lambda: twin.call(list(args)), before=put_back),
+        ]

@@ -1,0 +1,122 @@
+"""What kernel times and generated code say about why a region is fast or slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.kernel_times import ArtifactKernelTimes
+from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.record.region import Direction
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode
+from regional_explorer.record.timing import Timing, Verdict
+from regional_explorer.render.style.figures import duration
+
+AT_BOUND = 0.8
+"""From this share of its time on, a region's bounds leave nothing to gain."""
+MOSTLY_LAUNCHES = 0.5
+"""From this share of its time on, what lies between the kernels is what a region waits for."""
+KEEP_RESULTS = {"realize_opcount_threshold": 3}
+"""Inductor then writes down what takes more than three ops, instead of computing it again in each reader."""
+EXPENSIVE = frozenset(
+    (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "erfinv", "exp"),
+        *("exp2", "expm1", "fmod", "lgamma", "log", "log10", "log1p", "log2", "pow", "rsqrt", "sigmoid", "sin"),
+        *("sinh", "sqrt", "tan", "tanh"),
+    )
+)
+"""Ops that take many instructions per element, so that computing them twice can cost more than memory."""
+
+
+def from_times(
+    region: str, parts: Sequence[PartitionCode], times: Mapping[str, ArtifactKernelTimes]
+) -> Iterator[Diagnostic]:
+    """Yield a ``kernel-bound`` or a ``launch-bound`` if the kernel times of a region say so."""
+    known = [(part, times[part.code.artifact]) for part in parts if part.code.artifact in times]
+    if not known or any(found.problem is not None for _, found in known):
+        return
+    whole_s = sum(found.whole_s for _, found in known)
+    between_s = sum(found.between_s for _, found in known)
+    kernels = [kernel for _, found in known for kernel in found.kernels]
+    bounds = [kernel.bound_s for kernel in kernels if kernel is not None and kernel.bound_s is not None]
+    if between_s >= MOSTLY_LAUNCHES * whole_s:
+        yield Diagnostic(
+            DiagnosticCode.LAUNCH_BOUND,
+            f"Region {region!r} spends {between_s / whole_s:.0%} of its {duration(whole_s)} between its {len(kernels)} "
+            "kernels: allocating, checking and launching.",
+            Severity.INFO,
+            upstream="the same, without a word.",
+            remedy="Mark a larger region, or give it more at once: a small kernel costs as much to launch as a large.",
+            region=region,
+            graph=known[0][0].partition.graph,
+            where=known[0][0].source[:1],
+        )
+    elif len(bounds) == len(kernels) and sum(bounds) >= AT_BOUND * whole_s:
+        yield Diagnostic(
+            DiagnosticCode.KERNEL_BOUND,
+            f"The kernels of region {region!r} need at least {duration(sum(bounds))} of its {duration(whole_s)} "
+            f"({sum(bounds) / whole_s:.0%}) for the bytes they move and the products they compute: "
+            "no config will help.",
+            Severity.INFO,
+            upstream="the same, without a word.",
+            remedy="Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
+            region=region,
+            graph=known[0][0].partition.graph,
+            where=known[0][0].source[:1],
+        )
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """Ops that a partition computes more often than with ``KEEP_RESULTS``: how often now, and how often then."""
+
+    part: PartitionCode
+    ops: Mapping[str, tuple[int, int]]
+    kernels: tuple[LinkedKernel, ...]
+
+
+def recomputed(part: PartitionCode, kept: ArtifactCode) -> Recomputed | None:
+    """Return what a partition computes again, by comparing its code with ``kept``, its code with results kept."""
+    now, then = _counts(part.code), _counts(kept)
+    ops = {op: (count, then.get(op, 0)) for op, count in now.items() if count > then.get(op, 0) > 0}
+    if not ops:
+        return None
+    kernels = tuple(linked for linked in part.kernels if ops.keys() & linked.kernel.loop_ops.keys())
+    return Recomputed(part, ops, kernels)
+
+
+def _counts(code: ArtifactCode) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for kernel in code.kernels:
+        for op, count in kernel.loop_ops.items():
+            if op in EXPENSIVE:
+                found[op] = found.get(op, 0) + count
+    return found
+
+
+def op_recomputed(region: str, found: Recomputed, timing: Timing) -> Diagnostic:
+    """Return the diagnostic of a recomputed op whose remedy was measured and won."""
+    direction = Direction.of_graph(found.part.partition.graph)
+    again = ", ".join(f"{op} {now} times instead of {then}" for op, (now, then) in sorted(found.ops.items()))
+    names = ", ".join(linked.kernel.name for linked in found.kernels)
+    nodes = tuple(dict.fromkeys(node.name for linked in found.kernels for node in linked.nodes))
+    lines = tuple(dict.fromkeys(line for linked in found.kernels for line in linked.lines))
+    return Diagnostic(
+        DiagnosticCode.OP_RECOMPUTED,
+        f"Region {region!r} computes {again} per element in {names}: each reader of a value computes it anew.",
+        Severity.INFO,
+        region=region,
+        graph=found.part.partition.graph,
+        nodes=nodes,
+        where=lines,
+        upstream="the same, without a word.",
+        remedy=f'ex.configure({region!r}, {KEEP_RESULTS!r}, direction="{direction}"): '
+        f"measured {timing.speedup:.2f}× as fast ({timing.speedup_low:.2f}–{timing.speedup_high:.2f}×) as now.",
+    )
+
+
+def wins(timings: Sequence[Timing | None]) -> bool:
+    """Tell whether a remedy wins beyond its interval somewhere and loses nowhere."""
+    verdicts = [timing.verdict if timing is not None else None for timing in timings]
+    return Verdict.FASTER in verdicts and not {Verdict.SLOWER, None} & set(verdicts)

@@ -1,0 +1,102 @@
+"""Why a region is slow: planted programs, thresholds, and remedies that are measured before they are offered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import regional_explorer as rx
+from regional_explorer.insight.why import from_times, recomputed, wins
+from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
+from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.region import Partition, State
+from regional_explorer.record.region_code import PartitionCode
+from regional_explorer.record.timing import Phase, Timing, Verdict
+
+PART = PartitionCode(
+    Partition("r", "r", 0, "0/inference", (), State.COMPILED, artifact="a"),
+    ArtifactCode("a", "x", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 3, "add": 9}),)),
+    (),
+)
+
+
+def found(kernel_s: float, bound_s: float | None, whole_s: float) -> list[str]:
+    bound_by = None if bound_s is None else BoundBy.COPY
+    times = ArtifactKernelTimes("a", (KernelTime(kernel_s, 0.0, bound_s, bound_by),), whole_s=whole_s, rounds=5)
+    return [str(item.code) for item in from_times("r", [PART], {"a": times})]
+
+
+def test_thresholds() -> None:
+    assert found(1.0, 0.80, 1.0) == ["kernel-bound"]
+    assert found(1.0, 0.79, 1.0) == []
+    assert found(1.0, None, 1.0) == []
+    assert found(0.5, 0.5, 1.0) == ["launch-bound"]
+    assert found(0.51, 0.51, 1.0) == []
+
+
+def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often() -> None:
+    kept = ArtifactCode("b", "y", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 1, "add": 3}),))
+    again = recomputed(PART, kept)
+    assert again is not None
+    assert again.ops == {"erf": (3, 1)}, "cheap ops do not count"
+    assert recomputed(PART, PART.code) is None
+
+
+def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere() -> None:
+    def timing(verdict: Verdict) -> Timing:
+        return Timing("remedy", Phase.FORWARD, (), 1.0, 0.0, None, None, None, verdict)
+
+    faster, slower, same = map(timing, (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME))
+    assert wins([faster])
+    assert wins([faster, same])
+    assert not wins([same])
+    assert not wins([faster, slower])
+    assert not wins([faster, None])
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """On a machine whose cores are in use, teams of threads wait for each other, and times say nothing."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+@pytest.mark.compiles
+@pytest.mark.usefixtures("one_thread")
+def test_erf_three_times_is_found_and_the_remedy_was_measured() -> None:
+    def gelu_norm(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return F.layer_norm(F.gelu(x), (x.shape[-1],))
+
+    ex = rx.explore(gelu_norm, (torch.randn(512, 768),))
+    ex.compile()
+    (item,) = [one for one in ex.diagnose("r", 4.0) if one.code == "op-recomputed"]
+    assert "erf 3 times instead of 1" in item.message
+    assert [line.text for line in item.where] == ["return F.layer_norm(F.gelu(x), (x.shape[-1],))"]
+    assert "realize_opcount_threshold" in item.remedy
+    assert "measured" in item.remedy
+    assert item in ex.diagnostics
+    ex.configure("r", {"realize_opcount_threshold": 3}, direction="forward")
+    assert item not in ex.diagnostics
+    ex.compile()
+    assert not [one for one in ex.diagnose("r", 1.0) if one.code == "op-recomputed"]
+
+
+@pytest.mark.compiles
+def test_a_tiny_region_waits_for_its_launches() -> None:
+    def tiny(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return x * 2
+
+    ex = rx.explore(tiny, (torch.randn(8),))
+    ex.compile()
+    (item,) = ex.diagnose("r", 0.4)
+    assert item.code == "launch-bound"
+    assert item.where
+    assert ex.diagnose("r", 0.4, cancelled=lambda: True) == []
