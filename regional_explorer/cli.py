@@ -1,15 +1,16 @@
-"""The command line: ``regional-explorer run model.py "step(x)"`` and ``regional-explorer show saved.json``."""
+"""The command line: ``regional-explorer run model.py "step(x)"``, ``show``, ``compare``, ``check``, ``doctor``."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import linecache
 import sys
 import traceback
 import types
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regional_explorer.command.command import Command
 from regional_explorer.command.expression import read_call
@@ -18,8 +19,16 @@ from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
 
-DONE, FAILED, MISUSED = 0, 1, 2
-"""Exit codes: success; the call or the measurement failed; the command was invalid."""
+if TYPE_CHECKING:
+    from regional_explorer.record.session import Session
+
+DONE, FAILED, MISUSED, NO = 0, 1, 2, 3
+"""Exit codes: success; the call or the measurement failed; the command was invalid; what was asked is not so."""
+
+EXIT_CODES = (
+    "Exit codes: 0 success; 1 the call or the measurement failed; 2 the command was invalid; 3 the answer is no: "
+    "slower than allowed (compare), the plan does not hold (check), something needed is missing (doctor)."
+)
 
 EXPLORED = "__explored__"
 """The module name under which the file runs; no other module can have it."""
@@ -49,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="regional-explorer",
         description="See, compile and measure regions of a PyTorch function.",
-        epilog="Exit codes: 0 success, 1 the call or the measurement failed, 2 the command was invalid.",
+        epilog=EXIT_CODES,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser(
@@ -63,13 +72,63 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines everything the call uses")
     run.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
     add_options(run, leave_out=NOTEBOOK_ONLY)
+    _add_json(run, "print the session as JSON instead of tables")
     run.set_defaults(run=_run)
     show = commands.add_parser(
         "show", help="print a saved session; torch is not needed", description="Print a session saved as JSON."
     )
     show.add_argument("file", metavar="FILE", type=Path, help="a .json file written by --save or ex.save()")
+    _add_json(show, "print the session as JSON instead of tables")
     show.set_defaults(run=_show, verbose=False)
+    _add_compare(commands)
+    _add_check(commands)
+    doctor = commands.add_parser(
+        "doctor", help="what works on this machine, and what to install", description="Tell what works on this machine."
+    )
+    _add_json(doctor, "print a list of findings")
+    doctor.set_defaults(run=_doctor, verbose=False)
     return parser
+
+
+def _add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def _add_compare(commands: Any) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="compare the speedups of two saved sessions",
+        description="Compare the speedup over eager of two sessions, each against eager in its own session.",
+        epilog=f"Example: regional-explorer compare main.json branch.json --fail-if-slower 3%%. {EXIT_CODES}",
+        allow_abbrev=False,
+    )
+    compare.add_argument("before", metavar="A", type=Path, help="the earlier session, saved as JSON")
+    compare.add_argument("after", metavar="B", type=Path, help="the later session")
+    compare.add_argument(
+        "--fail-if-slower",
+        metavar="LIMIT",
+        help="exit with 3 if B is slower by more than this, such as 3%%, with all of the 99 %% interval beyond it",
+    )
+    _add_json(compare, "print the comparison as JSON")
+    compare.set_defaults(run=_compare, verbose=False)
+
+
+def _add_check(commands: Any) -> None:
+    check = commands.add_parser(
+        "check",
+        help="check whether a saved plan still holds for a call",
+        description="Explore CALL under PLAN, compile its regions and check the numerics.",
+        epilog=f'Example: regional-explorer check plan.json model.py "step(x)". {EXIT_CODES}',
+        allow_abbrev=False,
+    )
+    check.add_argument("plan", metavar="PLAN", type=Path, help="a plan saved with ex.save_plan()")
+    check.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines everything the call uses")
+    check.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
+    check.add_argument("--grad", action=argparse.BooleanOptionalAction, help="take gradients, or run under no_grad")
+    check.add_argument("--dynamic", action=argparse.BooleanOptionalAction, help="dynamic shapes, as in torch.compile")
+    check.add_argument("--verbose", action="store_true", help="show the whole traceback of an error")
+    _add_json(check, "print what was found as JSON")
+    check.set_defaults(run=_check)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -88,7 +147,7 @@ def _run(options: argparse.Namespace) -> int:
         complete = command.measure(exploration, progress=progress)
     finally:
         stream.finish()
-    _print(session_text(exploration.session))
+    _print(_dumped(exploration.session) if options.json else session_text(exploration.session))
     if not complete:
         _print_error("regional-explorer: interrupted; the results so far are shown.")
     if (saved := command.finish(exploration)) is not None:
@@ -100,8 +159,55 @@ def _show(options: argparse.Namespace) -> int:
     from regional_explorer.record.codec import load_session
     from regional_explorer.render.report.text import session_text
 
-    _print(session_text(load_session(options.file)))
+    session = load_session(options.file)
+    _print(_dumped(session) if options.json else session_text(session))
     return DONE
+
+
+def _dumped(session: Session) -> str:
+    from regional_explorer.record.codec import dump_session
+
+    return dump_session(session) + "\n"
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from regional_explorer.command.speed_comparison import compare_speed, read_limit
+    from regional_explorer.record.codec import load_session
+
+    limit = None if options.fail_if_slower is None else read_limit(options.fail_if_slower)
+    found = compare_speed(load_session(options.before), load_session(options.after))
+    failed = limit is not None and (bool(found.problem) or found.is_slower(limit))
+    _print((json.dumps({**found.as_json(), "limit": limit, "failed": failed}) if options.json else str(found)) + "\n")
+    if failed and not found.problem:
+        _print_error(f"regional-explorer: B is slower than A by more than {limit:.1%}.")
+    return NO if failed else DONE
+
+
+def _check(options: argparse.Namespace) -> int:
+    from regional_explorer.command.plan_check import check_saved_plan
+
+    call = read_call(options.call)
+    fn, args, kwargs = call.evaluate(_execute(options.file))
+    stream = StreamProgress(sys.stderr)
+    try:
+        found = check_saved_plan(
+            options.plan, fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, progress=Throttle(stream)
+        )
+    finally:
+        stream.finish()
+    _print((json.dumps(found.as_json()) if options.json else str(found)) + "\n")
+    return DONE if found.holds else NO
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from regional_explorer.command.doctor import examine
+
+    findings = list(examine())
+    if options.json:
+        _print(json.dumps([found.as_json() for found in findings]) + "\n")
+    else:
+        _print("".join(f"{found}\n" for found in findings))
+    return NO if any(found.needed and not found.works for found in findings) else DONE
 
 
 def _execute(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import errno
 import inspect
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -220,6 +221,17 @@ def inductor_cache_directory() -> str:
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     return str(cache_dir())
+
+
+def compiler_version() -> str | None:
+    """Return the first line that Inductor's C++ compiler says of its version; None where none can be run."""
+    from torch._inductor import cpp_builder
+
+    try:
+        done = subprocess.run([cpp_builder.get_cpp_compiler(), "--version"], capture_output=True, text=True, check=True)  # noqa: S603 - the compiler that Inductor itself would run
+    except Exception:  # noqa: BLE001 - Inductor raises errors of its own where it finds none
+        return None
+    return done.stdout.partition("\n")[0]
 
 
 def probe_instruction_set() -> None:

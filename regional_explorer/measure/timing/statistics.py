@@ -41,6 +41,22 @@ def bootstrap_interval(values: Floats, confidence: float, seed: int) -> tuple[fl
     Nothing is resampled. The median of a resample is one or the mean of two of the values, and the ranks of the
     middle of n uniform draws follow a beta law: drawing the ranks gives the same distribution in one step.
     """
+    medians = _bootstrap_medians(values, seed)
+    return None if medians is None else _middle(medians, confidence)
+
+
+def interval_of_quotient(above: Floats, below: Floats, confidence: float) -> tuple[float, float, float] | None:
+    """Return median(above) / median(below) of two independent samples with its percentile bootstrap CI.
+
+    None where one of them has fewer than two values.
+    """
+    first, second = _bootstrap_medians(above, 0), _bootstrap_medians(below, 1)
+    if first is None or second is None:
+        return None
+    return float(np.median(above) / np.median(below)), *_middle(first / second, confidence)
+
+
+def _bootstrap_medians(values: Floats, seed: int) -> Floats | None:
     n = len(values)
     if n < 2:  # noqa: PLR2004 - one value has no spread
         return None
@@ -50,7 +66,11 @@ def bootstrap_interval(values: Floats, confidence: float, seed: int) -> tuple[fl
     second = first if lower == upper else first + (1.0 - first) * generator.beta(1, n - lower, _RESAMPLES)
     ordered = np.sort(values)
     ranks = [np.minimum((n * drawn).astype(np.intp), n - 1) for drawn in (first, second)]
-    medians = (ordered[ranks[0]] + ordered[ranks[1]]) / 2.0
+    medians: Floats = (ordered[ranks[0]] + ordered[ranks[1]]) / 2.0
+    return medians
+
+
+def _middle(medians: Floats, confidence: float) -> tuple[float, float]:
     tail = (1.0 - confidence) / 2.0
     low, high = np.quantile(medians, (tail, 1.0 - tail))
     return float(low), float(high)

@@ -1,0 +1,101 @@
+"""Checks whether a saved plan still holds for a call: its regions, their compile, and the numerics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.region import State
+
+if TYPE_CHECKING:
+    from regional_explorer.measure.benchmark import ProgressCallback
+
+BUDGET_S = 0.05
+"""Only the numerics check is of interest; the few rounds after it are not looked at."""
+
+BROKEN = frozenset(
+    {
+        DiagnosticCode.REGION_EMPTY,
+        DiagnosticCode.REGION_LOST,
+        DiagnosticCode.REGION_FAILED,
+        DiagnosticCode.CONFIG_UNKNOWN,
+        DiagnosticCode.PLAN_DIFFERS,
+        DiagnosticCode.NO_COMPILER,
+    }
+)
+"""What, as a warning or an error, means that a plan does not hold."""
+
+
+@dataclass(frozen=True)
+class PlanCheck:
+    """What came of a plan: how many partitions are compiled, what the numerics check says, and what does not hold."""
+
+    partitions: int
+    compiled: int
+    numerics: str
+    problems: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the plan holds."""
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {"holds": self.holds, **asdict(self)}
+
+    def __str__(self) -> str:
+        """Return one line for each thing checked, and one per problem."""
+        return "\n".join(
+            [
+                f"The plan {'holds' if self.holds else 'does not hold'}.",
+                f"compiled: {self.compiled} of {self.partitions} partitions",
+                f"numerics: {self.numerics}",
+                *self.problems,
+            ]
+        )
+
+
+def check_saved_plan(
+    plan: Path,
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    grad: bool | None,
+    dynamic: bool | None,
+    progress: ProgressCallback,
+) -> PlanCheck:
+    """Explore the call under a saved plan, compile it and check the numerics.
+
+    Raises:
+        RegionalExplorerError: as ``rx.explore`` and ``ex.benchmark``.
+    """
+    from regional_explorer.exploration.exploration import explore
+    from regional_explorer.record.codec import load_plan_file
+
+    explored = load_plan_file(plan).explored
+    exploration = explore(
+        fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan,
+        partitioner=explored.partitioner if explored else "default",
+    )  # fmt: skip
+    try:
+        exploration.benchmark(("eager", "regional"), BUDGET_S, regions=False, progress=progress)
+        session = exploration.session
+    finally:
+        exploration.close()
+    problems = [f"[{found.code}] {found.message}" for found in session.diagnostics if _is_broken(found)]
+    verdict = next((timing.numerics for timing in session.timings if timing.variant == "regional"), "not checked")
+    if verdict == "failed":
+        wrong = [row.tensor for row in session.numerics if row.variant == "regional" and row.verdict == "failed"]
+        problems.append(f"The numerics check failed: {', '.join(wrong[:4])}.")
+    enabled = [part for part in session.partitions if session.plan[part.region].enabled]
+    fresh = sum(part.state is State.FRESH for part in enabled)
+    return PlanCheck(len(enabled), fresh, str(verdict), tuple(problems))
+
+
+def _is_broken(found: Diagnostic) -> bool:
+    return found.code in BROKEN and found.severity is not Severity.INFO

@@ -1,0 +1,106 @@
+"""Compares the speedups of two saved sessions: is the later one slower, and is that real?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from regional_explorer.command.options import CommandError
+from regional_explorer.errors import SessionError
+from regional_explorer.export.compare import differences, whole_call_timings
+from regional_explorer.measure.timing.statistics import interval_of_quotient, paired_ratios
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import NumericsVerdict
+
+CONFIDENCE = 0.99
+VARIANT = "regional"
+
+
+@dataclass(frozen=True)
+class SpeedComparison:
+    """How the speedup over eager changed between two sessions.
+
+    ``slowdown`` is the earlier speedup divided by the later: 1.05 is 5 % slower. ``low`` and ``high`` bound it with
+    99 % confidence. ``problem`` says why there is no speedup to compare.
+    """
+
+    before: float | None
+    after: float | None
+    slowdown: float | None = None
+    low: float | None = None
+    high: float | None = None
+    problem: str = ""
+    plans_differ: tuple[tuple[str, ...], ...] = ()
+
+    def is_slower(self, limit: float) -> bool:
+        """Tell whether the later session is slower by more than ``limit``, all of the interval considered."""
+        return self.low is not None and self.low > 1.0 + limit
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """Return it in one line, and how the plans differ."""
+        plans = [f"{name}: {'; '.join(own)}" for name, own in zip("AB", self.plans_differ, strict=False) if own]
+        if self.problem:
+            return "\n".join([self.problem, *plans])
+        if self.slowdown is None or self.low is None or self.high is None:
+            return "\n".join(plans)
+        word = "slower" if self.slowdown >= 1.0 else "faster"
+        change = (
+            f"Speedup over eager: A {self.before:.3f}, B {self.after:.3f}. B is {abs(self.slowdown - 1.0):.1%} {word} "
+            f"({CONFIDENCE:.0%} interval of the change in time: {self.low - 1.0:+.1%} to {self.high - 1.0:+.1%})."
+        )
+        return "\n".join([change, *plans])
+
+
+def compare_speed(before: Session, after: Session) -> SpeedComparison:
+    """Compare the whole call's speedup over eager, each against the eager samples of its own session.
+
+    Raises:
+        SessionError: a session was not measured with eager and regional, or the two are of other phases.
+    """
+    (first, known), (second, wanted) = (_ratios("A", before), _ratios("B", after))
+    if known != wanted:
+        raise SessionError(f"A measured the {known} and B the {wanted}: measure both with gradients, or both without.")
+    plans = tuple(tuple(own) for own in differences([before.plan, after.plan]))
+    known_speedups = SpeedComparison(_speedup(before), _speedup(after), plans_differ=plans)
+    wrong = [name for name, session in (("A", before), ("B", after)) if _is_wrong(session)]
+    if wrong:
+        problem = f"The numerics check of {' and '.join(wrong)} failed: there is no speedup to compare."
+        return replace(known_speedups, problem=problem)
+    found = interval_of_quotient(first, second, CONFIDENCE)
+    if found is None:
+        raise SessionError("Too few rounds to compare: measure both with a larger --budget.")
+    quotient, low, high = found
+    return replace(known_speedups, slowdown=quotient, low=low, high=high)
+
+
+def _ratios(name: str, session: Session) -> tuple[Any, str]:
+    timings = whole_call_timings(session)
+    if "eager" not in timings or VARIANT not in timings:
+        raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
+    return paired_ratios(timings["eager"].samples_s, timings[VARIANT].samples_s), str(timings[VARIANT].phase)
+
+
+def _speedup(session: Session) -> float | None:
+    return whole_call_timings(session)[VARIANT].speedup
+
+
+def _is_wrong(session: Session) -> bool:
+    return whole_call_timings(session)[VARIANT].numerics == NumericsVerdict.FAILED
+
+
+def read_limit(text: str) -> float:
+    """Return ``3%`` or ``0.03`` as 0.03.
+
+    Raises:
+        CommandError: it is neither.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    value = float(found[1]) / (100.0 if found[2] else 1.0) if found else -1.0
+    if not 0.0 <= value < 1.0:
+        raise CommandError(f"--fail-if-slower takes a part below 1, such as 3% or 0.03; got {text!r}.")
+    return value

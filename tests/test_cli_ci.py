@@ -1,0 +1,151 @@
+"""The command line in CI: compare, check, doctor, and JSON output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import regional_explorer as rx
+from regional_explorer.cli import DONE, FAILED, MISUSED, NO, main
+from regional_explorer.command.speed_comparison import compare_speed, read_limit
+from regional_explorer.errors import RegionalExplorerError, SessionError
+from regional_explorer.record.codec import dump_session, load_session
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import NumericsVerdict, Phase
+from tests.render import sessions
+
+Output = pytest.CaptureFixture[str]
+
+
+def measured(speedup: float, seed: int, *, machine: float = 1.0, spread: float = 0.04) -> Session:
+    """Return a session of 60 rounds; ``machine`` is how slow all of it was, which a comparison must not see."""
+    noise = np.random.default_rng(seed).normal(1.0, spread, (2, 60))
+    eager, regional = machine * 1e-3 * noise[0], machine * 1e-3 * noise[1] / speedup
+    base = sessions.measured()
+    timings = tuple(
+        replace(
+            sessions.timing(variant, float(np.median(samples)), None if variant == "eager" else speedup),
+            phase=Phase.FORWARD,
+            samples_s=tuple(map(float, samples)),
+        )
+        for variant, samples in (("eager", eager), ("regional", regional))
+    )
+    return replace(base, grad=False, timings=timings)
+
+
+def save(session: Session, path: Path) -> str:
+    path.write_text(dump_session(session), encoding="utf-8")
+    return str(path)
+
+
+def test_equal_sessions_rarely_fail_and_slower_ones_do() -> None:
+    equal = [compare_speed(measured(1.3, 2 * n), measured(1.3, 2 * n + 1, machine=1.5)) for n in range(200)]
+    assert sum(found.is_slower(0.03) for found in equal) <= 2
+    slower = [compare_speed(measured(1.3, 2 * n), measured(1.3 / 1.08, 2 * n + 1)) for n in range(40)]
+    assert sum(found.is_slower(0.03) for found in slower) >= 36
+
+
+def test_compare_says_how_much_and_fails_beyond_the_limit(tmp_path: Path, capsys: Output) -> None:
+    before, after = save(measured(1.5, 1), tmp_path / "a.json"), save(measured(1.25, 2), tmp_path / "b.json")
+    assert main(["compare", before, after]) == DONE
+    out = capsys.readouterr().out
+    assert "A 1.500, B 1.250" in out
+    assert "% slower (99% interval of the change in time: +" in out
+    assert main(["compare", before, after, "--fail-if-slower", "3%"]) == NO
+    assert "slower than A by more than 3.0%" in capsys.readouterr().err
+    assert main(["compare", before, after, "--fail-if-slower", "0.5"]) == DONE
+    assert main(["compare", after, before, "--fail-if-slower", "3%"]) == DONE
+    assert "% faster" in capsys.readouterr().out
+
+
+def test_compare_as_json(tmp_path: Path, capsys: Output) -> None:
+    path = save(measured(1.5, 1), tmp_path / "a.json")
+    assert main(["compare", path, path, "--json", "--fail-if-slower", "3%"]) == DONE
+    found = json.loads(capsys.readouterr().out)
+    assert found["slowdown"] == pytest.approx(1.0)
+    assert found["low"] < 1.0 < found["high"]
+    assert found["failed"] is False
+
+
+def test_a_wrong_session_fails_and_an_unmeasured_one_is_refused(tmp_path: Path, capsys: Output) -> None:
+    good = measured(1.5, 1)
+    timings = tuple(replace(one, numerics=NumericsVerdict.FAILED) for one in good.timings)
+    wrong = save(replace(good, timings=timings), tmp_path / "wrong.json")
+    right = save(good, tmp_path / "a.json")
+    assert main(["compare", right, wrong, "--fail-if-slower", "3%"]) == NO
+    assert "The numerics check of B failed" in capsys.readouterr().out
+    with pytest.raises(SessionError, match="B was not measured"):
+        compare_speed(good, replace(good, timings=()))
+    assert main(["compare", right, save(replace(good, timings=()), tmp_path / "b.json")]) == FAILED
+
+
+@pytest.mark.parametrize("text", ["three", "-3%", "100%", "1.5", ""])
+def test_a_limit_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(RegionalExplorerError, match=r"such as 3% or 0\.03"):
+        read_limit(text)
+    path = save(measured(1.5, 1), tmp_path / "a.json")
+    assert main(["compare", path, path, f"--fail-if-slower={text}"]) == MISUSED
+
+
+def test_show_as_json(tmp_path: Path, capsys: Output) -> None:
+    session = sessions.measured()
+    assert main(["show", save(session, tmp_path / "a.json"), "--json"]) == DONE
+    (tmp_path / "again.json").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert dump_session(load_session(tmp_path / "again.json")) == dump_session(session)
+
+
+def test_doctor_tells_what_works(capsys: Output) -> None:
+    assert main(["doctor", "--json"]) in (DONE, NO)
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["torch"]["found"] == torch.__version__
+    assert {"Python", "C++ compiler", "GPU", "panel", "tables"} <= found.keys()
+    main(["doctor"])
+    assert f"torch: {torch.__version__}" in capsys.readouterr().out
+
+
+def test_doctor_without_a_compiler_says_what_to_install(capsys: Output) -> None:
+    with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)}):
+        assert main(["doctor"]) == NO
+    assert "no  C++ compiler: none that works. Inductor needs a C++ compiler" in capsys.readouterr().out
+
+
+MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.{name} = nn.LayerNorm(8)
+
+    def forward(self, x):
+        return self.{name}(x).sin().sum()
+
+net, x = Net(), torch.ones(4, 8)
+"""
+
+
+@pytest.mark.compiles
+def test_a_plan_is_checked(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file, plan = tmp_path / "net_of_mine.py", tmp_path / "plan.json"
+    file.write_text(MODEL.format(name="norm"), encoding="utf-8")
+    names: dict[str, object] = {}
+    exec(file.read_text(encoding="utf-8"), names)  # noqa: S102 - the text above
+    rx.explore(names["net"], (names["x"],)).mark("norm", modules="norm").save_plan(plan)  # type: ignore[arg-type]
+    assert main(["check", str(plan), str(file), "net(x)"]) == DONE
+    out, err = capsys.readouterr()
+    assert out == "The plan holds.\ncompiled: 2 of 2 partitions\nnumerics: ok\n"
+    assert "compiling" in err
+    file.write_text(MODEL.format(name="renamed"), encoding="utf-8")
+    assert main(["check", str(plan), str(file), "net(x)", "--json"]) == NO
+    found = json.loads(capsys.readouterr().out)
+    assert found["holds"] is False
+    assert "[region-empty] Region 'norm'" in found["problems"][0]
+    assert main(["check", str(tmp_path / "no.json"), str(file), "net(x)"]) == FAILED
