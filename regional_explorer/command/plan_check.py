@@ -93,7 +93,7 @@ def check_saved_plan(
         wrong = [row.tensor for row in session.numerics if row.variant == "regional" and row.verdict == "failed"]
         problems.append(f"The numerics check failed: {', '.join(wrong[:4])}.")
     enabled = [part for part in session.partitions if session.plan[part.region].enabled]
-    fresh = sum(part.state is State.FRESH for part in enabled)
+    fresh = sum(part.state is State.COMPILED for part in enabled)
     return PlanCheck(len(enabled), fresh, str(verdict), tuple(problems))
 
 
