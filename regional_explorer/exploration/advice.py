@@ -14,6 +14,7 @@ from regional_explorer.record.timing import Numerics, NumericsVerdict, Verdict
 from regional_explorer.render.style.figures import duration, listing
 
 MAX_LISTED = 6
+UNSURE = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)
 
 
 def numerics_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
@@ -69,7 +70,7 @@ def _slower_diagnostic(row: RegionTiming) -> Diagnostic:
 def _worth_diagnostic(rows: list[RegionTiming]) -> list[Diagnostic]:
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
-    unsure = [repr(row.region) for row in rows if row.verdict is Verdict.UNKNOWN and row.speedup is not None]
+    unsure = [repr(row.region) for row in rows if row.verdict in UNSURE and row.speedup is not None]
     if not faster and not same:
         return []
     total = sum(row.gain_s or 0.0 for row in faster)
@@ -81,7 +82,7 @@ def _worth_diagnostic(rows: list[RegionTiming]) -> list[Diagnostic]:
         f"Worth compiling: {listing(gains, MAX_LISTED)}" if faster else "No region is measurably faster compiled",
         f" ({duration(total)} together)" if len(faster) > 1 else "",
         f"; no difference: {listing(same, MAX_LISTED)}" if same else "",
-        f"; not enough data (try a larger budget_s): {listing(unsure, MAX_LISTED)}" if unsure else "",
+        f"; inconclusive (try a larger budget_s): {listing(unsure, MAX_LISTED)}" if unsure else "",
     ]
     return [Diagnostic(DiagnosticCode.REGION_WORTH, f"{''.join(parts)}. Each was measured alone.", Severity.INFO)]
 

@@ -72,6 +72,8 @@ class Benchmarks:
         check_executor(executor)
         if self._variants.program.capture.failed_ops:  # reported as aot-eager-failed
             names = [name for name in names if name is not VariantName.AOT_EAGER]
+        if VariantName.AOT_EAGER in names and not self._variants.program.switches:  # nothing is cut out: it is the same
+            names = [name for name in names if name is not VariantName.REGIONAL]
         outcome = Outcome()
         if VariantName.REGIONAL in names or VariantName.FULL in names:
             requested = names

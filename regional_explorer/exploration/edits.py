@@ -168,19 +168,31 @@ class Draft:
         self.plan = self.plan.changed(name, enabled=True)
         return self
 
-    def configure(self, name: str, config: Mapping[str, Any], *, direction: Direction | str | None = None) -> Self:
+    def configure(
+        self,
+        /,
+        name: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        direction: Direction | str | None = None,
+        **keys: Any,
+    ) -> Self:
         """Merge ``config`` into a region's config; the value ``DEFAULT`` removes a key.
+
+        ``ex.configure("mlp", max_fusion_size=8)`` is ``ex.configure("mlp", {"max_fusion_size": 8})``.
 
         Args:
             name: the region.
             config: Inductor config keys, dotted, and their values.
+            keys: more of them, as keywords.
             direction: ``"forward"`` or ``"backward"`` to set it for the region's partitions in those graphs alone;
                 for both when left out.
 
         Raises:
             UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
         """
-        self.plan = configured(self.plan, name, config, direction)
+        changes: Any = {**config, **keys} if isinstance(config, Mapping) else keys if config is None else config
+        self.plan = configured(self.plan, name, changes, direction)
         return self
 
     def reset(self, name: str, *, direction: Direction | str | None = None) -> Self:

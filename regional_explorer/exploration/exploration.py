@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
@@ -14,18 +15,26 @@ from regional_explorer.compiler.status import environment_of, preview_of
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError, RegionalExplorerError
 from regional_explorer.errors.arguments import check_flag
-from regional_explorer.exploration.benchmarks import ALL_VARIANTS, Benchmarks, check_progress, no_progress
+from regional_explorer.exploration.benchmarks import (
+    ALL_VARIANTS,
+    Benchmarks,
+    check_progress,
+    no_progress,
+)
 from regional_explorer.exploration.code_views import CodeViews
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.dropped import collect_dropped, note_when_dropped
 from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.first_plan import begin
+from regional_explorer.exploration.profiling import Profiling
 from regional_explorer.exploration.results import Results, ResultTable
 from regional_explorer.exploration.snapshot import Insights, take_snapshot
 from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.plan_source import plan_source
 from regional_explorer.export.save import save_plan
+from regional_explorer.export.shown_diagnostics import DiagnosticList
+from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.insight.codes import Codes
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_times import KernelTimes
@@ -91,7 +100,7 @@ def explore(
     return Exploration(Call(fn, args, kwargs, grad=grad), title, dynamic=dynamic, plan=first, partitioner=partitioner)
 
 
-class Exploration(CodeViews):
+class Exploration(CodeViews, Profiling):
     """One call, traced once: its graphs, regions, artifacts and measurements. Made by ``explore``.
 
     ``results`` has the tables, pictures and texts of all results so far; the tables are also attributes of this class.
@@ -195,7 +204,8 @@ class Exploration(CodeViews):
         check_progress(cancelled, progress)
         made = self._compiling.compile_stale(cancelled, progress)
         report = self.partitions
-        return report[report["compile_s"].notna() & report["artifact"].isin(made) | (report["state"] == "failed")]
+        chosen = report["compile_s"].notna() & report["artifact"].isin(made) | (report["state"] == "failed")
+        return ShownFrame(report[chosen])
 
     @property
     def compiled(self) -> Callable[..., Any]:
@@ -227,7 +237,8 @@ class Exploration(CodeViews):
         each variant.
 
         Args:
-            variants: some of eager, aot_eager, regional and full; eager is always included.
+            variants: some of eager, aot_eager, regional and full; eager is always included. Without a region
+                ``regional`` is ``aot_eager`` and is left out beside it.
             budget_s: seconds to measure the variants, without compile time.
             regions: whether to measure regions alone too; requires the variant ``regional``.
             cancelled: called between compiles and samples; if it returns True the run stops and keeps its results.
@@ -258,7 +269,7 @@ class Exploration(CodeViews):
         revision = None
         if self._call is not None:
             looked_at = len(self._codes.found), self._kernel_times.revision, self._diagnoses.revision
-            revision = (self._program.revision(), self._benchmarks.revision, looked_at)
+            revision = (self._program.revision(), self._benchmarks.revision, looked_at, self._profile)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             taken = take_snapshot(
                 self.title,
@@ -269,7 +280,7 @@ class Exploration(CodeViews):
                 self._plan_diagnostics,
                 Insights(self._codes.found, self._kernel_times.found, self._diagnoses.found),
             )
-            self._snapshot = (revision, taken)
+            self._snapshot = (revision, replace(taken, profile=self._profile))
         return self._snapshot[1]
 
     @property
@@ -279,8 +290,8 @@ class Exploration(CodeViews):
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
-        """The diagnostics, most severe first."""
-        return list(self.session.diagnostics)
+        """The diagnostics, most severe first: a list that a notebook shows as a table."""
+        return DiagnosticList(self.session.diagnostics)
 
     @property
     def runs(self) -> tuple[Session, ...]:
@@ -290,7 +301,7 @@ class Exploration(CodeViews):
     @property
     def history(self) -> pd.DataFrame:
         """One row per measured plan: step times, speedup, compile time, and how the plans differ."""
-        return compare_frame(self.runs)
+        return ShownFrame(compare_frame(self.runs))
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from regional_explorer.errors.arguments import check_argument
 from regional_explorer.exploration.viewer import require_notebook
 from regional_explorer.export import frames, region_frames
+from regional_explorer.export.profile_frame import profile_frame
 from regional_explorer.export.save import save
+from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.insight.code import RegionCode
 from regional_explorer.insight.kernel_times_frame import kernel_times_frame
 from regional_explorer.record.codec import load_session
@@ -20,6 +23,15 @@ from regional_explorer.render.report.text import session_text
 if TYPE_CHECKING:
     import graphviz
     import pandas as pd
+
+
+def result_table(make: Callable[[Any], pd.DataFrame]) -> property:
+    """Return a property that shows the DataFrame of ``make`` readably in a notebook; its values stay exact."""
+
+    def table(results: Any) -> pd.DataFrame:
+        return ShownFrame(make(results))
+
+    return property(table, doc=make.__doc__)
 
 
 class Results:
@@ -34,52 +46,52 @@ class Results:
         """The frozen record."""
         return self._session
 
-    @property
+    @result_table
     def regions(self) -> pd.DataFrame:
         """One row per region."""
         return frames.regions_frame(self.session)
 
-    @property
+    @result_table
     def partitions(self) -> pd.DataFrame:
         """One row per partition, with requested and applied config."""
         return frames.partitions_frame(self.session)
 
-    @property
+    @result_table
     def timings(self) -> pd.DataFrame:
         """One row per variant and phase."""
         return frames.timings_frame(self.session)
 
-    @property
+    @result_table
     def region_timings(self) -> pd.DataFrame:
         """One row per region and phase, alone: eager against compiled; filled by ``benchmark(regions=True)``."""
         return region_frames.region_timings_frame(self.session)
 
-    @property
+    @result_table
     def partition_timings(self) -> pd.DataFrame:
         """One row per partition that was measured alone."""
         return region_frames.partition_timings_frame(self.session)
 
-    @property
+    @result_table
     def reconciliation(self) -> pd.DataFrame:
         """How the regions and the rest add up to the whole, from one variant to the next."""
         return region_frames.reconciliation_frame(self.session)
 
-    @property
+    @result_table
     def memory(self) -> pd.DataFrame:
         """One row per variant: the peak memory of one call, and how it was measured."""
         return frames.memory_frame(self.session)
 
-    @property
+    @result_table
     def numerics(self) -> pd.DataFrame:
         """One row per variant and output or gradient."""
         return frames.numerics_frame(self.session)
 
-    @property
+    @result_table
     def region_numerics(self) -> pd.DataFrame:
         """One row per output of each partition that was checked alone."""
         return frames.region_numerics_frame(self.session)
 
-    @property
+    @result_table
     def compile_costs(self) -> pd.DataFrame:
         """One row per compile: what was compiled, seconds, and whether the cache was cold or warm."""
         return frames.compiles_frame(self.session)
@@ -99,6 +111,11 @@ class Results:
             UnknownRegionError: there is no such region.
         """
         return kernel_times_frame(self.session, name)
+
+    @result_table
+    def op_times(self) -> pd.DataFrame:
+        """One row per module, source line and op: eager time and bytes moved; filled by ``ex.profile()``."""
+        return profile_frame(self.session)
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from regional_explorer.export.region_frames import MICRO, measured_plan, times
+from regional_explorer.export.region_frames import MICRO, measured_plan, micro, times
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics
@@ -133,7 +133,7 @@ def timings_frame(session: Session) -> pd.DataFrame:
             "variant": timing.variant,
             "phase": str(timing.phase),
             "median_us": timing.median_s * MICRO,
-            "iqr_us": timing.iqr_s * MICRO,
+            "iqr_us": micro(timing.iqr_s),
             "speedup": timing.speedup,
             "speedup_low": timing.speedup_low,
             "speedup_high": timing.speedup_high,

@@ -86,9 +86,9 @@ def partition_timings_frame(session: Session) -> pd.DataFrame:
             "region": timing.region,
             "phase": str(timing.phase),
             "eager_us": timing.eager_s * MICRO,
-            "eager_iqr_us": timing.eager_iqr_s * MICRO,
-            "compiled_us": _micro(timing.compiled_s),
-            "compiled_iqr_us": _micro(timing.compiled_iqr_s),
+            "eager_iqr_us": micro(timing.eager_iqr_s),
+            "compiled_us": micro(timing.compiled_s),
+            "compiled_iqr_us": micro(timing.compiled_iqr_s),
             "speedup": timing.speedup,
             "speedup_low": timing.speedup_low,
             "speedup_high": timing.speedup_high,
@@ -114,8 +114,8 @@ def reconciliation_frame(session: Session) -> pd.DataFrame:
             "part": row.part,
             "total": row.total,
             "time_us": row.seconds * MICRO,
-            "low_us": _micro(row.low_s),
-            "high_us": _micro(row.high_s),
+            "low_us": micro(row.low_s),
+            "high_us": micro(row.high_s),
             "note": row.note,
             "plan": measured_plan(session),
         }
@@ -135,7 +135,7 @@ def times(timing: RegionTiming | None) -> dict[str, Any]:
         return {}
     return {
         "eager_us": timing.eager_s * MICRO,
-        "compiled_us": _micro(timing.compiled_s),
+        "compiled_us": micro(timing.compiled_s),
         "speedup": timing.speedup,
         "speedup_low": timing.speedup_low,
         "speedup_high": timing.speedup_high,
@@ -144,5 +144,6 @@ def times(timing: RegionTiming | None) -> dict[str, Any]:
     }
 
 
-def _micro(seconds: float | None) -> float | None:
+def micro(seconds: float | None) -> float | None:
+    """Return seconds in microseconds."""
     return None if seconds is None else seconds * MICRO

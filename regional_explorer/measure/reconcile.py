@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +34,8 @@ def reconcile(
     confidence: float,
 ) -> tuple[Reconciled, ...]:
     """Return the rows that lead from eager to regional and full, phase by phase.
+
+    Where the regions alone take longer than the whole only the totals are returned, each with that as its note.
 
     Args:
         timings: of the variants.
@@ -66,6 +69,8 @@ def _phase(
         gap = _gap(variants[later].samples_s, variants[earlier].samples_s)
         return [_measured(phase, part, gap, confidence)]
 
+    if problem := _parts_exceed_whole(variants, regions, confidence):
+        return [replace(row, note=problem) for name in (EAGER, AOT_EAGER, REGIONAL, FULL) for row in total(name)]
     rows = [*total(EAGER), *between(WRAPPER, AOT_EAGER, EAGER), *total(AOT_EAGER)]
     if AOT_EAGER in variants and REGIONAL in variants:
         dispatch = _dispatch(phase, cut, confidence)
@@ -77,6 +82,20 @@ def _phase(
         rest = whole - sum(row.seconds for row in known)
         rows += [*known, Reconciled(phase, REST, rest, note=note)]
     return [*rows, *total(REGIONAL), *between(BORDERS, FULL, REGIONAL), *total(FULL)]
+
+
+def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[RegionTiming], confidence: float) -> str:
+    """Return why the parts cannot be added up, or nothing: alone they take longer than the whole that holds them."""
+    whole, parts_s = variants.get(AOT_EAGER), sum(region.eager_s for region in regions)
+    if whole is None or REGIONAL not in variants:
+        return ""
+    _, most_s = bootstrap_interval(np.asarray(whole.samples_s), confidence, 0) or (0.0, whole.median_s)
+    if parts_s <= most_s:
+        return ""
+    return (
+        f"withheld: alone, the regions take {parts_s / whole.median_s:.2f} times as long eagerly as the whole of "
+        "aot_eager: they find other caches there, or the machine was busier"
+    )
 
 
 def _gap(later: Sequence[float], earlier: Sequence[float]) -> Floats:

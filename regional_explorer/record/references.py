@@ -122,6 +122,12 @@ def _figures(session: Session) -> Iterator[tuple[str, str, float]]:
             yield from _numbers(f"kernel_times[{index}].kernels[{number}]", kernel) if kernel is not None else ()
     if session.conditions is not None:
         yield from _numbers("conditions", session.conditions)
+    if session.profile is not None:
+        yield from _numbers("profile", session.profile)
+        yield from _numbers("profile.bandwidth", session.profile.bandwidth)
+        for part in ("ops", "rows"):
+            for index, row in enumerate(getattr(session.profile, part)):
+                yield from _numbers(f"profile.{part}[{index}]", row)
 
 
 def _numbers(place: str, row: Any) -> Iterator[tuple[str, str, float]]:

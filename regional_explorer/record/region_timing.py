@@ -62,7 +62,7 @@ class RegionTiming:
         Where the samples do not tell the two apart there is no gain to count on: that is never, too.
         """
         gain = self.gain_s
-        if gain is None or self.verdict is Verdict.UNKNOWN:
+        if gain is None or self.verdict in (Verdict.UNKNOWN, Verdict.INCONCLUSIVE):
             return None
         return float(math.ceil(self.compile_s / gain)) if self.verdict is Verdict.FASTER and gain > 0 else math.inf
 
@@ -157,4 +157,6 @@ def _verdict(compiled: Sequence[PartitionTiming], low: float | None, high: float
         return said.pop() if len(said) == 1 else Verdict.UNKNOWN
     if Verdict.FASTER in said and low > 1.0:
         return Verdict.FASTER
-    return Verdict.SLOWER if Verdict.SLOWER in said and high < 1.0 else Verdict.SAME
+    if Verdict.SLOWER in said and high < 1.0:
+        return Verdict.SLOWER
+    return Verdict.without_winner(low, high)

@@ -11,6 +11,7 @@ from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.kernel_times import ArtifactKernelTimes
 from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.record.profile import Profile
 from regional_explorer.record.region import Partition, Plan
 from regional_explorer.record.timing import (
     CompileCost,
@@ -22,7 +23,7 @@ from regional_explorer.record.timing import (
     Timing,
 )
 
-FORMAT = 1
+FORMAT = 2
 """Version of the JSON layout; a file of a newer one is refused with a clear text."""
 
 
@@ -48,7 +49,7 @@ class Session:
     ``members`` maps a region's name to the ids of its nodes, per graph: ``members["mlp"]["0/forward"]``.
     ``partition_timings`` and ``partition_numerics`` are of partitions alone; ``region_timings`` sums them by region.
     ``codes`` has the generated code of those artifacts that somebody looked at, ``kernel_times`` the times of their
-    kernels.
+    kernels, ``profile`` the eager time of every op.
     """
 
     title: str
@@ -70,6 +71,7 @@ class Session:
     memory: tuple[MemoryPeak, ...] = ()
     codes: tuple[ArtifactCode, ...] = ()
     kernel_times: tuple[ArtifactKernelTimes, ...] = ()
+    profile: Profile | None = None
 
     @property
     def is_outdated(self) -> bool:

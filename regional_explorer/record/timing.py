@@ -7,6 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+LEAST_SAMPLES = 5
+"""With fewer samples there is no ratio, no interval and no spread: the next sample would give another one."""
+
+SAME_WITHIN = 0.1
+"""Two variants are called equally fast where the whole CI of their ratio is nearer to 1 than this."""
+
 
 class NumericsVerdict(StrEnum):
     """What the numerics check says of a tensor, or of several together; the worst comes first.
@@ -37,15 +43,25 @@ class Phase(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What the samples allow one to say about a variant against eager."""
+    """What the samples allow one to say about a variant against eager.
+
+    ``SAME``: a difference of more than ``SAME_WITHIN`` is ruled out. ``INCONCLUSIVE``: neither that, nor which of the
+    two is faster.
+    """
 
     BASELINE = "baseline"
     FASTER = "faster"
     SLOWER = "slower"
     SAME = "no difference"
+    INCONCLUSIVE = "inconclusive"
     UNKNOWN = "not enough data"
     NONE = "no verdict"
     """The variant did not run the same code throughout."""
+
+    @classmethod
+    def without_winner(cls, low: float, high: float) -> Verdict:
+        """Return what a CI of the speedup says where neither is faster: no difference, or too wide to tell."""
+        return cls.SAME if low >= 1.0 / (1.0 + SAME_WITHIN) and high <= 1.0 + SAME_WITHIN else cls.INCONCLUSIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +70,15 @@ class Timing:
 
     ``samples_s`` holds seconds per call, one entry per round, in the order of the rounds. ``speedup`` is the median
     over rounds of eager / variant in the same round; ``speedup_low`` and ``speedup_high`` bound its bootstrap CI.
-    They are None where no eager sample stands beside, or where the numerics check failed (``numerics_ok`` False).
+    They are None where no eager sample stands beside, where the numerics check failed, and with fewer than
+    ``LEAST_SAMPLES`` samples; so is ``iqr_s`` then.
     """
 
     variant: str
     phase: Phase
     samples_s: tuple[float, ...]
     median_s: float
-    iqr_s: float
+    iqr_s: float | None
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
@@ -141,17 +158,18 @@ class PartitionTiming:
 
     ``eager_s`` and ``compiled_s`` are medians of one run, in seconds, ``eager_iqr_s`` and ``compiled_iqr_s`` their
     IQRs; the compiled ones are None where there is no artifact (disabled, failed). ``speedup`` is the median over
-    rounds of eager / compiled, with its bootstrap CI; None without an artifact, or where the numerics check failed.
-    ``runs`` is how often one call of the whole runs the partition. ``artifact`` is the key of what was measured: a
-    figure stands only as long as the partition still has that one. ``measured_as`` names the partition whose samples
-    these are, where both share an artifact and inputs of equal layout; None where it was measured itself.
+    rounds of eager / compiled, with its bootstrap CI; None without an artifact, where the numerics check failed, or
+    with fewer than ``LEAST_SAMPLES`` samples; there are no IQRs then either. ``runs`` is how often one call of the
+    whole runs the partition. ``artifact`` is the key of what was measured: a figure stands only as long as the
+    partition still has that one. ``measured_as`` names the partition whose samples these are, where both share an
+    artifact and inputs of equal layout; None where it was measured itself.
     """
 
     partition: str
     region: str
     phase: Phase
     eager_s: float
-    eager_iqr_s: float
+    eager_iqr_s: float | None
     compiled_s: float | None = None
     compiled_iqr_s: float | None = None
     speedup: float | None = None

@@ -36,7 +36,7 @@ def test_each_kind_is_measured_once_and_the_parts_add_up():
     model = programs.Stack()
     ex = rx.explore(model, (torch.randn(4, 16),)).mark("layers", modules="layers.*")
     before = torch.get_rng_state()
-    ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.6)
+    ex.benchmark(variants=("aot_eager", "regional"), budget_s=2.0)
     assert torch.equal(torch.get_rng_state(), before)
 
     alone = ex.partition_timings
@@ -304,3 +304,12 @@ def test_regions_may_be_left_out():
     ex.benchmark(variants=("regional",), budget_s=0.2, regions=False)
     assert ex.partition_timings.empty
     assert ex.reconciliation.empty
+
+
+def test_without_a_region_regional_is_not_timed_beside_aot_eager():
+    ex = rx.explore(programs.textbook, programs.pair(grad=False), plan=rx.Plan())
+    assert set(ex.benchmark(variants=("eager", "aot_eager", "regional"), budget_s=0.1).variant) == {
+        "eager",
+        "aot_eager",
+    }
+    assert set(ex.benchmark(variants=("eager", "regional"), budget_s=0.1).variant) == {"eager", "regional"}

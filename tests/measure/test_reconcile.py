@@ -65,6 +65,15 @@ def test_a_region_that_runs_eagerly_gains_nothing() -> None:
     assert rows(region_timings(base), None)["mlp"].seconds == 0.0
 
 
+def test_parts_that_take_longer_than_the_whole_are_not_added_up() -> None:
+    regions = [replace(row, eager_s=15e-4) for row in region_timings(measured())]
+    found = reconcile(variants(), regions, cut_rounds(), 0.99)
+    assert [row.part for row in found] == ["eager", "aot_eager", "regional", "full"]
+    assert all(row.total for row in found)
+    assert {row.note.partition(":")[0] for row in found} == {"withheld"}
+    assert "1.25 times as long eagerly as the whole of aot_eager" in found[0].note
+
+
 def test_variants_left_out_leave_out_their_steps() -> None:
     some = [row for row in variants() if row.variant in ("eager", "regional")]
     assert [row.part for row in reconcile(some, region_timings(measured()), None, 0.99)] == ["eager", "regional"]

@@ -94,7 +94,7 @@ def test_equal_things_are_rarely_called_different_though_one_may_stop_at_any_loo
         for look in (20, 40, 80, 160, rounds):
             low, high = rank_interval(ratios[:look], CONFIDENCE) or (0.0, 9.0)
             if high - low < 0.03 or look == rounds:
-                wrong += verdict_of(ratios[:look], CONFIDENCE, floor=0.0) is not Verdict.SAME
+                wrong += verdict_of(ratios[:look], CONFIDENCE, floor=0.0) in (Verdict.FASTER, Verdict.SLOWER)
                 break
     assert wrong / len(runs) <= 0.01
 
@@ -115,7 +115,18 @@ def test_a_verdict_needs_samples_significance_and_a_difference_beyond_the_floor(
     assert verdict_of(steady, CONFIDENCE, 0.03) is Verdict.SAME
     assert verdict_of(1 / steady, CONFIDENCE, 0.03) is Verdict.SAME
     assert verdict_of(steady[:9], CONFIDENCE, 0.005) is Verdict.UNKNOWN
-    assert verdict_of(np.linspace(0.5, 2.0, 20), CONFIDENCE, 0.005) is Verdict.SAME
+
+
+def test_a_wide_interval_is_inconclusive_and_not_called_no_difference() -> None:
+    generator = np.random.default_rng(0)
+    assert verdict_of(np.linspace(0.5, 2.0, 20), CONFIDENCE, 0.005) is Verdict.INCONCLUSIVE
+    assert verdict_of(generator.uniform(0.8, 18.0, 12), CONFIDENCE, 20.0) is Verdict.INCONCLUSIVE
+    assert verdict_of(generator.normal(1.0, 0.02, 60), CONFIDENCE, 0.005) is Verdict.SAME
+    assert [Verdict.without_winner(*ends) for ends in ((0.92, 1.09), (0.9, 1.05), (0.95, 1.2))] == [
+        Verdict.SAME,
+        Verdict.INCONCLUSIVE,
+        Verdict.INCONCLUSIVE,
+    ]
 
 
 def test_the_floor_is_the_reach_of_the_control() -> None:

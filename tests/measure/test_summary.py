@@ -66,6 +66,19 @@ def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, environment: Env
     assert diagnostics == ()
 
 
+def test_too_few_samples_give_no_ratio_and_no_spread(environment: Environment) -> None:
+    few = timing_of(seen({"eager": [2.0] * 4, "full": [1.0] * 4}), environment, "full")
+    assert (few.median_s, few.iqr_s, few.speedup, few.speedup_low, few.verdict) == (
+        1.0,
+        None,
+        None,
+        None,
+        Verdict.UNKNOWN,
+    )
+    enough = timing_of(seen({"eager": [2.0] * 5, "full": [1.0] * 5}), environment, "full")
+    assert (enough.iqr_s, enough.speedup) == (0.0, 2.0)
+
+
 def test_a_wrong_result_has_no_speedup(environment: Environment) -> None:
     summary = summarize(
         seen({"eager": [2.0] * 20, "full": [1.0] * 20}),
@@ -90,8 +103,6 @@ def test_few_samples_give_no_verdict_and_say_so(environment: Environment) -> Non
     assert (full.speedup, full.verdict) == (2.0, Verdict.UNKNOWN)
     assert full.warnings == ("too few samples for a verdict (9): a larger budget_s helps",)
     assert summarize(result, environment).conditions.smallest_difference is None
-    single = timing_of(seen({"eager": [2.0], "full": [1.0]}), environment, "full")
-    assert (single.speedup, single.speedup_low, single.speedup_high) == (2.0, None, None)
 
 
 def test_a_control_that_differs_raises_the_bar_and_is_told(environment: Environment) -> None:

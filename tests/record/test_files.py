@@ -22,6 +22,7 @@ from regional_explorer.export.compare import compare
 from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.codec import dump_plan, dump_session, load_plan
 from regional_explorer.record.plan_file import Explored
+from regional_explorer.record.profile import Bandwidth, OpTime, Profile, ProfileKind, ProfileRow
 from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, PartitionTiming, Phase, Reconciled, Verdict
@@ -54,6 +55,23 @@ def rich() -> Session:
         partition_numerics=tuple(replace(row, partition=base.partitions[0].id) for row in base.numerics),
         reconciliation=(Reconciled(Phase.STEP, "mlp", -1e-4, -2e-4, 1e-5, region="mlp", note="measured alone"),),
         memory=(MemoryPeak("eager", 1 << 21, "resident set", 4096),),
+        profile=Profile(
+            ops=(
+                OpTime("0/forward", "mm0", 2e-4, 1e-4, 3e-4, 4096),
+                OpTime("0/forward", "t0", 1e-6, 1e-6, 1e-6, 0, True),
+            ),
+            rows=(ProfileRow(ProfileKind.MODULE, "layers.0", 2e-4, 1e-4, 3e-4, 2e-4, 0.0, 0.9, 2, 4096, 1e-6),),
+            seconds=2e-4,
+            low_s=1e-4,
+            high_s=3e-4,
+            step_s=3e-4,
+            overhead_s=1e-7,
+            rounds=9,
+            budget_s=5.0,
+            stopped="budget",
+            confidence=0.99,
+            bandwidth=Bandwidth(1e10, 9e9, 1.1e10, "median of 15 copies"),
+        ),
     )
 
 

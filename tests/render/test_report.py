@@ -302,6 +302,14 @@ def test_whiskers_of_one_table_share_a_scale_that_holds_one() -> None:
     assert "rx-good" in faster
     assert 'aria-label="1.24×, CI 1.21–1.27×"' in faster
     assert scale.at(0.75) < scale.at(1) < scale.at(1.24)
+    assert scale.at(1) - scale.at(0.8) == pytest.approx(scale.at(1.25) - scale.at(1)), "a log axis"
+
+
+def test_a_table_says_how_many_samples_a_ratio_needs() -> None:
+    base = sessions.measured()
+    few = tuple(replace(one, samples_s=one.samples_s[:4], iqr_s=None, speedup=None) for one in base.timings)
+    assert "fewer than 5 samples" in timings_table(replace(base, timings=few)).note
+    assert "fewer than 5 samples" not in timings_table(base).note
 
 
 def test_phases_come_in_their_order() -> None:

@@ -62,6 +62,12 @@ def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> Non
     pieces = picture(measured, "0/forward").facts["pieces"]
     assert {piece["speedup"] for piece in pieces} == {"3.00×"}
     assert ["time", "30.0 µs eager, 10.0 µs compiled, 3.00× (2.50–3.50)"] in pieces[0]["facts"]
+    other = replace(measured.partition_timings[0], speedup=1.5, speedup_low=1.4, speedup_high=1.6, compiled_s=20e-6)
+    unequal = replace(measured, partition_timings=(other, *measured.partition_timings[1:]))
+    pieces = picture(unequal, "0/forward").facts["pieces"]
+    (row,) = region_summaries(unequal)
+    assert row.timing is not None
+    assert {piece["speedup"] for piece in pieces} == {f"{row.timing.speedup:.2f}×"} == {"2.00×"}, "that of the row"
     changed = tuple(replace(cut, artifact="another") for cut in measured.partitions)
     stale = replace(measured, partitions=changed)
     assert {piece["speedup"] for piece in picture(stale, "0/forward").facts["pieces"]} == {""}

@@ -108,7 +108,7 @@ def floor_of(control: Floats | None, confidence: float) -> float:
 
 
 def verdict_of(ratios: Floats, confidence: float, floor: float) -> Verdict:
-    """Return the verdict of the ratios at ``confidence``; differences below ``floor`` are ignored."""
+    """Return the verdict of the ratios at ``confidence``; differences below ``floor`` make none faster."""
     interval = rank_interval(ratios, confidence)
     if interval is None:
         return Verdict.UNKNOWN
@@ -118,7 +118,7 @@ def verdict_of(ratios: Floats, confidence: float, floor: float) -> Verdict:
         return Verdict.FASTER
     if high < 1.0 and 1.0 / median > 1.0 + floor:
         return Verdict.SLOWER
-    return Verdict.SAME
+    return Verdict.without_winner(low, high)
 
 
 def smallest_difference(ratios: Floats, confidence: float, floor: float) -> float | None:

@@ -23,7 +23,7 @@ from regional_explorer.measure.timing.statistics import (
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import Conditions, NumericsVerdict, Phase, Timing, Verdict
+from regional_explorer.record.timing import LEAST_SAMPLES, Conditions, NumericsVerdict, Phase, Timing, Verdict
 
 
 class Summary(NamedTuple):
@@ -77,7 +77,8 @@ def summarize(
 def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict, *, show: bool) -> Timing:
     samples = result.samples[variant][phase]
     median_s, iqr_s = median_and_iqr(samples)
-    ratios = result.ratios(variant, phase) if show else None
+    enough = len(samples) >= LEAST_SAMPLES
+    ratios = result.ratios(variant, phase) if show and enough else None
     speedup, low, high, verdict = _comparison(result, variant, phase, ratios)
     if variant == result.baseline:
         warnings = (
@@ -94,7 +95,7 @@ def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: Numerics
         phase=phase,
         samples_s=samples,
         median_s=median_s,
-        iqr_s=iqr_s,
+        iqr_s=iqr_s if enough else None,
         speedup=speedup,
         speedup_low=low,
         speedup_high=high,

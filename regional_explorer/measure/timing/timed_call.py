@@ -45,7 +45,7 @@ class TimedCall:
         machines this halves the spread between samples, at equal time spent.
         """
         self.select()
-        with _gc_paused():
+        with gc_paused():
             marks = [self._call(clock) for _ in range(calls)]
             clock.settle()
         spans = [(clock.seconds(t0, t1), clock.seconds(t1, t2), clock.seconds(t0, t2)) for t0, t1, t2 in marks]
@@ -73,7 +73,7 @@ class TimedCall:
 
 
 @contextmanager
-def _gc_paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Context manager: disable Python's garbage collector, and restore it afterwards.
 
     Only the youngest generation is collected first: a full collection takes longer than most samples.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from regional_explorer.record.graph import Graph, Role
 from regional_explorer.record.region import Direction, Partition, State, config_of
+from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import (
     Part,
@@ -129,10 +130,11 @@ def picture(session: Session, tab: str, opening: Opening | None = None, *, outli
         *(f"{glyph} {state}{DRAWN.get(state, '')}" for state, glyph in STATE_GLYPHS.items() if state in states),
         *(f"{mark} {mark.meaning}" for mark in Badge if mark in used),
     )
+    regions = whole_region_timings(session)
     facts: Payload = {
         "graphs": [_graph_facts(part) for part in parts],
         "regions": [{"name": entry.title, "letter": paint(entry.region).letter} for entry in scene.entries],
-        "pieces": [_piece_facts(session, piece, part) for part in parts for piece in part.pieces],
+        "pieces": [_piece_facts(session, piece, part, regions) for part in parts for piece in part.pieces],
         **stroke_arrays(parts, len(scene.entries)),
         **box_arrays(parts, texts),
         **node_arrays(parts, texts),
@@ -199,10 +201,11 @@ def _graph_facts(part: Part) -> Payload:
     return {"id": sendable(part.graph.id), "title": part.section.title, "first": first, "count": number}
 
 
-def _piece_facts(session: Session, piece: RegionPiece, part: Part) -> Payload:
+def _piece_facts(session: Session, piece: RegionPiece, part: Part, regions: Mapping[str, RegionTiming]) -> Payload:
+    """Return what the page shows of a piece: in its title the speedup of its region, as the region's row has it."""
     cut = next((cut for cut in session.partitions if cut.id == piece.id), None)
     applied = cut.config_applied if cut else None
-    speedup, times = _measured(session, cut)
+    region = regions.get(cut.region) if cut else None
     name = part.piece_names[part.pieces.index(piece)]
     ops, state = count(len(piece.nodes), "op"), str(piece.state or "")
     asked = config_text(
@@ -217,24 +220,24 @@ def _piece_facts(session: Session, piece: RegionPiece, part: Part) -> Payload:
         "asked": asked,
         "applied": "" if done == asked else done,
         "error": clean(piece.error),
-        "time": times,
+        "time": _times(session, cut),
     }
     return {
         "id": sendable(piece.id),
         "region": piece.region,
         "state": state,
         "words": [" · ".join(filter(None, (sign + name, state or ops, piece.note))), sign + name, name],
-        "speedup": speedup,
+        "speedup": ratio(region.speedup, region.numerics) if region and region.speedup is not None else "",
         "facts": [[word, text] for word, text in facts.items() if text],
     }
 
 
-def _measured(session: Session, cut: Partition | None) -> tuple[str, str]:
-    """Return speedup and times of a partition as they are written; nothing where it was not measured as it stands."""
+def _times(session: Session, cut: Partition | None) -> str:
+    """Return the times of a partition alone; nothing where it was not measured as it stands."""
     for timing in session.partition_timings if cut else ():
         if cut and timing.partition == cut.id and timing.artifact == cut.artifact:
-            speedup = "" if timing.speedup is None else ratio(timing.speedup, timing.numerics)
+            speedup = f", {ratio(timing.speedup, timing.numerics)}" if timing.speedup is not None else ""
             bounds = f" ({timing.speedup_low:.2f}–{timing.speedup_high:.2f})" if timing.speedup_low else ""
             compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
-            return speedup, f"{duration(timing.eager_s)} eager{compiled}{', ' if speedup else ''}{speedup}{bounds}"
-    return "", ""
+            return f"{duration(timing.eager_s)} eager{compiled}{speedup}{bounds}"
+    return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import log
 
 from regional_explorer.record.timing import Timing
 from regional_explorer.render.style.element import Node, node
@@ -18,7 +19,10 @@ EDGE = 4
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The stretch of speedups that a column of charts shows; it always holds 1, where a variant equals eager."""
+    """The stretch of speedups that a column of charts shows, on a log axis: 2× is as far from 1 as 0.5×.
+
+    It always holds 1, where a variant equals eager.
+    """
 
     low: float
     high: float
@@ -29,12 +33,12 @@ class Scale:
         shown = [timing for timing in timings if not wrong(timing)]
         ends = [end for t in shown for end in (t.speedup, t.speedup_low, t.speedup_high) if end is not None]
         low, high = min([1.0, *ends]), max([1.0, *ends])
-        room = max(0.06 * (high - low), 0.02)
-        return cls(low - room, high + room)
+        room = max((high / low) ** 0.06, 1.02)
+        return cls(low / room, high * room)
 
     def at(self, value: float) -> float:
         """Return where ``value`` lies, in pixels from the left."""
-        return EDGE + (value - self.low) / (self.high - self.low) * (WIDTH - 2 * EDGE)
+        return EDGE + log(value / self.low) / log(self.high / self.low) * (WIDTH - 2 * EDGE)
 
 
 def whisker(timing: Timing, scale: Scale) -> Node | None:

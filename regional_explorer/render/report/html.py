@@ -6,6 +6,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report.diagnostics import diagnostics_nodes
 from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table, summary
+from regional_explorer.render.report.profile_tables import profile_tables
 from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
 from regional_explorer.render.report.result_tables import compile_table, numerics_table, timings_table
 from regional_explorer.render.report.table_node import folded_table, table_nodes
@@ -43,12 +44,13 @@ def results_nodes(session: Session) -> list[Node]:
 
 def _adding_up(session: Session) -> list[Node]:
     # The sums alone stand among the run times already.
-    parts = [row for row in session.reconciliation if not row.total]
+    parts = [row for row in session.reconciliation if not row.total or row.note]
     return folded_table(reconciliation_table(session), session) if parts else []
 
 
 def _details(session: Session) -> list[Node]:
     return [
+        *(part for table in profile_tables(session) for part in folded_table(table, session)),
         *folded_table(partitions_table(session), session),
         *folded_table(numerics_table(session), session),
         *(folded_table(compile_table(session), session) if session.compile_costs else []),

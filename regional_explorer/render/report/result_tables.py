@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Numerics, NumericsVerdict, Phase, Timing
+from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, Phase, Timing
 from regional_explorer.render.report.table import Cell, Table, of_measured_plan
 from regional_explorer.render.style.figures import (
     NONE,
@@ -36,6 +36,8 @@ def timings_table(session: Session) -> Table:
     notes = [conditions(session)]
     if any(wrong(timing) for timing in timings):
         notes.append("A variant whose numerics failed gets no speedup.")
+    if any(0 < len(timing.samples_s) < LEAST_SAMPLES for timing in timings):
+        notes.append(f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread.")
     notes += warning_lines([(timing.variant, timing.warnings) for timing in timings])
     table = Table(
         "Run time",

@@ -1,0 +1,47 @@
+"""The profile of a session as a pandas DataFrame."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from regional_explorer.export.region_frames import MICRO
+from regional_explorer.record.session import Session
+
+PROFILE_COLUMNS = (
+    "by",
+    "name",
+    "eager_us",
+    "low_us",
+    "high_us",
+    "share",
+    "forward_us",
+    "backward_us",
+    "ops",
+    "moved_bytes",
+    "copy_us",
+)
+
+
+def profile_frame(session: Session) -> pd.DataFrame:
+    """Return one row per module (with those inside it), source line and op (``by``), the longest of each first.
+
+    ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its part of all ops, and ``copy_us`` the time
+    that the measured copy bandwidth needs to move ``moved_bytes``.
+    """
+    rows = [
+        {
+            "by": str(row.kind),
+            "name": row.name,
+            "eager_us": row.seconds * MICRO,
+            "low_us": row.low_s * MICRO,
+            "high_us": row.high_s * MICRO,
+            "share": row.share,
+            "forward_us": row.forward_s * MICRO,
+            "backward_us": row.backward_s * MICRO,
+            "ops": row.ops,
+            "moved_bytes": row.moved_bytes,
+            "copy_us": row.copy_s * MICRO,
+        }
+        for row in (session.profile.rows if session.profile else ())
+    ]
+    return pd.DataFrame(rows, columns=list(PROFILE_COLUMNS))

@@ -1,0 +1,20 @@
+"""A list of diagnostics that a notebook shows as a table."""
+
+from __future__ import annotations
+
+from regional_explorer.export.shown_frame import ShownFrame
+from regional_explorer.record.diagnostic import Diagnostic
+
+COLUMNS = ("severity", "code", "message", "where", "what to do")
+
+
+class DiagnosticList(list[Diagnostic]):
+    """The diagnostics, most severe first; a list like any other."""
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        rows = [
+            (str(one.severity), str(one.code), one.message, ", ".join(map(str, one.where[:3])), one.remedy)
+            for one in self
+        ]
+        return ShownFrame(rows, columns=list(COLUMNS))._repr_html_() if rows else "<p>No diagnostics.</p>"

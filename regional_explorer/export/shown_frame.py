@@ -1,0 +1,66 @@
+"""A DataFrame that a notebook shows readably: three digits, times in fitting units, long texts wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from regional_explorer.render.style.figures import NONE, config_text, duration, significant, size
+from regional_explorer.render.style.untrusted import LONG_TEXT, clean, markup
+
+MOST_ROWS = 60
+"""So many rows are shown, as pandas does; the frame holds all."""
+
+_STYLE = "text-align:{};white-space:normal;max-width:26em;overflow-wrap:anywhere;vertical-align:top"
+
+
+class ShownFrame(pd.DataFrame):
+    """A DataFrame of exact values; what is made from it is a plain DataFrame. Only its HTML is rounded."""
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        units = [_unit(str(name)) for name in self.columns]
+        head = "".join(_cell("th", str(name), number=unit is not None) for name, unit in zip(self, units, strict=True))
+        shown = self.iloc[:MOST_ROWS]
+        body = "".join(
+            f"<tr><th>{markup(clean(index))}</th>{''.join(map(_value, values, units))}</tr>"
+            for index, values in zip(shown.index, shown.itertuples(index=False, name=None), strict=True)
+        )
+        more = f"<p>The first {MOST_ROWS} of {len(self):,} rows.</p>" if len(self) > MOST_ROWS else ""
+        return f'<table class="dataframe"><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>{more}'
+
+
+def _unit(column: str) -> Callable[[float], str] | None:
+    """Return what writes the figures of a column whose name ends in a unit."""
+    if column.endswith("_us"):
+        return lambda value: duration(value / 1e6)
+    if column.endswith("_s"):
+        return duration
+    return (lambda value: size(int(value))) if column.endswith("_bytes") else None
+
+
+def _value(value: Any, unit: Callable[[float], str] | None) -> str:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return _cell("td", _text(value, unit), number=number or unit is not None)
+
+
+def _text(value: Any, unit: Callable[[float], str] | None) -> str:
+    if value is None or (isinstance(value, float) and value != value):  # noqa: PLR0124 - NaN alone differs from itself
+        return NONE
+    if isinstance(value, Mapping):
+        return config_text(value) or NONE
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return clean(value, LONG_TEXT)
+    if unit is not None and abs(value) != float("inf"):
+        return unit(value)
+    return f"{value:,}" if isinstance(value, int) else significant(value)
+
+
+def _cell(tag: str, text: str, *, number: bool) -> str:
+    return f'<{tag} style="{_STYLE.format("right" if number else "left")}">{markup(text, LONG_TEXT)}</{tag}>'

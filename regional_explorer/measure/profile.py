@@ -1,0 +1,226 @@
+"""Measures eager time op by op: interleaved rounds of the whole call, with a mark around every op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from regional_explorer.compiler.variants import VariantName, Variants
+from regional_explorer.errors import MeasureError
+from regional_explorer.measure.bandwidth import copy_bandwidth
+from regional_explorer.measure.benchmark import ProgressCallback, timed_call
+from regional_explorer.measure.op_timer import OpTimer, overhead_s
+from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
+from regional_explorer.measure.timing.clock import Clock, clock_for
+from regional_explorer.measure.timing.executor import Executor
+from regional_explorer.measure.timing.rounds_result import Stop
+from regional_explorer.measure.timing.statistics import Floats, rank_interval
+from regional_explorer.measure.timing.timed_call import gc_paused
+from regional_explorer.record.graph import Graph, GraphKind, Node
+from regional_explorer.record.profile import (
+    OUTSIDE,
+    UNKNOWN_LINE,
+    Bandwidth,
+    OpTime,
+    Profile,
+    ProfileKind,
+    ProfileRow,
+)
+from regional_explorer.record.timing import Phase
+
+SHORT = 10.0
+"""An op is too short for figures of its own where timing it costs more than one in so many parts of its time."""
+
+Key = tuple[str, str]
+"""Graph and name of an op."""
+
+
+def profile(
+    variants: Variants,
+    budget_s: float,
+    device: str,
+    *,
+    cancelled: Callable[[], bool],
+    progress: ProgressCallback,
+    executor: Executor,
+) -> Profile | None:
+    """Return the eager time of every op of the captured graphs; None where it was cancelled before the first round.
+
+    Raises:
+        MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
+    """
+    options = BenchmarkOptions(budget_s=budget_s)
+    run, bandwidth = _Run(variants, clock_for(device)), None
+    try:
+        progress("measuring the copy bandwidth", 0.0)
+        bandwidth = executor.run_timed(lambda: copy_bandwidth(device))
+        stopped = run.go(budget_s, cancelled, progress, executor)
+    except CancelledError:
+        stopped = Stop.CANCELLED
+    except KeyboardInterrupt:
+        stopped = Stop.INTERRUPTED
+    finally:
+        variants.program.select_regional(on=True)
+    if not run.rounds or bandwidth is None:
+        return None
+    graphs = {graph.id: graph for graph in variants.program.capture.graphs}
+    return _summarize(run, graphs, bandwidth, options, stopped)
+
+
+@dataclass
+class _Run:
+    """The rounds so far: seconds by op, of the untouched call, and of timing nothing."""
+
+    variants: Variants
+    clock: Clock[Any]
+    rounds: list[dict[Key, float]] = field(default_factory=list)
+    steps_s: list[float] = field(default_factory=list)
+    overheads_s: list[float] = field(default_factory=list)
+    timers: dict[str, OpTimer] = field(default_factory=dict)
+
+    def go(
+        self, budget_s: float, cancelled: Callable[[], bool], progress: ProgressCallback, executor: Executor
+    ) -> Stop:
+        """Measure rounds until the budget is spent; return why it ended."""
+        self.timers = {live.id: OpTimer(live.gm, self.clock) for live in self.variants.program.capture.live}
+        began_s = self.clock.now()
+        progress("profiling: first round", 0.0)
+        # The first round warms up, and weighs what the ops move. It counts only where the budget has room for no other.
+        first_s = self._timed_round(executor, weighing=True)
+        while self.rounds:
+            spent_s = self.clock.now() - began_s
+            if cancelled():
+                return Stop.CANCELLED
+            if spent_s + (first_s if len(self.rounds) == 1 else spent_s / len(self.rounds)) > budget_s:
+                return Stop.BUDGET
+            self._timed_round(executor, weighing=False)
+            progress(f"profiling: round {len(self.rounds)}", min(1.0, (self.clock.now() - began_s) / budget_s))
+        return Stop.FAILED
+
+    def measured(self) -> slice:
+        """Return the rounds that count."""
+        return slice(1 if len(self.rounds) > 1 else 0, None)
+
+    def _timed_round(self, executor: Executor, *, weighing: bool) -> float:
+        began_s = self.clock.now()
+        executor.run_timed(lambda: self._round(weighing=weighing))
+        return self.clock.now() - began_s
+
+    def _round(self, *, weighing: bool) -> None:
+        """Run the call once untouched and once op by op, and time an op that does nothing."""
+        call = self.variants.call
+        entry = timed_call(call, self.variants.get(VariantName.AOT_EAGER))
+        whole = Phase.FORWARD if entry.backward is None else Phase.STEP
+        with call.kept():
+            step_s = entry.sample(self.clock, 1)[whole]
+            entry.select()
+            for live in self.variants.program.capture.live:
+                if timer := self.timers.get(live.id):
+                    timer.weighing, timer.marks = weighing, []
+                    live.implementation = timer.run
+            with gc_paused():
+                entry.before()
+                self.clock.flush()
+                outputs = entry.forward()
+                if entry.backward is not None:
+                    entry.backward(outputs)
+                self.clock.settle()
+            del outputs
+            overhead = overhead_s(self.clock)
+        spans = [
+            ((graph, name), self.clock.seconds(begin, end))
+            for graph, timer in self.timers.items()
+            for name, begin, end in timer.marks
+        ]
+        if not spans:
+            raise MeasureError("The call runs no op of the captured graphs, so there is nothing to profile.")
+        seconds: dict[Key, float] = {}
+        for key, span_s in spans:
+            seconds[key] = seconds.get(key, 0.0) + max(span_s - overhead, 0.0)
+        self.rounds.append(seconds)
+        self.steps_s.append(step_s)
+        self.overheads_s.append(overhead)
+
+
+def _summarize(
+    run: _Run, graphs: Mapping[str, Graph], bandwidth: Bandwidth, options: BenchmarkOptions, stopped: Stop
+) -> Profile:
+    rounds = run.rounds[run.measured()]
+    keys = list(dict.fromkeys(key for seconds in rounds for key in seconds))
+    samples = np.array([[seconds.get(key, 0.0) for key in keys] for seconds in rounds])
+    overhead = float(np.median(run.overheads_s))
+    nodes = {graph.id: graph.by_name() for graph in graphs.values()}
+    moved = np.array([run.timers[graph].moved_bytes.get(name, 0) for graph, name in keys])
+    figures = np.array([_figures(samples[:, place], options.confidence) for place in range(len(keys))])
+    total_s, low_s, high_s = map(float, figures.sum(axis=0))
+    ops = []
+    for place, (graph, name) in enumerate(keys):
+        seconds, low, high = map(float, figures[place])
+        ops.append(OpTime(graph, name, seconds, low, high, int(moved[place]), too_short=seconds < SHORT * overhead))
+    backward = np.array([graphs[graph].kind is GraphKind.BACKWARD for graph, _ in keys])
+    rows = []
+    for (kind, name), places in _groups(ops, nodes, overhead).items():
+        seconds, low, high = map(float, figures[places].sum(axis=0))
+        backward_s = float(figures[places, 0][backward[places]].sum())
+        rows.append(
+            ProfileRow(
+                kind=kind,
+                name=name,
+                seconds=seconds,
+                low_s=low,
+                high_s=high,
+                forward_s=seconds - backward_s,
+                backward_s=backward_s,
+                share=seconds / total_s if total_s else 0.0,
+                ops=len(places),
+                moved_bytes=int(moved[places].sum()),
+                copy_s=float(moved[places].sum() / bandwidth.bytes_per_s),
+            )
+        )
+    kinds = list(ProfileKind)
+    return Profile(
+        ops=tuple(ops),
+        rows=tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.seconds))),
+        seconds=total_s,
+        low_s=low_s,
+        high_s=high_s,
+        step_s=float(np.median(run.steps_s[run.measured()])),
+        overhead_s=overhead,
+        rounds=len(rounds),
+        budget_s=options.budget_s,
+        stopped=str(stopped),
+        confidence=options.confidence,
+        bandwidth=bandwidth,
+    )
+
+
+def _groups(
+    ops: Sequence[OpTime], nodes: Mapping[str, Mapping[str, Node]], overhead: float
+) -> dict[tuple[ProfileKind, str], list[int]]:
+    """Return the places of the ops of each row. Ops too short for figures of their own share one row among the ops."""
+    found: dict[tuple[ProfileKind, str], list[int]] = {}
+    short = f"ops shorter than {SHORT * overhead * 1e6:.1f} µs each"
+    for place, op in enumerate(ops):
+        node = nodes[op.graph].get(op.node)
+        for module in _modules(node) if node else (OUTSIDE,):
+            found.setdefault((ProfileKind.MODULE, module), []).append(place)
+        line = str(node.source) if node and node.source else UNKNOWN_LINE
+        found.setdefault((ProfileKind.LINE, line), []).append(place)
+        name = short if op.too_short else node.target if node else op.node
+        found.setdefault((ProfileKind.OP, name), []).append(place)
+    return found
+
+
+def _modules(node: Node) -> Iterable[str]:
+    """Return the modules around a node, the root left out."""
+    return tuple(dict.fromkeys(call.path for call in node.modules if call.path)) or (OUTSIDE,)
+
+
+def _figures(seconds: Floats, confidence: float) -> tuple[float, float, float]:
+    """Return the median with its CI; with too few rounds for one, the smallest and the largest stand in."""
+    low, high = rank_interval(seconds, confidence) or (float(seconds.min()), float(seconds.max()))
+    return float(np.median(seconds)), low, high

@@ -1,0 +1,106 @@
+"""Where the time of a call goes: eager time of every op of the captured graphs, and sums by module, line and op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+OUTSIDE = "(outside modules)"
+"""Stands for ops that belong to no module."""
+
+UNKNOWN_LINE = "(no source line)"
+"""Stands for ops that no line of the program is known for, such as sums of gradients."""
+
+
+class ProfileKind(StrEnum):
+    """What the ops of a row of a profile have in common."""
+
+    MODULE = "module"
+    LINE = "line"
+    OP = "op"
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Bytes per second that a plain copy moves, reads and writes counted; ``how`` says how it was measured."""
+
+    bytes_per_s: float
+    low: float
+    high: float
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """Eager time of one op, in seconds per call of the whole, with the ends of its CI.
+
+    ``moved_bytes`` is what it reads and writes at least. ``too_short`` tells that most of what was measured is the
+    measuring itself: the op counts in sums, but its own figure means little.
+    """
+
+    graph: str
+    node: str
+    seconds: float
+    low_s: float
+    high_s: float
+    moved_bytes: int = 0
+    too_short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """The ops of one module (with the modules inside it), source line or operator, summed; in seconds per call.
+
+    The ends ``low_s`` and ``high_s`` are those of all its ops at once, so they are wider than a CI of the sum would be.
+    ``share`` is its part of the sum over all ops, ``copy_s`` the
+    time that the measured copy bandwidth needs for ``moved_bytes``.
+    """
+
+    kind: ProfileKind
+    name: str
+    seconds: float
+    low_s: float
+    high_s: float
+    forward_s: float
+    backward_s: float
+    share: float
+    ops: int
+    moved_bytes: int
+    copy_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Eager time of every op of one call, each the median over ``rounds`` interleaved rounds.
+
+    ``seconds`` is the sum over all ops, whose ends are those of all at once; ``step_s`` what ``aot_eager`` took in the
+    same rounds.
+    ``overhead_s`` is the measured cost of timing one op, which has been taken off each. ``stopped`` says why it ended.
+    """
+
+    ops: tuple[OpTime, ...]
+    rows: tuple[ProfileRow, ...]
+    seconds: float
+    low_s: float
+    high_s: float
+    step_s: float
+    overhead_s: float
+    rounds: int
+    budget_s: float
+    stopped: str
+    confidence: float
+    bandwidth: Bandwidth
+
+    @property
+    def short_ops(self) -> tuple[OpTime, ...]:
+        """The ops that are too short for figures of their own."""
+        return tuple(op for op in self.ops if op.too_short)
+
+    def by(self, kind: ProfileKind) -> tuple[ProfileRow, ...]:
+        """Return the rows of one kind, the longest first."""
+        return tuple(row for row in self.rows if row.kind is kind)
+
+    def module_shares(self) -> Mapping[str, float]:
+        """Return the part of the time that each module takes, those inside it included."""
+        return {row.name: row.share for row in self.by(ProfileKind.MODULE)}

@@ -1,0 +1,65 @@
+"""Tables of where the time goes: by module, source line and op."""
+
+from __future__ import annotations
+
+from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
+from regional_explorer.record.session import Session
+from regional_explorer.render.report.table import Cell, Table
+from regional_explorer.render.style.figures import NONE, count, duration, significant, size
+from regional_explorer.render.style.untrusted import clean
+
+MOST_ROWS = 12
+"""So many rows of each kind are shown; ``ex.op_times`` has all."""
+
+_TITLES = {
+    ProfileKind.MODULE: "Where the time goes: modules",
+    ProfileKind.LINE: "Where the time goes: source lines",
+    ProfileKind.OP: "Where the time goes: ops",
+}
+
+
+def profile_tables(session: Session) -> list[Table]:
+    """Return a table for each kind of row, none where nothing was profiled."""
+    return [] if session.profile is None else [_table(session.profile, kind) for kind in ProfileKind]
+
+
+def _table(profile: Profile, kind: ProfileKind) -> Table:
+    rows = profile.by(kind)
+    notes = [_conditions(profile)] if kind is ProfileKind.MODULE else []
+    if len(rows) > MOST_ROWS:
+        notes.append(f"The longest {MOST_ROWS} of {len(rows)}; ex.op_times has all.")
+    return Table(
+        _TITLES[kind],
+        (str(kind), "share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"),
+        tuple(map(_row, rows[:MOST_ROWS])),
+        "Not profiled yet. ex.profile() measures every op.",
+        "\n".join(notes),
+        figures=frozenset({"share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"}),
+    )
+
+
+def _row(row: ProfileRow) -> tuple[Cell, ...]:
+    return (
+        Cell(clean(row.name)),
+        Cell(f"{significant(100 * row.share)} %"),
+        Cell(duration(row.seconds)),
+        Cell(f"{duration(row.low_s)} to {duration(row.high_s)}", "quiet"),
+        Cell(duration(row.forward_s) if row.forward_s else NONE),
+        Cell(duration(row.backward_s) if row.backward_s else NONE),
+        Cell(f"{row.ops:,}"),
+        Cell(size(row.moved_bytes) if row.moved_bytes else NONE),
+        Cell(duration(row.copy_s) if row.moved_bytes else NONE, "quiet"),
+    )
+
+
+def _conditions(profile: Profile) -> str:
+    rate, short = profile.bandwidth, profile.short_ops
+    facts = [
+        f"All ops take {duration(profile.seconds)}, aot_eager {duration(profile.step_s)} in the same rounds.",
+        f"{count(profile.rounds, 'round')}, stopped: {clean(profile.stopped)}.",
+        f"Timing an op costs {duration(profile.overhead_s)}, which was taken off.",
+        f"{count(len(short), 'op')} too short for figures of their own are summed." if short else "",
+        f"Copy bandwidth {rate.bytes_per_s / 1e9:.1f} GB/s ({clean(rate.how)}).",
+        "A module's row holds the modules inside it.",
+    ]
+    return " ".join(filter(None, facts))

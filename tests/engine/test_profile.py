@@ -1,0 +1,152 @@
+"""Where the time goes: eager time op by op, its sums, its budget, and what it keeps."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+import regional_explorer as rx
+from regional_explorer.errors import MeasureError
+from regional_explorer.exploration.results import load
+from regional_explorer.measure.bandwidth import COPIED_BYTES, copy_bandwidth
+from regional_explorer.measure.op_timer import OpTimer, moved_bytes, overhead_s
+from regional_explorer.measure.timing.clock import CpuClock
+from regional_explorer.record.profile import OUTSIDE, ProfileKind
+from regional_explorer.render.report.html import session_html
+from regional_explorer.render.report.text import session_text
+from tests.engine import programs
+
+ATEN = torch.ops.aten
+
+
+@pytest.fixture(scope="module")
+def stack() -> rx.Exploration:
+    torch.manual_seed(0)
+    ex = rx.explore(programs.Stack(), (torch.randn(64, 16),))
+    ex.profile(budget_s=1.0)
+    return ex
+
+
+def test_every_op_is_timed_and_summed_by_module_line_and_op(stack: rx.Exploration) -> None:
+    found, frame = stack.session.profile, stack.op_times
+    assert found is not None
+    graphs = {graph.id: graph for graph in stack.session.graphs}
+    timed = {(op.graph, op.node) for op in found.ops}
+    expected = {(graph.id, op.name) for graph in graphs.values() if graph.kind != "dynamo" for op in graph.ops}
+    assert timed >= expected
+    for kind in ("line", "op"):
+        rows = frame[frame.by == kind]
+        assert rows.ops.sum() == len(found.ops), "each op stands in one row"
+        assert rows.share.sum() == pytest.approx(1.0)
+    modules = frame[frame.by == "module"].set_index("name")
+    inner = modules.loc[["layers.0.norm", "layers.0.up", "layers.0.down"]]
+    assert modules.ops["layers.0"] > inner.ops.sum()
+    assert modules.eager_us["layers.0"] > inner.eager_us.max()
+    assert (modules.forward_us.drop(OUTSIDE, errors="ignore") > 0).all()
+    assert (modules.backward_us.drop(OUTSIDE, errors="ignore") > 0).all()
+    assert found.module_shares()["layers.0"] == modules.share["layers.0"]
+    assert (frame.low_us <= frame.eager_us).all()
+    assert (frame.eager_us <= frame.high_us).all()
+
+
+def test_ops_too_short_are_summed_and_told(stack: rx.Exploration) -> None:
+    found = stack.session.profile
+    assert found is not None
+    assert found.short_ops, "views take less than ten times what timing them costs"
+    (short,) = [row for row in found.by(ProfileKind.OP) if row.name.startswith("ops shorter than")]
+    assert short.ops == len(found.short_ops)
+    assert "too short for figures of their own are summed" in " ".join(session_text(stack.session).split())
+
+
+def test_the_profile_is_shown_saved_and_read_again(stack: rx.Exploration, tmp_path: Path) -> None:
+    assert "Where the time goes: modules" in session_text(stack.session)
+    assert "Where the time goes: source lines" in session_html(stack.session)
+    path = stack.save(tmp_path / "x.json")
+    again = load(path)
+    assert again.session.profile == stack.session.profile
+    assert again.op_times.equals(stack.op_times)
+    older = json.loads(path.read_text())
+    older["format"] = 1
+    del older["profile"]
+    path.write_text(json.dumps(older))
+    assert load(path).op_times.empty
+
+
+def test_a_plan_does_not_matter_and_nothing_is_compiled(stack: rx.Exploration) -> None:
+    before = stack.session.profile
+    stack.mark("layers", modules="layers.*")
+    assert stack.session.profile == before
+    assert set(stack.partitions.state) == {"stale"}
+    stack.unmark("layers")
+
+
+def test_cancelling_keeps_the_rounds_that_were_measured_and_a_small_budget_gives_one_round() -> None:
+    ex = rx.explore(programs.textbook, programs.pair())
+    seen: list[str] = []
+    ex.profile(60.0, cancelled=lambda: len(seen) > 4, progress=lambda doing, _fraction: seen.append(doing))
+    found = ex.session.profile
+    assert found is not None
+    assert (found.stopped, found.rounds) == ("cancelled", 3)  # of the bandwidth, and of the round that warms up
+    ex.profile(1e-6)
+    found = ex.session.profile
+    assert found is not None
+    assert found.rounds == 1
+    with pytest.raises(MeasureError, match="budget_s"):
+        ex.profile(0.0)
+    assert ex.compiled(*programs.pair()) is not None
+
+
+def graph_of(*ops: tuple[Callable[..., Any], tuple[Any, ...]]) -> fx.GraphModule:
+    """Return a graph whose ops read the values numbered in their arguments, the input first; it returns the last."""
+    graph = fx.Graph()
+    values = [graph.placeholder("x")]
+    for target, arguments in ops:
+        values.append(graph.call_function(target, tuple(values[number] for number in arguments)))
+    graph.output((values[-1],))
+    return fx.GraphModule({}, graph)
+
+
+def test_the_timer_computes_what_the_graph_does_and_frees_values_after_their_last_use() -> None:
+    alive: list[bool] = []
+    first: list[weakref.ref[torch.Tensor]] = []
+
+    def note(x: torch.Tensor) -> torch.Tensor:
+        first.append(weakref.ref(x))
+        return x + 1
+
+    def look(x: torch.Tensor) -> torch.Tensor:
+        alive.append(first[0]() is not None)
+        return x * 2
+
+    gm = graph_of((ATEN.sin.default, (0,)), (note, (1,)), (look, (2,)))
+    timer, x = OpTimer(gm, CpuClock()), torch.randn(8)
+    args = [x]
+    (result,) = timer.run(args)
+    assert torch.equal(result, (x.sin() + 1) * 2)
+    assert args == []
+    assert alive == [False]
+    assert len(timer.marks) == 3
+    assert 0 < overhead_s(CpuClock()) < 1e-3
+
+
+def test_what_an_op_moves() -> None:
+    x, out = torch.randn(16, 4), torch.randn(16, 4)
+    assert moved_bytes(ATEN.add.Tensor, ((x, x), {}), x + x) == 3 * 256
+    assert moved_bytes(ATEN.view.default, ((x,), {}), x.view(64)) == 0
+    assert moved_bytes(ATEN.sin.default, ((x[:1].expand(16, 4),), {}), out) == 16 + 256, "what is repeated counts once"
+    assert moved_bytes(ATEN.copy_.default, ((x, out), {}), x) == 3 * 256
+    assert moved_bytes(ATEN.cat.default, (([x, x],), {}), torch.cat([x, x])) == 4 * 256
+
+
+def test_the_copy_bandwidth_is_measured_once_and_says_how() -> None:
+    found = copy_bandwidth("cpu")
+    assert found.low <= found.bytes_per_s <= found.high
+    assert f"{COPIED_BYTES >> 20} MiB" in found.how
+    assert copy_bandwidth("cpu") is found

@@ -1,0 +1,92 @@
+"""DataFrames as a notebook shows them: readable, with exact values behind."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from regional_explorer.exploration.edits import Draft
+from regional_explorer.exploration.results import Results
+from regional_explorer.export.shown_diagnostics import DiagnosticList
+from regional_explorer.export.shown_frame import MOST_ROWS, ShownFrame
+from tests.render import sessions
+
+OPTIONS = ("display.precision", "display.float_format", "display.max_colwidth", "display.max_rows", "display.width")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        ("median_us", 1234.5678, "1.23 ms"),
+        ("median_us", 12.3456, "12.3 µs"),
+        ("compile_s", 3.14159, "3.14 s"),
+        ("peak_bytes", 3 << 20, "3.00 MiB"),
+        ("speedup", 1.23456, "1.23"),
+        ("speedup", math.nan, "–"),
+        ("numerics", None, "–"),
+        ("pays_off_after_calls", math.inf, "inf"),
+        ("samples", 12345, "12,345"),
+        ("enabled", True, "True"),
+        ("config", {"max_fusion_size": 8}, "max_fusion_size=8"),
+        ("config", {}, "–"),
+        ("note", "<b>", "&lt;b&gt;"),
+    ],
+)
+def test_a_value_is_written_for_people(column: str, value: object, text: str) -> None:
+    frame = ShownFrame([{column: value}])
+    assert f">{text}<" in frame._repr_html_()
+    assert column in frame._repr_html_(), "the column keeps the name that code uses"
+
+
+def test_long_texts_wrap_and_are_not_cut() -> None:
+    page = ShownFrame({"message": ["word " * 60]})._repr_html_()
+    assert page.count("word") == 60
+    assert "white-space:normal" in page
+
+
+def test_many_rows_are_cut_and_said() -> None:
+    page = ShownFrame({"n": range(500)})._repr_html_()
+    assert page.count("<tr>") == MOST_ROWS + 1
+    assert f"The first {MOST_ROWS} of 500 rows." in page
+
+
+def test_what_is_made_from_a_table_is_a_plain_frame_with_exact_values() -> None:
+    options = {name: pd.get_option(name) for name in OPTIONS}
+    frame = Results(sessions.measured()).timings
+    assert "µs" in frame._repr_html_()
+    assert frame.median_us[2] == sessions.measured().timings[2].median_s * 1e6
+    for made in (frame[frame.variant == "full"], frame[["variant"]], frame.copy(), frame.sort_values("median_us")):
+        assert type(made) is pd.DataFrame
+    assert type(frame.groupby("variant").median_us.median().to_frame()) is pd.DataFrame
+    assert {name: pd.get_option(name) for name in OPTIONS} == options, "no option of pandas is touched"
+
+
+def test_diagnostics_are_a_list_and_show_a_table() -> None:
+    found = DiagnosticList(sessions.troubled().diagnostics)
+    assert found == list(sessions.troubled().diagnostics)
+    page = found._repr_html_()
+    assert page.startswith("<table")
+    assert "region-split" in page
+    assert "Mark the op between them too." in page
+    assert DiagnosticList()._repr_html_() == "<p>No diagnostics.</p>"
+
+
+def test_an_empty_table_shows_its_head() -> None:
+    assert "median_us" in Results(replace(sessions.trained(1))).timings._repr_html_()
+
+
+def test_configure_takes_keywords_like_a_marked_region() -> None:
+    session = sessions.trained(1)
+    draft = Draft(session.plan, session.graphs)
+    dotted: dict[str, Any] = {"cpp.simdlen": 256}
+    draft.configure("mlp", max_fusion_size=8, **dotted)
+    assert draft.plan["mlp"].config["max_fusion_size"] == 8
+    draft.configure("mlp", {"max_fusion_size": 4}, realize_reads_threshold=3, direction="backward")
+    backward = draft.plan["mlp"].backward_config
+    assert backward is not None
+    assert (backward["max_fusion_size"], backward["realize_reads_threshold"]) == (4, 3)
+    assert draft.plan["mlp"].config["max_fusion_size"] == 8
