@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.exploration.viewer import require_notebook, use_panel
+from regional_explorer.exploration.viewer import last, require_notebook, use_panel
 
 if TYPE_CHECKING:
     from regional_explorer.backend.compile import compile  # noqa: A004 - as torch.compile is called
@@ -79,6 +79,7 @@ __all__ = [
     "compare",
     "compile",
     "explore",
+    "last",
     "load",
     "region",
     "status",
@@ -96,6 +97,7 @@ _HOMES = {
     "compare": "export.compare",
     "compile": "backend.compile",
     "explore": "exploration.exploration",
+    "last": "exploration.viewer",
     "load": "exploration.results",
     "region": "regions.annotate",
     "status": "backend.status",

@@ -109,7 +109,7 @@ class RegionalMagics(Magics):
             command.measure(exploration, progress=lambda _doing, _fraction: None)
             command.finish(exploration)
             return exploration
-        view = display_for(exploration, widget=command.widget)
+        view = display_for(exploration, widget=command.widget, variants=command.variants, budget_s=command.budget)
         view.begin()
         if command.bench:
             with view.working("Compile & measure") as progress:

@@ -22,6 +22,7 @@ from nbconvert.exporters.html import HTMLExporter
 from regional_explorer.command.options import OPTIONS
 from regional_explorer.errors import SessionError
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.codec import plan_line
 from regional_explorer.ui.control import control_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -212,6 +213,13 @@ def test_a_region_of_that_name_comes_before_a_direction(run: Run, shell: Any) ->
 def test_the_forms_of_an_option(run: Run, shell: Any) -> None:
     run("%regional_compile --no-bench --region='a b=ops:aten.relu*' -c\"a b:max_fusion_size=4\" --output=ex f(x)")
     assert shell.user_ns["ex"].plan["a b"].config == {"max_fusion_size": 4}
+
+
+def test_a_plan_copied_from_a_panel_is_taken(run: Run, shell: Any) -> None:
+    run("%regional_compile --no-bench -r act=ops:aten.relu* -c act:max_fusion_size=4 -o ex f(x)")
+    ex = shell.user_ns["ex"]
+    run(f"%regional_compile --no-bench --plan {plan_line(ex.plan)} -o again f(x)")
+    assert shell.user_ns["again"].plan == shell.user_ns["ex"].plan
 
 
 def test_a_saved_plan_is_taken(run: Run, shell: Any, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Command:
     dynamic: bool | None = None
     variants: tuple[str, ...] = ()
     budget: float = 5.0
-    plan: Path | None = None
+    plan: Path | str | None = None
     output: str | None = None
     save: Path | None = None
     bench: bool = True

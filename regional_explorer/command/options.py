@@ -72,6 +72,10 @@ def _budget(text: str) -> float:
     return seconds
 
 
+def _plan(text: str) -> Path | str:
+    return text if text.startswith("{") else Path(text)
+
+
 def _name(text: str) -> str:
     if not text.isidentifier() or keyword.iskeyword(text):
         raise ValueError(f"-o takes the name of a variable, such as -o ex; got {text!r}")
@@ -130,9 +134,9 @@ OPTIONS = (
     Option(
         ("--plan",),
         "FILE",
-        "the regions of a saved plan instead of those marked in the source",
+        "the regions of a saved plan, or of one copied from the panel, instead of those marked in the source",
         "--plan plan.json",
-        {"type": Path},
+        {"type": _plan},
     ),
     Option(
         ("-o", "--output"),

@@ -8,20 +8,40 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from regional_explorer.errors import MissingPackageError
+from regional_explorer.errors import MissingPackageError, SessionError
 
 NOTEBOOK_PACKAGES = ("IPython", "ipywidgets", "anywidget")
 
 _panel = ""
+_last: weakref.ref[Any] | None = None
 
 
 def use_panel(module: str) -> None:
     """Set the module whose ``show(exploration, **options)`` opens the panel; it is imported when first used."""
     global _panel  # noqa: PLW0603 - one panel per process, named once
     _panel = module
+
+
+def remember_last(exploration: Any) -> None:
+    """Make ``exploration`` what ``last`` returns, as long as it is used."""
+    global _last  # noqa: PLW0603 - one per process, as the panel
+    _last = weakref.ref(exploration)
+
+
+def last() -> Any:
+    """Return the exploration that was shown last.
+
+    Raises:
+        SessionError: none was shown, or it is no longer used.
+    """
+    found = None if _last is None else _last()
+    if found is None:
+        raise SessionError("No exploration is shown. Run %regional_compile f(x), or rx.explore(f, (x,)).show().")
+    return found
 
 
 def open_panel(exploration: Any, **options: Any) -> None:

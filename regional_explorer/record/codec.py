@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
@@ -69,8 +70,20 @@ def dump_plan(plan: Plan, explored: Explored | None = None) -> str:
     return json.dumps({"format": PLAN_FORMAT, "kind": "plan", **to_json(held)}, indent=2) + "\n"
 
 
+def plan_line(plan: Plan) -> str:
+    """Return a plan as JSON on one line, without spaces or quotes inside its texts: one word of a command line."""
+    text = json.dumps({"format": FORMAT, "kind": "plan", **to_json(plan)}, separators=(",", ":"))
+    escaped = re.sub(r"\\(.)", lambda found: r"\u0022" if found[1] == '"' else found[0], text)
+    return escaped.replace("'", r"\u0027").replace(" ", r"\u0020")
+
+
+def is_plan_text(given: object) -> bool:
+    """Return whether ``given`` is the text of a plan, not the path of a file."""
+    return isinstance(given, str) and given.lstrip().startswith("{")
+
+
 def load_plan(path: str | Path) -> Plan:
-    """Read a saved plan.
+    """Read a saved plan, or the text of one.
 
     Raises:
         PlanError: the file cannot be read, is no plan, or is of a newer format.
@@ -95,7 +108,8 @@ def _load(
     check: Callable[[T], None],
     newest: int,
 ) -> T:
-    values = _read_file(path, error)
+    values = _read(path, error)
+    path = "The plan given as text" if is_plan_text(path) else path
     if not isinstance(values, dict) or values.pop("kind", None) != what:
         raise error(f"{path} holds no {what}; ex.save() and ex.save_plan() write such files.")
     version = values.pop("format", newest)
@@ -111,12 +125,12 @@ def _load(
     return found
 
 
-def _read_file(path: str | Path, error: type[RegionalExplorerError]) -> Any:
-    """Return what the file at ``path`` holds as JSON values."""
+def _read(path: str | Path, error: type[RegionalExplorerError]) -> Any:
+    """Return what the file at ``path``, or ``path`` itself where it is the text, holds as JSON values."""
     if not isinstance(path, (str, Path)):
         raise error(f"Give the path of a file, such as 'x.json'; got {shown_value(path)}.")
     try:
-        content = Path(path).read_bytes()
+        content = str(path).encode() if is_plan_text(path) else Path(path).read_bytes()
     except (OSError, ValueError) as problem:  # a ValueError: no file can have such a name
         raise error(f"Cannot read {path}: {getattr(problem, 'strerror', None) or problem}.") from problem
     try:
@@ -124,7 +138,7 @@ def _read_file(path: str | Path, error: type[RegionalExplorerError]) -> Any:
     except RecursionError as problem:
         raise error(f"{path} is damaged: its values are nested too deeply.") from problem
     except ValueError as problem:
-        raise error(f"{path} is not JSON: {problem}.") from problem
+        raise error(f"{'The text' if is_plan_text(path) else path} is not JSON: {problem}.") from problem
 
 
 def _no_constant(word: str) -> Any:

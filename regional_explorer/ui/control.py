@@ -41,7 +41,7 @@ class Control:
 
     ``state`` is what the user chose, ``session`` the results. Listeners are called after each change, one at a time, on
     the thread that made it; ``changed_by_cell`` is True meanwhile if code in another cell made it. ``main_loop``
-    returns the running event loop of the main thread, or None.
+    returns the running event loop of the main thread, or None; ``owner`` the Python expression of the exploration.
     """
 
     def __init__(self, exploration: Exploration) -> None:
@@ -51,6 +51,7 @@ class Control:
         self.listeners: list[Listener] = []
         self.changed_by_cell = False
         self.main_loop: Callable[[], Loop | None] = lambda: None
+        self.owner: Callable[[], str] = lambda: "ex"
         self.heartbeat = Heartbeat()
         self.runs: tuple[Session, ...] = exploration.runs
         self.summaries = region_summaries(self.session)

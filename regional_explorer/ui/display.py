@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from IPython import get_ipython
@@ -12,6 +13,8 @@ from IPython.display import DisplayHandle, display
 from ipywidgets import Output
 from ipywidgets.widgets.widget import _instances
 
+from regional_explorer.compiler.variants import VariantName
+from regional_explorer.exploration.viewer import remember_last
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import session_svg
 from regional_explorer.render.report.html import session_html
@@ -55,10 +58,25 @@ def show(exploration: Exploration, *, widget: bool = True) -> None:
     view.finish()
 
 
-def display_for(exploration: Exploration, *, widget: bool = True) -> NotebookDisplay | TerminalDisplay:
-    """Return the display of ``exploration`` that the current front end supports."""
+def display_for(
+    exploration: Exploration, *, widget: bool = True, variants: Sequence[str] = (), budget_s: float | None = None
+) -> NotebookDisplay | TerminalDisplay:
+    """Return the display of ``exploration`` that the current front end supports.
+
+    Args:
+        exploration: what to show.
+        widget: whether to show the panel.
+        variants: what the panel's next benchmark compares; as before if empty.
+        budget_s: the seconds of the panel's next benchmark; as before if None.
+    """
     if getattr(get_ipython(), "kernel", None) is None:
         return TerminalDisplay(exploration)
+    control = control_of(exploration)
+    state = control.state
+    if variants:
+        names = tuple(name for name in VariantName if name in {*variants, VariantName.EAGER})
+        state = replace(state, variants=names)
+    control.change(state if budget_s is None else replace(state, budget_s=budget_s))
     return NotebookDisplay(exploration, widget=widget)
 
 
@@ -103,6 +121,7 @@ class NotebookDisplay:
     def __init__(self, exploration: Exploration, *, widget: bool) -> None:
         self._control = control_of(exploration)
         self._control.main_loop = _main_loop
+        self._control.owner = lambda: _name_of(exploration)
         self._widget = widget
         self._static_copy: DisplayHandle | None = None
         self._shown: Session | None = None
@@ -112,6 +131,7 @@ class NotebookDisplay:
 
     def begin(self) -> None:
         """Show what was captured."""
+        remember_last(self._control.exploration)
         _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()
         self._shown = self._control.session
@@ -267,6 +287,13 @@ def _main_loop() -> Any:
     """Return the event loop of the kernel's main thread, or None where ``%gui`` runs another loop there."""
     kernel = getattr(get_ipython(), "kernel", None)
     return getattr(kernel, "io_loop", None) if getattr(kernel, "eventloop", None) is None else None
+
+
+def _name_of(exploration: Exploration) -> str:
+    """Return the variable that the user gave ``exploration``, or else the call that returns it."""
+    names = getattr(get_ipython(), "user_ns", {}).items()
+    found = (name for name, value in list(names) if value is exploration and not name.startswith("_"))
+    return next(found, "rx.last()")
 
 
 def _running_cell() -> tuple[str, str]:

@@ -12,6 +12,8 @@ from regional_explorer.regions.cutting.preview import Preview
 
 MAX_UNDO = 100
 DEFAULT_BUDGET_S = 5.0
+SOURCE, CODE, CONFIG, DIAGNOSTICS = PANES = ("source", "code", "config", "diagnostics")
+"""What can be seen beside the graph."""
 SELECTION = "selection"
 """The kind of mark that takes the nodes selected in the graph."""
 
@@ -81,7 +83,7 @@ class PanelState:
     ``picked`` are the regions whose rows are selected; ``selection`` the nodes selected in the graph, as
     ``graph:name``; ``opened`` is the region whose config is shown, for ``direction`` where that was chosen, with the
     keys that match ``key_query``; without ``sort`` rows are in plan order. ``variants`` and ``budget_s`` are what the
-    next benchmark compares, and its seconds.
+    next benchmark compares, and its seconds. ``pane`` is the tab beside the graph.
     """
 
     plan: Plan
@@ -101,6 +103,7 @@ class PanelState:
     key_query: str = ""
     variants: tuple[VariantName, ...] = tuple(VariantName)
     budget_s: float = DEFAULT_BUDGET_S
+    pane: str = SOURCE
 
     @property
     def busy(self) -> bool:
@@ -173,7 +176,12 @@ class PanelState:
 
     def with_rows_selected(self, names: Iterable[str]) -> Self:
         """Return the state with exactly the rows ``names`` selected."""
-        return replace(self, picked=tuple(dict.fromkeys(names)))
+        picked = tuple(dict.fromkeys(names))
+        state = replace(self, picked=picked)
+        # What stands beside the graph about one region follows the row that is selected.
+        if not picked or self.opened in picked or self.pane not in {CODE, CONFIG}:
+            return state
+        return state.with_pane(self.pane, picked[-1])
 
     def with_row_toggled(self, name: str) -> Self:
         """Return the state with the row of ``name`` added to the selection, or removed from it."""
@@ -196,9 +204,19 @@ class PanelState:
 
     # -------------------------------------------------------------------------------------------------------- fields
 
-    def with_config_toggled(self, name: str | None) -> Self:
-        """Return the state with the config of region ``name`` open, or closed if it was open."""
-        return replace(self, opened=None if name == self.opened else name, direction=None, key_query="")
+    def with_config_toggled(self, name: str) -> Self:
+        """Return the state with the config of region ``name`` open beside the graph, or closed if it was open."""
+        if name == self.opened and self.pane == CONFIG:
+            return replace(self, opened=None, pane=SOURCE)
+        return self.with_pane(CONFIG, name)
+
+    def with_pane(self, pane: str, name: str | None = None) -> Self:
+        """Return the state with another tab beside the graph, about ``name`` or else the selected or first region."""
+        known = (name, self.opened, *self.picked, *(region.name for region in self.plan.regions))
+        about = next((one for one in known if one is not None), None)
+        if about == self.opened:
+            return replace(self, pane=pane)
+        return replace(self, pane=pane, opened=about, direction=None, key_query="")
 
     def direction_of(self, region: Region) -> Direction | None:
         """Return the direction whose config is shown for ``region``; None where one config applies to both."""

@@ -188,7 +188,7 @@ def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> No
     for told in ("relu = aten.relu.default", "float32[32, 32]", "h = torch.relu(x @ w) * 2", "max_fusion_size=8"):
         expect(panel.get_by_role("tooltip")).to_contain_text(told)
     panel.get_by_label("Mark by").select_option("selection")
-    expect(panel.get_by_label("Pattern")).to_have_value("1 node selected")
+    expect(panel.get_by_label("Pattern", exact=True)).to_have_value("1 node selected")
     shot(notebook, "panel-selected", panel)
     expect(panel.locator(".rx-preview")).to_contain_text(
         "Region relu would give 1 partition of 1 op (1 in 0/inference)"
@@ -203,7 +203,7 @@ def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> No
 
 
 def test_a_region_is_made_of_a_line_and_of_what_was_found(notebook: Lab, panel: Locator) -> None:
-    pattern = panel.get_by_label("Pattern")
+    pattern = panel.get_by_label("Pattern", exact=True)
     panel.locator(".rxs-line", has_text="return torch.softmax").click()
     expect(pattern).to_have_value("4 nodes selected")  # of the Dynamo graph, too
     panel.get_by_role("searchbox").fill("op:aten.mul")
@@ -275,8 +275,9 @@ def test_a_wrong_value_is_told_at_its_field(notebook: Lab, panel: Locator) -> No
 
 def test_the_config_is_copied_as_python(notebook: Lab, panel: Locator) -> None:
     notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    panel.get_by_role("button", name="Copy as Python").click()
-    expect(panel.get_by_role("button", name="Copied")).to_be_visible()
+    config = panel.locator(".rx-config")
+    config.get_by_role("button", name="Copy as Python").click()
+    expect(config.get_by_role("button", name="Copied")).to_be_visible()
     copied = notebook.page.evaluate("() => navigator.clipboard.readText()")
     assert copied == "ex.configure('mlp', {'max_fusion_size': 4, 'cpp.simdlen': None})"
 
@@ -404,6 +405,8 @@ def test_an_error_shows_in_the_panel(notebook: Lab, panel: Locator) -> None:
 def test_a_diagnostic_leads_to_its_place(notebook: Lab, panel: Locator) -> None:
     panel.locator(".rxg-stage").focus()
     notebook.page.keyboard.press("Escape")
+    panel.get_by_role("tab", name="Diagnostics").click()
+    panel.get_by_text("1 info").click()
     panel.get_by_role("button", name=re.compile("^Show the nodes of")).first.click()
     expect(panel.locator(".rxg-selected")).to_contain_text("selected")
 
@@ -412,8 +415,8 @@ def test_a_region_is_made_by_choosing_a_module(notebook: Lab) -> None:
     other = notebook.output(2).locator(".rx-panel")
     expect(other).to_contain_text("No region yet")
     other.get_by_label("Mark by").select_option("modules")
-    other.get_by_label("Pattern").fill("1")
-    other.get_by_label("Pattern").press("Tab")
+    other.get_by_label("Pattern", exact=True).fill("1")
+    other.get_by_label("Pattern", exact=True).press("Tab")
     expect(other.locator(".rx-preview")).to_contain_text("region would give 2 partitions of 1 op")
     other.get_by_label("Name").last.fill("act")
     other.get_by_role("button", name="Mark").click()
@@ -472,6 +475,24 @@ def test_after_a_restart_nothing_is_left_running(notebook: Lab, panel: Locator) 
             break
         notebook.page.wait_for_timeout(100)
     assert left == []
+    gone = notebook.output(1).get_by_role("alert").filter(has_text="The kernel was restarted: run the cell again.")
+    expect(gone).to_be_visible(timeout=20_000)
+    assert panel.evaluate("panel => panel.inert")
+    expect(panel.locator(".rx-progress")).to_be_hidden()
+    graph, source = panel.locator(".rxg").bounding_box(), panel.locator(".rx-beside").bounding_box()
+    assert graph is not None
+    assert source is not None
+    assert abs(graph["y"] - source["y"]) < 2  # still side by side
+    shot(notebook, "panel-restarted", notebook.output(1))
+    notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    gone.get_by_role("button", name="Copy plan").click()
+    expect(gone.get_by_role("button", name="Copied")).to_be_visible()
+    copied = notebook.page.evaluate("() => navigator.clipboard.readText()")
+    notebook.add_cell_and_run(SETUP)
+    again = notebook.add_cell_and_run(f"%regional_compile --no-bench --no-widget --plan {copied} -o ex f(x, w)")
+    assert [one for one in notebook.outputs(again) if one["output_type"] == "error"] == []
+    assert printed(notebook, "dict(ex.plan['mlp'].config)") == "{'max_fusion_size': 4, 'cpp.simdlen': None}"
+    notebook.save()
 
 
 def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> None:

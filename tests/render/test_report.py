@@ -8,16 +8,17 @@ from html.parser import HTMLParser
 
 import pytest
 
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region import State
-from regional_explorer.record.timing import NumericsVerdict
+from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
 from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report import html, text
 from regional_explorer.render.report.chart import Scale, whisker
 from regional_explorer.render.report.diagnostics import diagnostics_nodes
+from regional_explorer.render.report.headline import headline
 from regional_explorer.render.report.plan_tables import partitions_table, regions_table
 from regional_explorer.render.report.result_tables import numerics_table, timings_table
-from regional_explorer.render.style.element import to_html
+from regional_explorer.render.style.element import to_html, words
 from tests.render import sessions
 
 TAGS = {
@@ -208,10 +209,41 @@ def test_breaks_and_diagnostics_are_told_with_line_and_remedy() -> None:
     assert "print(x.sum())" in words
 
 
-def test_many_diagnostics_are_folded() -> None:
-    found = tuple(Diagnostic(DiagnosticCode.REGION_WORTH, "Something happened.") for n in range(6))
-    assert "<details><summary>6 diagnostics</summary>" in to_html(*diagnostics_nodes(found))
-    assert "<details" not in to_html(*diagnostics_nodes(found[:5]))
+def test_what_is_merely_to_be_known_is_folded() -> None:
+    info = Diagnostic(DiagnosticCode.REGION_WORTH, "Something happened.", Severity.INFO)
+    severe = tuple(
+        replace(info, severity=severity) for severity in (Severity.WARNING, Severity.ERROR) for _ in range(4)
+    )
+    page = to_html(*diagnostics_nodes((info, *severe, info)))
+    assert "<h4>8 diagnostics</h4>" in page
+    assert "<details><summary>2 infos</summary>" in page
+    assert "<details" not in to_html(*diagnostics_nodes(severe))
+    assert diagnostics_nodes(()) == []
+
+
+def test_results_say_one_thing_first() -> None:
+    session = sessions.measured()
+    full = ", full 1.01× against eager (0.98–1.04): no difference"
+    assert headline(session) == f"regional 1.24× faster than eager (1.21–1.27){full}"
+    first = html.results_nodes(session)[0]
+    assert (first[1]["class"], words(first)) == ("rx-headline", headline(session))
+    assert "numerics failed" in headline(sessions.measured(numerics=NumericsVerdict.FAILED))
+    assert headline(sessions.session()) == ""
+    slow = tuple(
+        replace(one, speedup=0.5, speedup_low=0.4, speedup_high=0.8, verdict=Verdict.SLOWER)
+        if one.variant == "regional"
+        else one
+        for one in session.timings
+    )
+    assert headline(replace(session, timings=slow)) == f"regional 2.00× slower than eager (1.25–2.50){full}"
+
+
+def test_forward_and_backward_are_folded_below_the_step() -> None:
+    base = sessions.measured()
+    steps = tuple(replace(one, phase=Phase.STEP) for one in base.timings)
+    page = to_html(*html.results_nodes(replace(base, timings=(*base.timings, *steps))))
+    fold = page.index("<summary>Forward and backward</summary>")
+    assert page.index("<td>step</td>") < fold < page.index("<td>forward</td>")
 
 
 @pytest.mark.parametrize("width", [100, 120])

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.session import Session
-from regional_explorer.render.report.diagnostics import FEW
+from regional_explorer.render.style.element import words
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.diagnostics import diagnostics_list, nodes_of
 from regional_explorer.ui.panel.panel import Panel
+from tests.ui.conftest import elements
 
 
 def with_diagnostics(session: Session, *found: Diagnostic) -> Session:
@@ -41,7 +42,7 @@ def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Con
     assert panel.graph.selection == [f"0/backward:{name}"]
 
 
-def test_texts_are_told_in_full_and_many_are_folded(control: Control) -> None:
+def test_texts_are_told_in_full_and_what_is_merely_to_be_known_is_folded(control: Control) -> None:
     one = Diagnostic(
         DiagnosticCode.REGION_SPLIT, "<b>bad</b> " + "x" * 500, Severity.ERROR, upstream="nothing", remedy="do this"
     )
@@ -51,5 +52,11 @@ def test_texts_are_told_in_full_and_many_are_folded(control: Control) -> None:
     assert "<b>bad</b> " + "x" * 500 in text  # a text, which the page makes a text node
     assert "✗ error" in text
     assert "What to do: do this" in text
-    (folded,) = diagnostics_list(with_diagnostics(control.session, *[one] * (FEW + 1)))
+    info = Diagnostic(DiagnosticCode.REGION_WORTH, "good to know", Severity.INFO)
+    heading, listed, folded = diagnostics_list(with_diagnostics(control.session, info, *[one] * 9, info))
+    assert words(heading) == "9 diagnostics"
+    assert "good to know" not in words(listed)
     assert folded[0] == "details"
+    assert "open" not in folded[1]
+    assert words(folded).startswith("2 infos")
+    assert [part[1]["data-of"] for part in elements([folded], data_do="show")] == []

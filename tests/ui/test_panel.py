@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import pytest
 from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.codec import load_plan
 from regional_explorer.render.style.element import to_html, words
 from regional_explorer.ui.control import CANCELLED, INTERRUPTED, Control, control_of
 from regional_explorer.ui.panel.marking import suggestions
@@ -347,3 +349,60 @@ def test_forty_regions_are_one_widget(exploration: Exploration, control: Control
     assert len(_instances) - before == few
     assert len(rows(panel)) == 42
     panel.close()
+
+
+# ------------------------------------------------------------------------------------------- tabs, taking things out
+
+
+def shown_tab(panel: Panel) -> list[str]:
+    return [one[1]["aria-label"] for one in elements(panel.tree, role="tabpanel") if "hidden" not in one[1]]
+
+
+def test_one_tab_is_seen_beside_the_graph(panel: Panel) -> None:
+    assert shown_tab(panel) == ["source"]
+    assert "Diagnostics 1" in text(panel, "tabs")
+    panel.press("pane", "diagnostics")
+    assert shown_tab(panel) == ["diagnostics"]
+    panel.press("open", "act")
+    assert shown_tab(panel) == ["config"]
+    assert "Config of act" in text(panel, "config")
+    panel.press("pick", "mm")  # the tab is about the row that is selected
+    assert "Config of mm" in text(panel, "config")
+    panel.press("pane", "code")
+    assert shown_tab(panel) == ["code"]
+    assert "Code of mm" in text(panel, "code")
+    assert text(panel, "config") == "Select a region: its config is shown here."
+    panel.press("pane", "nonsense")
+    assert shown_tab(panel) == ["code"]
+
+
+def test_edit_buttons_come_with_a_selection(panel: Panel) -> None:
+    assert panel.part("editing") == []
+    panel.press("pick", "mm")
+    assert "mm selected" in text(panel, "editing")
+    panel.press("clear")
+    assert panel.part("editing") == []
+    assert panel.control.state.selection == ()
+
+
+def test_the_plan_is_copied_as_text_and_as_python(panel: Panel, control: Control) -> None:
+    copied = {words(one): one[1]["data-of"] for one in elements(panel.part("tools"), data_do="copy")}
+    assert load_plan(copied["Copy plan"]) == control.state.plan
+    assert panel.plan == copied["Copy plan"]
+    assert "ex.configure('mm', {'max_fusion_size': 8})" in copied["Copy as Python"]
+    control.owner = lambda: "rx.last()"
+    panel.press("remove", "act")
+    copied = {words(one): one[1]["data-of"] for one in elements(panel.part("tools"), data_do="copy")}
+    assert copied["Copy as Python"].startswith("ex = rx.last()\n")
+    assert "act" not in copied["Copy plan"]
+    assert "rx.last()" in text(panel, "tools")
+
+
+def test_results_are_saved_by_button_and_nothing_is_overwritten(
+    panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for kind in ("html", "json", "json", "exe"):
+        panel.press("save", kind)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["small-2.json", "small.html", "small.json"]
+    assert "Saved to small-2.json" in text(panel, "progress")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.tones import TONES, toned
 
-FEW = 5
-"""A list with more diagnostics than this is folded."""
 MOST_LINES = 3
 
 Extra = Callable[[int, Diagnostic], Node | None]
@@ -18,15 +16,18 @@ Extra = Callable[[int, Diagnostic], Node | None]
 
 
 def diagnostics_nodes(found: Sequence[Diagnostic], extra: Extra = lambda _number, _found: None) -> list[Node]:
-    """Return the diagnostics as a titled list; many are folded."""
-    if not found:
-        return []
-    title = count(len(found), "diagnostic")
-    items = [diagnostic_item(one, extra(number, one)) for number, one in enumerate(found)]
-    listed = node("ul", *items, class_="rx-list")
-    if len(found) > FEW:
-        return [node("details", node("summary", title), listed)]
-    return [node("h4", title), listed]
+    """Return warnings and errors as a titled list, and what is merely to be known counted, in a fold."""
+    items = [(one.severity, diagnostic_item(one, extra(number, one))) for number, one in enumerate(found)]
+    severe = [item for severity, item in items if severity is not Severity.INFO]
+    infos = [item for severity, item in items if severity is Severity.INFO]
+    return [
+        *([node("h4", count(len(severe), "diagnostic")), node("ul", *severe, class_="rx-list")] if severe else []),
+        *([_fold(infos)] if infos else []),
+    ]
+
+
+def _fold(infos: Sequence[Node]) -> Node:
+    return node("details", node("summary", count(len(infos), "info")), node("ul", *infos, class_="rx-list"))
 
 
 def diagnostic_item(found: Diagnostic, extra: Node | None = None, *, short: bool = False) -> Node:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report.diagnostics import diagnostics_nodes
+from regional_explorer.render.report.headline import headline, whole_phase
 from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table, summary
 from regional_explorer.render.report.profile_tables import profile_tables
 from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
@@ -38,8 +41,28 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
 
 
 def results_nodes(session: Session) -> list[Node]:
-    """Return what was found but the regions, which a panel shows in its own way."""
-    return [*table_nodes(timings_table(session), regions=session), *_adding_up(session), *_details(session)]
+    """Return what was found but the regions, which a panel shows in its own way: the whole call, then the rest."""
+    said = headline(session)
+    return [
+        *([node("p", said, class_="rx-headline", role="status")] if said else []),
+        *_run_times(session),
+        *_adding_up(session),
+        *_details(session),
+    ]
+
+
+def _run_times(session: Session) -> list[Node]:
+    """Return the run times of the whole call, and those of its forward and backward in a fold."""
+    table, whole = timings_table(session), whole_phase(session)
+    first = replace(table, rows=tuple(row for row in table.rows if row[0].text == whole))
+    rest = replace(table, rows=tuple(row for row in table.rows if row[0].text != whole), note="")
+    if not rest.rows:
+        return table_nodes(table, regions=session)
+    inside = table_nodes(rest, titled=False)
+    return [
+        *table_nodes(first, regions=session),
+        node("details", node("summary", "Forward and backward"), *inside),
+    ]
 
 
 def _adding_up(session: Session) -> list[Node]:

@@ -46,6 +46,11 @@ def node(tag: str, /, *children: object, **attributes: object) -> Node:
     return [tag, named, *(child for child in inside if child != "")]
 
 
+def verbatim(tag: str, text: str, **attributes: object) -> Node:
+    """Return an element with one text as it is, line breaks and all; it was cleaned before."""
+    return [*node(tag, **attributes), sendable(text)]
+
+
 def style_sheet(css: str) -> Node:
     """Return a ``style`` element; ``css`` is ours, and no text of the user's is in it."""
     return ["style", {}, css]

@@ -32,7 +32,7 @@ def config_editor(
     grad: bool = False,
     busy: bool = False,
 ) -> list[Node]:
-    """Return the fields of a region's config, and the list of keys to add; nothing without a region.
+    """Return the fields of a region's config, and the list of keys to add.
 
     Args:
         region: the region.
@@ -44,7 +44,7 @@ def config_editor(
         busy: whether a job is running.
     """
     if region is None:
-        return []
+        return [node("p", "Select a region: its config is shown here.", class_="rx-quiet")]
     config = config_of(region, direction or Direction.FORWARD)
     fields = [
         _field(key, value, (invalid or {}).get((region.name, direction, key)), device=device, busy=busy)

@@ -18,7 +18,7 @@ MIN_MERGED = 2
 def edit_bar(
     plan: Plan, picked: Sequence[str], carvable: Mapping[str, Sequence[str]], form: NameForm, *, busy: bool
 ) -> list[Node]:
-    """Return a name field and a row of buttons; each is enabled when it applies to the selection.
+    """Return a name field and a row of buttons, each enabled when it applies; nothing without a selection.
 
     Args:
         plan: the plan.
@@ -27,14 +27,14 @@ def edit_bar(
         form: what was typed, and its error.
         busy: whether a job is running.
     """
-    if not plan.regions:
-        return []
     regions = [plan[name] for name in picked if name in plan]
+    if not regions and not carvable:
+        return []
     one = len(regions) == 1
     selected = (
         [node("b", ", ".join(clean(name, SHORT) for name in picked)), " selected"]
         if regions
-        else ["Select a row to edit a region"]
+        else ["Ops of ", node("b", ", ".join(clean(name, SHORT) for name in carvable))]
     )
     name = node(
         "input",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from regional_explorer.compiler.config.catalogue import PRESETS, check_key
@@ -18,7 +21,7 @@ from regional_explorer.ui.panel.editing import partly_selected
 from regional_explorer.ui.panel.marking import HINTS
 from regional_explorer.ui.panel.region_table import ordered
 from regional_explorer.ui.panel.tools import MAX_BUDGET_S
-from regional_explorer.ui.state import NameForm, PanelState, Setting
+from regional_explorer.ui.state import PANES, NameForm, PanelState, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,23 @@ def _configure(control: Control, values: Mapping[str, Any]) -> None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
+def _save(control: Control, event: Event) -> None:
+    if event.of not in {"html", "json"}:
+        return
+    stem = re.sub(r"\W+", "_", control.session.title).strip("_") or "exploration"
+    paths = (
+        Path(f"{stem}{suffix}.{event.of}")
+        for suffix in itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    )
+    saved = control.exploration.save(next(path for path in paths if not path.exists()))
+    control.change(replace(control.state, note=f"Saved to {saved}."))
+
+
+def _pane(control: Control, event: Event) -> None:
+    if event.of in PANES:
+        control.change(control.state.with_pane(event.of))
+
+
 def _take(control: Control, event: Event) -> None:
     plan = control.runs[int(event.of)].plan
     control.edit(lambda ex: setattr(ex, "plan", plan))
@@ -254,6 +274,9 @@ EVENTS: Mapping[str, Handler] = {
     "preset": _preset,
     "key query": lambda control, event: control.change(replace(control.state, key_query=event.text)),
     "add": _add,
+    "clear": lambda control, _: control.change(control.state.with_rows_selected(()).with_selection(())),
     "take": _take,
+    "pane": _pane,
+    "save": _save,
 }
 """All other events of the panel but ``show``, which needs the graph."""

@@ -20,39 +20,56 @@ from regional_explorer.ui.panel.mark_preview import preview_nodes
 from regional_explorer.ui.panel.marking import mark_form
 from regional_explorer.ui.panel.measured_plans import measured_plans
 from regional_explorer.ui.panel.region_table import region_table
+from regional_explorer.ui.panel.tabs import code_of_region, tabs
 from regional_explorer.ui.panel.tools import problem, progress, tool_bar
-from regional_explorer.ui.state import PanelState
+from regional_explorer.ui.state import CODE, CONFIG, DIAGNOSTICS, SOURCE, PanelState
 
-VIEWS = ("graph", "source")
-"""The widgets that stand in the panel."""
 
-FRAME: list[Node] = [
-    node("div", class_="rx-style", data_part="style"),
-    node("div", class_="rx-header", data_part="header"),
-    node("div", *(node("div", data_view=name) for name in VIEWS), class_="rx-views"),
-    node("div", class_="rxt rx-regions", data_part="regions"),
-    node("div", class_="rxt rx-config", data_part="config"),
-    node("div", class_="rx-editing", data_part="editing"),
-    node("div", class_="rx-mark", data_part="marking"),
-    node("div", class_="rx-preview", data_part="preview"),
-    node("div", class_="rx-actions", data_part="tools", role="toolbar", aria_label="Actions"),
-    node("div", class_="rx-progress", data_part="progress"),
-    node("div", class_="rx-alert", data_part="problem"),
-    node("div", class_="rxt rx-compare", data_part="plans"),
-    node("div", class_="rxt rx-diagnostics", data_part="diagnostics"),
-    node("div", class_="rx-results", data_part="results"),
-]
-"""The places of the parts and of the views."""
+def frame(pane: str) -> list[Node]:
+    """Return the places of the parts and of the views, with one tab beside the graph shown."""
+
+    def tab(name: str, *, view: bool = False, classes: str = "") -> Node:
+        place = {"data_view": name} if view else {"data_part": name}
+        return node("div", role="tabpanel", aria_label=name, hidden=name != pane, class_=classes or None, **place)
+
+    beside = node(
+        "div",
+        node("div", class_="rx-tabs", role="tablist", aria_label="Beside the graph", data_part="tabs"),
+        node(
+            "div",
+            tab(SOURCE, view=True),
+            tab(CODE),
+            tab(CONFIG, classes="rxt rx-config"),
+            tab(DIAGNOSTICS, classes="rxt rx-diagnostics"),
+            class_="rx-pane",
+        ),
+        class_="rx-beside",
+    )
+    return [
+        node("div", class_="rx-style", data_part="style"),
+        node("div", class_="rx-header", data_part="header"),
+        node("div", class_="rx-actions", data_part="tools", role="toolbar", aria_label="Actions"),
+        node("div", class_="rx-progress", data_part="progress"),
+        node("div", class_="rx-alert", data_part="problem"),
+        node("div", node("div", data_view="graph"), beside, class_="rx-views"),
+        node("div", class_="rxt rx-regions", data_part="regions"),
+        node("div", class_="rx-editing", data_part="editing"),
+        node("div", class_="rx-mark", data_part="marking"),
+        node("div", class_="rx-preview", data_part="preview"),
+        node("div", class_="rxt rx-compare", data_part="plans"),
+        node("div", class_="rx-results", data_part="results"),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What a panel shows: the state, the session, and what is derived from the session once.
 
-    ``key`` tells the explorations of a page apart.
+    ``key`` tells the explorations of a page apart; ``owner`` is the Python expression of the exploration.
     """
 
     key: str
+    owner: str
     state: PanelState
     session: Session
     runs: tuple[Session, ...]
@@ -69,7 +86,7 @@ class Part:
 
 
 def panel(shown: Shown) -> dict[str, list[Node]]:
-    """Return every part of the panel."""
+    """Return every part of the panel; ``frame`` gives their places."""
     return {name: part.make(**part.needs(shown)) for name, part in PARTS.items()}
 
 
@@ -86,7 +103,7 @@ def _header(session: Session) -> list[Node]:
 
 def _config(it: Shown) -> dict[str, Any]:
     state = it.state
-    if state.opened is None or state.opened not in state.plan:
+    if state.pane != CONFIG or state.opened is None or state.opened not in state.plan:
         return {"region": None}
     region = state.plan[state.opened]
     return {
@@ -98,6 +115,12 @@ def _config(it: Shown) -> dict[str, Any]:
         "grad": it.session.grad,
         "busy": state.busy,
     }
+
+
+def _code(it: Shown) -> dict[str, Any]:
+    state = it.state
+    shown = state.pane == CODE and state.opened is not None and state.opened in state.plan
+    return {"name": state.opened, "session": it.session} if shown else {"name": None, "session": None}
 
 
 def _editing(it: Shown) -> dict[str, Any]:
@@ -140,10 +163,12 @@ PARTS: Mapping[str, Part] = {
     "header": Part(lambda it: {"session": it.session}, _header),
     "regions": Part(_regions, region_table),
     "config": Part(_config, config_editor),
+    "code": Part(_code, code_of_region),
+    "tabs": Part(lambda it: {"pane": it.state.pane, "session": it.session}, tabs),
     "editing": Part(_editing, edit_bar),
     "marking": Part(_marking, mark_form),
     "preview": Part(lambda it: {"form": it.state.mark, "session": it.session}, preview_nodes),
-    "tools": Part(lambda it: {"state": it.state.without_progress}, tool_bar),
+    "tools": Part(lambda it: {"state": it.state.without_progress, "owner": it.owner}, tool_bar),
     "progress": Part(lambda it: {"job": it.state.job, "note": it.state.note}, progress),
     "problem": Part(lambda it: {"found": it.state.problem}, problem),
     "plans": Part(lambda it: {"runs": it.runs, "plan": it.state.plan, "busy": it.state.busy}, measured_plans),

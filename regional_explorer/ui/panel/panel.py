@@ -7,11 +7,13 @@ from typing import Any
 
 import traitlets
 
+from regional_explorer.record.codec import plan_line
+from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.diagnostics import nodes_of
 from regional_explorer.ui.panel.events import Event, handle
-from regional_explorer.ui.panel.layout import FRAME, PARTS, Shown
+from regional_explorer.ui.panel.layout import PARTS, Shown, frame
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.messages import InOrder
 from regional_explorer.ui.static import script, style
@@ -25,7 +27,8 @@ class Panel(ElementTree):
     """The panel. Panels of the same exploration show the same state.
 
     ``parts`` are the elements of each part, as separate traits, so that only parts that change are sent; ``answered``
-    is the number of the last message of each page that was handled; ``views`` are the widgets inside.
+    is the number of the last message of each page that was handled; ``views`` are the widgets inside; ``plan`` is what
+    a page keeps when the kernel is gone.
     """
 
     _esm = script("panel")
@@ -33,17 +36,21 @@ class Panel(ElementTree):
 
     views = traitlets.Dict().tag(sync=True)
     answered = traitlets.Dict().tag(sync=True)
+    plan = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, control: Control) -> None:
-        self.graph = GraphView(height=440)
+        self.graph = GraphView(height=380)
         self.source = SourceView()
         self.source.link(self.graph)
         refs = {"graph": f"anywidget:{self.graph.model_id}", "source": f"anywidget:{self.source.model_id}"}
         self.add_traits(**{_trait(name): traitlets.List().tag(sync=True) for name in PARTS})
-        super().__init__(self._on_event, kind="rx rx-panel", label="Regional explorer", tree=FRAME, views=refs)
+        super().__init__(
+            self._on_event, kind="rx rx-panel", label="Regional explorer", tree=frame(control.state.pane), views=refs
+        )
         self.control = control
         self._suggestions = suggestions(control.session)
         self._session: Session | None = None
+        self._plan: Plan | None = None
         self._needs: dict[str, dict[str, Any]] = {}
         self._in_order = InOrder(self._on_message_in_order)
         self.graph.observe(self._on_selection, names="selection")
@@ -66,8 +73,13 @@ class Panel(ElementTree):
                 self.source.set_session(control.session)
             if tuple(self.graph.selection) != control.state.selection:
                 self.graph.select(control.state.selection)
+            self.tree = frame(control.state.pane)
+            if control.state.plan != self._plan:
+                self._plan = control.state.plan
+                self.plan = plan_line(self._plan)
+            key, owner = f"{id(control):x}", control.owner()
             shown = Shown(
-                f"{id(control):x}", control.state, control.session, control.runs, control.summaries, self._suggestions
+                key, owner, control.state, control.session, control.runs, control.summaries, self._suggestions
             )
             for name, part in PARTS.items():
                 needs = part.needs(shown)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from regional_explorer.compiler.variants import VariantName
+from regional_explorer.export.plan_source import plan_source
+from regional_explorer.record.codec import plan_line
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean_page
-from regional_explorer.ui.panel.controls import button, checkbox, field
-from regional_explorer.ui.state import Job, PanelState, Problem
+from regional_explorer.ui.panel.controls import button, checkbox, copy_button, field
+from regional_explorer.ui.state import CODE, Job, PanelState, Problem
 
 MAX_BUDGET_S = 3600.0
 
 
-def tool_bar(state: PanelState) -> list[Node]:
-    """Return the buttons, each enabled where it applies, the budget, and the choice of variants."""
+def tool_bar(state: PanelState, owner: str) -> list[Node]:
+    """Return the buttons, each enabled where it applies, the budget, and the choice of variants.
+
+    ``owner`` is the Python expression of the exploration, for what is copied.
+    """
     busy, job = state.busy, state.job
     stoppable = job is not None and not job.in_cell and not job.cancelling
     buttons = node(
@@ -26,7 +31,7 @@ def tool_bar(state: PanelState) -> list[Node]:
             class_="rx-primary",
             aria_label="Compile & measure",
         ),
-        button("Compile only", "compile", title="Compile stale partitions without measuring", disabled=busy),
+        button("Compile", "compile", title="Compile stale partitions without measuring", disabled=busy),
         button(
             "Cancelling" if job and job.cancelling else "Cancel",
             "cancel",
@@ -46,9 +51,22 @@ def tool_bar(state: PanelState) -> list[Node]:
             disabled=busy,
             title="Seconds to measure, without compile time",
         ),
+        _variants(state.variants, busy=busy),
         class_="rx-buttons",
     )
-    return [buttons, _variants(state.variants, busy=busy)]
+    return [buttons, node("div", *_takeaways(state, owner), class_="rx-takeaways", role="group", aria_label="Results")]
+
+
+def _takeaways(state: PanelState, owner: str) -> list[Node]:
+    python = f"ex = {owner}\n{plan_source(state.plan)}" if owner != "ex" else plan_source(state.plan)
+    return [
+        button("Save HTML", "save", "html", title="Save a page with pictures and tables", disabled=state.busy),
+        button("Save JSON", "save", "json", title="Save everything, for rx.load", disabled=state.busy),
+        copy_button("Copy plan", plan_line(state.plan), title="For %regional_compile --plan, or a file"),
+        copy_button("Copy as Python", python, title="Copy the calls that make this plan"),
+        button("Code", "pane", CODE, title="Show the generated code of a region"),
+        node("span", node("code", owner), title="This exploration in Python", class_="rx-quiet"),
+    ]
 
 
 def _variants(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:

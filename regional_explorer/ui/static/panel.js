@@ -1,9 +1,12 @@
 // The panel: parts that the kernel describes, views inside of them, and fields that are typed in.
 
-import { follow, widget } from "./dom.js";
+import { el, follow, widget } from "./dom.js";
 import { Sheet } from "./tree.js";
 
 const TYPING_MS = 200;
+const PATIENCE_MS = 8000;
+const RESTARTED = "The kernel was restarted: run the cell again.";
+const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
 class Panel extends Sheet {
   constructor(model, host, signal, page) {
@@ -11,10 +14,29 @@ class Panel extends Sheet {
     // Messages are numbered: the kernel handles them in this order, and says which was the last.
     Object.assign(this, { page: Math.random().toString(36).slice(2), number: 0, models: {} });
     this.on("input", (at, { target }) => { if (at) this.type(target); });
-    follow(model, signal, { change: () => this.show() });
-    signal.addEventListener("abort", () => clearTimeout(this.typing));
+    this.gone = el("div", { class: "rx-gone", role: "alert", "data-lm-suppress-shortcuts": "true" });
+    this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) this.copy(target); });
+    const watch = setInterval(() => this.watch(), 1000);
+    follow(model, signal, { change: () => this.show(), comm_live_update: () => this.watch() });
+    signal.addEventListener("abort", () => { clearTimeout(this.typing); clearInterval(watch); this.gone.remove(); });
     for (const place of this.all("[data-view]")) this.mount(place, page);
     this.send({ do: "here", of: "" });
+  }
+
+  // Without its kernel the panel keeps what it shows, and the plan; ipywidgets marks the widget when it knows.
+  watch() {
+    const host = this.root.parentElement, answered = this.model.get("answered")[this.page] ?? 0, now = Date.now();
+    if (answered >= this.number) this.asked = now;
+    // A job reports often: where nothing comes, the kernel is asked.
+    if (answered >= this.number && this.all("progress").length && now - this.heard > PATIENCE_MS) this.send({ do: "here", of: "" });
+    const text = host?.closest(".jupyter-widgets-disconnected") ? RESTARTED : now - this.asked > PATIENCE_MS ? SILENT : "";
+    if (text === this.trouble) return;
+    this.trouble = text;
+    this.root.inert = text === RESTARTED;
+    const copy = el("button", { type: "button", "data-of": this.model.get("plan"), title: "Paste it after %regional_compile --plan" }, "Copy plan");
+    this.gone.replaceChildren(el("span", {}, text), copy);
+    if (text) this.root.before(this.gone);
+    else this.gone.remove();
   }
 
   async mount(place, page) {
@@ -36,6 +58,7 @@ class Panel extends Sheet {
 
   show() {
     super.show();
+    this.heard = Date.now();
     const answered = this.model.get("answered")[this.page] ?? 0;
     for (const field of this.all("input, select")) {
       if (field.sent <= answered) field.sent = 0;
@@ -76,6 +99,10 @@ class Panel extends Sheet {
   key(at, event) {
     const { target } = event;
     if (event.key === "Enter" && target.tagName === "INPUT" && target.dirty) this.press(target, event, target.value);
+    else if (target.role === "tab" && /^Arrow(Left|Right)$/.test(event.key)) {
+      const tabs = this.all("[role=tab]"), step = event.key === "ArrowRight" ? 1 : -1;
+      this.press(tabs.at((tabs.indexOf(target) + step) % tabs.length), event);
+    } else if (event.key === "Escape" && target.tagName !== "SELECT") this.send({ do: "clear", of: "" });
     else super.key(at, event);
   }
 

@@ -99,12 +99,20 @@ export class Sheet {
     return { do: at.dataset.do, of: at.dataset.of ?? "", value, shift: shiftKey, ctrl: Boolean(ctrlKey || metaKey) };
   }
 
+  // Pages that are not served securely have no clipboard but the old one.
   copy(at) {
-    navigator.clipboard.writeText(at.dataset.of).then(() => {
+    const done = () => {
       const text = at.textContent;
       at.textContent = "Copied";
       setTimeout(() => { at.textContent = text; }, 2000);
-    });
+    };
+    const old = (event) => { event.clipboardData.setData("text/plain", at.dataset.of); event.preventDefault(); event.stopPropagation(); };
+    if (navigator.clipboard) navigator.clipboard.writeText(at.dataset.of).then(done);
+    else {
+      document.addEventListener("copy", old, { once: true, capture: true });
+      document.execCommand("copy");
+      done();
+    }
   }
 
   // Arrows walk through the rows, with Shift they stretch; Enter takes one, Space adds one.
