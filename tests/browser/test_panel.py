@@ -475,24 +475,6 @@ def test_after_a_restart_nothing_is_left_running(notebook: Lab, panel: Locator) 
             break
         notebook.page.wait_for_timeout(100)
     assert left == []
-    gone = notebook.output(1).get_by_role("alert").filter(has_text="The kernel was restarted: run the cell again.")
-    expect(gone).to_be_visible(timeout=20_000)
-    assert panel.evaluate("panel => panel.inert")
-    expect(panel.locator(".rx-progress")).to_be_hidden()
-    graph, source = panel.locator(".rxg").bounding_box(), panel.locator(".rx-beside").bounding_box()
-    assert graph is not None
-    assert source is not None
-    assert abs(graph["y"] - source["y"]) < 2  # still side by side
-    shot(notebook, "panel-restarted", notebook.output(1))
-    notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    gone.get_by_role("button", name="Copy plan").click()
-    expect(gone.get_by_role("button", name="Copied")).to_be_visible()
-    copied = notebook.page.evaluate("() => navigator.clipboard.readText()")
-    notebook.add_cell_and_run(SETUP)
-    again = notebook.add_cell_and_run(f"%regional_compile --no-bench --no-widget --plan {copied} -o ex f(x, w)")
-    assert [one for one in notebook.outputs(again) if one["output_type"] == "error"] == []
-    assert printed(notebook, "dict(ex.plan['mlp'].config)") == "{'max_fusion_size': 4, 'cpp.simdlen': None}"
-    notebook.save()
 
 
 def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> None:
@@ -536,3 +518,33 @@ def test_after_a_closed_tab_nothing_is_left_running(lab: Lab) -> None:
     assert printed(lab, ENDED) == "True"
     assert printed(lab, ALIVE) == "[]"
     assert printed(lab, NOTE).startswith("Stopped because no page shows the panel")
+
+
+RESTART = "async () => { await window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart(); }"
+
+
+def test_after_a_restart_the_panel_says_so_and_keeps_its_plan(lab: Lab) -> None:
+    lab.write_notebook("restarted.ipynb", CELLS[:2])
+    lab.open_notebook("restarted.ipynb")
+    lab.execute("application:toggle-left-area")
+    lab.run_all()
+    panel = lab.output(1).locator(".rx-panel")
+    switch_of(panel, "softmax").uncheck()
+    expect(row(panel, "softmax")).to_contain_text("eager")
+    lab.page.evaluate(RESTART)
+    gone = lab.output(1).get_by_role("alert").filter(has_text="The kernel was restarted: run the cell again.")
+    expect(gone).to_be_visible(timeout=20_000)
+    assert panel.evaluate("panel => panel.inert")
+    graph, beside = panel.locator(".rxg").bounding_box(), panel.locator(".rx-beside").bounding_box()
+    assert graph is not None
+    assert beside is not None
+    assert abs(graph["y"] - beside["y"]) < 2  # still side by side
+    lab.screenshot("panel-restarted", lab.output(1))
+    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    gone.get_by_role("button", name="Copy plan").click()
+    expect(gone.get_by_role("button", name="Copied")).to_be_visible()
+    copied = lab.page.evaluate("() => navigator.clipboard.readText()")
+    lab.add_cell_and_run(SETUP)
+    again = lab.add_cell_and_run(f"%regional_compile --no-bench --no-widget --plan {copied} -o ex f(x, w)")
+    assert [one for one in lab.outputs(again) if one["output_type"] == "error"] == []
+    assert printed(lab, "[(r.name, r.enabled) for r in ex.plan.regions]") == "[('mlp', True), ('softmax', False)]"
