@@ -5,7 +5,7 @@ from __future__ import annotations
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Phase, Timing, Verdict
-from regional_explorer.render.style.figures import listing, speedup, wrong
+from regional_explorer.render.style.figures import listing, ratio, speedup, wrong
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 MOST_REGIONS = 3
@@ -37,7 +37,8 @@ def _variant(timing: Timing) -> str:
     if timing.verdict is Verdict.FASTER:
         return f"{timing.variant} {speedup(timing)} faster than eager{bounds}"
     if timing.verdict is Verdict.SLOWER and low and high:
-        return f"{timing.variant} {1 / middle:.2f}× slower than eager ({1 / high:.2f}–{1 / low:.2f})"
+        slower = ratio(1 / middle, timing.numerics)
+        return f"{timing.variant} {slower} slower than eager ({1 / high:.2f}–{1 / low:.2f})"
     return f"{timing.variant} {speedup(timing)} against eager{bounds}: {timing.verdict}"
 
 
