@@ -61,7 +61,9 @@ def test_each_kind_is_measured_once_and_the_parts_add_up():
         between = rows.set_index("part").time_us
         medians = ex.timings[ex.timings.phase == phase].set_index("variant").median_us
         assert total.to_dict() == medians[list(total.index)].to_dict()
-        assert {"AOT wrapper", "dispatch of the cut graph", "layers", "rest"} <= set(between.index)
+        assert {"AOT wrapper", "dispatch of the cut graph", "rest"} <= set(between.index)
+        # On a busy machine there may be too few samples for a ratio: then the rest says so.
+        assert "layers" in between.index or "layers, of which no gain is known" in rows.set_index("part").note["rest"]
     assert list(ex.memory.variant) == ["eager", "aot_eager", "regional"]
 
     ex.configure("layers", {"max_fusion_size": 3}).compile()
