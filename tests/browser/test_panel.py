@@ -518,3 +518,33 @@ def test_after_a_closed_tab_nothing_is_left_running(lab: Lab) -> None:
     assert printed(lab, ENDED) == "True"
     assert printed(lab, ALIVE) == "[]"
     assert printed(lab, NOTE).startswith("Stopped because no page shows the panel")
+
+
+RESTART = "async () => { await window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart(); }"
+
+
+def test_after_a_restart_the_panel_says_so_and_keeps_its_plan(lab: Lab) -> None:
+    lab.write_notebook("restarted.ipynb", CELLS[:2])
+    lab.open_notebook("restarted.ipynb")
+    lab.execute("application:toggle-left-area")
+    lab.run_all()
+    panel = lab.output(1).locator(".rx-panel")
+    switch_of(panel, "softmax").uncheck()
+    expect(row(panel, "softmax")).to_contain_text("eager")
+    lab.page.evaluate(RESTART)
+    gone = lab.output(1).get_by_role("alert").filter(has_text="The kernel was restarted: run the cell again.")
+    expect(gone).to_be_visible(timeout=20_000)
+    assert panel.evaluate("panel => panel.inert")
+    graph, beside = panel.locator(".rxg").bounding_box(), panel.locator(".rx-beside").bounding_box()
+    assert graph is not None
+    assert beside is not None
+    assert abs(graph["y"] - beside["y"]) < 2  # still side by side
+    lab.screenshot("panel-restarted", lab.output(1))
+    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    gone.get_by_role("button", name="Copy plan").click()
+    expect(gone.get_by_role("button", name="Copied")).to_be_visible()
+    copied = lab.page.evaluate("() => navigator.clipboard.readText()")
+    lab.add_cell_and_run(SETUP)
+    again = lab.add_cell_and_run(f"%regional_compile --no-bench --no-widget --plan {copied} -o ex f(x, w)")
+    assert [one for one in lab.outputs(again) if one["output_type"] == "error"] == []
+    assert printed(lab, "[(r.name, r.enabled) for r in ex.plan.regions]") == "[('mlp', True), ('softmax', False)]"

@@ -23,13 +23,13 @@ class Panel extends Sheet {
     this.send({ do: "here", of: "" });
   }
 
-  // Without its kernel the panel keeps what it shows, and the plan; ipywidgets marks the widget when it knows.
+  // Without its kernel the panel keeps what it shows, and the plan. ipywidgets says so on the model of a view inside.
   watch() {
-    const host = this.root.parentElement, answered = this.model.get("answered")[this.page] ?? 0, now = Date.now();
+    const answered = this.model.get("answered")[this.page] ?? 0, now = Date.now();
     if (answered >= this.number) this.asked = now;
     // A job reports often: where nothing comes, the kernel is asked.
     if (answered >= this.number && this.all("progress").length && now - this.heard > PATIENCE_MS) this.send({ do: "here", of: "" });
-    const text = host?.closest(".jupyter-widgets-disconnected") ? RESTARTED : now - this.asked > PATIENCE_MS ? SILENT : "";
+    const text = this.raw?.comm_live === false ? RESTARTED : now - this.asked > PATIENCE_MS ? SILENT : "";
     if (text === this.trouble) return;
     this.trouble = text;
     this.root.inert = text === RESTARTED;
@@ -42,6 +42,7 @@ class Panel extends Sheet {
   async mount(place, page) {
     const name = place.dataset.view, ref = this.model.get("views")[name];
     this.models[name] = await page.getModel(ref);
+    this.raw ??= await this.model.widget_manager.get_model(ref.replace("anywidget:", ""));
     await (await page.getWidget(ref)).render({ el: place, signal: this.signal });
   }
 
