@@ -25,7 +25,7 @@ NOTEBOOK := notebooks/quickstart.ipynb
 # Jupyter shall take the kernel of the virtual environment, whatever other kernels there are.
 OWN_KERNEL := env -u JUPYTER_PATH JUPYTER_PREFER_ENV_PATH=1
 
-.PHONY: help demo lab docs test test-fast test-engine test-browser test-all test-torch test-python bench lint clean cxx \
+.PHONY: help demo gallery lab docs test test-fast test-engine test-browser test-all test-torch test-python bench lint clean cxx \
 	chromium
 
 help: ## list the targets
@@ -45,6 +45,9 @@ chromium:
 
 demo: $(STAMP) cxx ## run the quickstart notebook, write build/quickstart.html, print its tables
 	$(BIN)/python scripts/demo.py
+
+gallery: $(STAMP) cxx ## run all notebooks, write their pages to build/gallery
+	$(BIN)/python scripts/demo.py notebooks/*.ipynb --build build/gallery
 
 lab: $(STAMP) cxx ## open the quickstart notebook in JupyterLab
 	$(OWN_KERNEL) $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(NOTEBOOK)

@@ -1,6 +1,6 @@
-"""Run the quickstart notebook in a kernel of its own, save it as HTML, and print its tables.
+"""Run notebooks, each in a kernel of its own, save them as HTML, and print the tables of the quickstart's exploration.
 
-The notebook leaves its exploration in ``ex``. The committed notebook is not changed: what was run goes to ``build/``.
+The committed notebooks are not changed, unless ``--write`` is given: what was run goes to ``build/``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from nbconvert.filters.ansi import strip_ansi
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
+QUICKSTART = ROOT / "notebooks" / "quickstart.ipynb"
 CELL_TIMEOUT_S = 900
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -64,8 +65,8 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def run(notebook: NotebookNode, folder: Path) -> str:
-    """Run every cell of ``notebook`` in place, telling each; return the tables of its exploration as text."""
+def run(notebook: NotebookNode, folder: Path, after: str = "") -> str:
+    """Run every cell of ``notebook`` in place, printing its first line; return what the code ``after`` them prints."""
     manager = AsyncKernelManager(kernel_spec_manager=ThisPython(), kernel_name="python3")
     client = NotebookClient(
         notebook,
@@ -76,19 +77,19 @@ def run(notebook: NotebookNode, folder: Path) -> str:
         resources={"metadata": {"path": str(folder)}},
     )
     cells = [(index, cell) for index, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source]
-    with client.setup_kernel():
+    with client.setup_kernel(cleanup_kc=True):  # the kernel would outlive a manager that is passed in
         for number, (index, cell) in enumerate(cells, start=1):
             say(f"[{number}/{len(cells)}] {first_line(cell.source)}")
             began = time.perf_counter()
             client.execute_cell(cell, index)
             say(f"        {time.perf_counter() - began:.1f} s")
-        tables = nbformat.v4.new_code_cell(TABLES)
-        notebook.cells.append(tables)  # for a moment: a client runs the cells of its notebook only
+        last = nbformat.v4.new_code_cell(after)
+        notebook.cells.append(last)  # for a moment: a client runs the cells of its notebook only
         try:
-            client.execute_cell(tables, len(notebook.cells) - 1)
+            client.execute_cell(last, len(notebook.cells) - 1)
         finally:
-            notebook.cells.remove(tables)
-    return "".join(output.text for output in tables.outputs if output.get("name") == "stdout")
+            notebook.cells.remove(last)
+    return "".join(output.text for output in last.get("outputs", ()) if output.get("name") == "stdout")
 
 
 def without_widgets(notebook: NotebookNode) -> NotebookNode:
@@ -124,30 +125,39 @@ def save(notebook: NotebookNode, name: str, build: Path) -> Path:
     return page
 
 
-def main() -> int:
-    """Run the demo; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("notebook", nargs="?", type=Path, default=ROOT / "notebooks" / "quickstart.ipynb")
-    parser.add_argument("--build", type=Path, default=ROOT / "build", help="where to write; build/ by default")
-    options = parser.parse_args()
-    path: Path = options.notebook.resolve()
-    if not path.is_file():
-        say(f"There is no notebook {path}.")
-        return 2
-
+def run_and_save(path: Path, build: Path, *, write: bool) -> bool:
+    """Run one notebook and save it; return whether all cells ran."""
     notebook = nbformat.read(path, as_version=4)
     say(f"Running {path.name}; the first compile takes a while.")
     failure, tables = "", ""
     try:
-        tables = run(notebook, path.parent)
+        tables = run(notebook, path.parent, TABLES if path == QUICKSTART else "")
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         failure = str(error) if sys.stdout.isatty() else strip_ansi(str(error))
-    page = save(notebook, path.stem, options.build)
+    page = save(notebook, path.stem, build)
     if failure:
         say(f"\n{failure}\nA cell failed; what ran until then is in {page}.")
-        return 1
+        return False
+    if write:
+        nbformat.write(without_widgets(notebook), path)
     say(f"\n{tables}\nThe whole notebook, with its drawings: {page}")
-    return 0
+    return True
+
+
+def main() -> int:
+    """Run the notebooks; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("notebooks", nargs="*", type=Path, default=[QUICKSTART], help="the quickstart by default")
+    parser.add_argument("--build", type=Path, default=ROOT / "build", help="where to write; build/ by default")
+    parser.add_argument("--write", action="store_true", help="put the results into the notebooks themselves, too")
+    options = parser.parse_args()
+    paths = [path.resolve() for path in options.notebooks]
+    for path in paths:
+        if not path.is_file():
+            say(f"There is no notebook {path}.")
+            return 2
+    ran = [run_and_save(path, options.build, write=options.write) for path in paths]
+    return 0 if all(ran) else 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+"""The notebooks of the gallery run from top to bottom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from scripts.demo import run
+
+NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+ALWAYS = ("quickstart", "reading_diagnostics")
+"""Run by `make test`; the others, which measure for minutes, with the slow tests."""
+
+pytestmark = pytest.mark.compiles
+
+
+def notebooks() -> list[object]:
+    names = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
+    return [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("name", notebooks())
+def test_it_runs(name: str) -> None:
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    run(notebook, NOTEBOOKS)
+    ran = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in ran)
+    assert any(cell.outputs for cell in ran)
+
+
+def test_the_gallery_shows_results() -> None:
+    empty = [
+        path.stem
+        for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+        if not any(cell.get("outputs") for cell in nbformat.read(path, as_version=4).cells)
+    ]
+    assert empty == [], "run: python scripts/demo.py --write notebooks/NAME.ipynb"
