@@ -78,10 +78,11 @@ class CodeViews(ABC):
             if self._call is not None:
                 self._codes.look_at(region, cancelled, progress)
             return self.results.code(name)
-        configured(self.plan, region, config or {})
+        changes = {} if config is None else config
+        configured(self.plan, region, changes)
         self._require_open()
-        found = self._codes.under(region, config or {}, gpu, cancelled, progress)
-        return RegionCode.under(self.results.session, region, config or {}, gpu, found)
+        found = self._codes.under(region, changes, gpu, cancelled, progress)
+        return RegionCode.under(self.results.session, region, changes, gpu, found)
 
     def kernel_times(
         self,
@@ -143,10 +144,11 @@ class CodeViews(ABC):
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed.
         """
-        self.kernel_times(name, budget_s / 2, cancelled=cancelled, progress=progress, executor=executor)
+        half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
+        self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
         parts = self.results.code(name).partitions
         times = self._kernel_times.found
-        return list(self._diagnoses.look_at(name, parts, times, budget_s / 2, cancelled, progress, executor))
+        return list(self._diagnoses.look_at(name, parts, times, half_s, cancelled, progress, executor))
 
     @abstractmethod
     def _require_open(self) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.compiler import program
+from regional_explorer.compiler import cut_program
 from regional_explorer.errors import (
     PlanError,
     RegionalExplorerError,
@@ -333,7 +333,7 @@ def test_only_what_moves_nodes_cuts_again(ex):
 
 def test_many_edits_in_a_row_cost_one_cut(ex, monkeypatch):
     cut = []
-    monkeypatch.setattr(program, "propose_cut", lambda *given: cut.append(given[1]) or propose_cut(*given))
+    monkeypatch.setattr(cut_program, "propose_cut", lambda *given: cut.append(given[1]) or propose_cut(*given))
     ex.mark("layer", modules="layers.*").mark("down", modules="layers.*.down")
     ex.carve("layer", ops="aten.gelu*").rename("layer", "rest")
     assert cut == []

@@ -42,7 +42,7 @@ class AssignedState:
         What it did to a container among the arguments is put back in any case.
         """
         self._data = [pair for pair in self._data if _moved(*pair)]
-        self._flags = [(tensor, flag) for tensor, flag in self._flags if tensor.requires_grad is not flag]
+        self._flags = [(tensor, flag) for tensor, flag in self._flags if _differs(tensor, flag)]
         changed = [(each, before) for each, before in self._before if _changed(before, each.read())]
         if any(not each.whole for each, _ in changed):
             return True
@@ -96,11 +96,16 @@ class AssignedState:
 
     def _restore_data(self) -> None:
         for tensor, flag in self._flags:
-            if tensor.requires_grad is not flag:
+            if _differs(tensor, flag):
                 tensor.requires_grad_(flag)
         for tensor, data in self._data:
             if _moved(tensor, data):
                 tensor.data = data
+
+
+def _differs(tensor: torch.Tensor, flag: bool) -> bool:  # noqa: FBT001 - what ``requires_grad`` was
+    """Tell whether ``requires_grad`` was set; a tensor written in place may require grad, but is no leaf any longer."""
+    return tensor.is_leaf and tensor.requires_grad is not flag
 
 
 def _changed(before: Values, now: Values) -> bool:
