@@ -23,7 +23,7 @@ from benchmarks import clicks
 from benchmarks.page import NewPage, in_page, pages
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.render.picture.layout import graphviz
+from regional_explorer.render.picture.graphviz_process import graphviz
 from regional_explorer.render.report.table import Cell, Table
 from regional_explorer.render.report.text import table_text
 from regional_explorer.ui.views.graph_view import GraphView

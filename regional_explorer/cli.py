@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from regional_explorer.record.session import Session
 
 DONE, FAILED, MISUSED, NO = 0, 1, 2, 3
-"""Exit codes: success; the call or the measurement failed; the command was invalid; what was asked is not so."""
+"""Exit codes: success; the call or the measurement failed; the command was invalid; a check came out negative."""
 
 EXIT_CODES = (
     "Exit codes: 0 success; 1 the call or the measurement failed; 2 the command was invalid; 3 the answer is no: "

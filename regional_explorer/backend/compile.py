@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from regional_explorer.backend.options import BackendOptions
+from regional_explorer.backend.backend_options import BackendOptions
 from regional_explorer.backend.planned_backend import PlannedBackend
 from regional_explorer.errors.arguments import check_callable, check_flag
 from regional_explorer.record.region import Plan

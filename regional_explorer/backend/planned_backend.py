@@ -7,12 +7,12 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.backend.options import BackendOptions
+from regional_explorer.backend.backend_options import BackendOptions
 from regional_explorer.backend.planned_program import PlannedProgram
 from regional_explorer.capture.modules import module_names, reachable_modules
 from regional_explorer.capture.traced_graphs import TracedGraphs
+from regional_explorer.compiler.partition_records import environment_of, evidence_of, partitions
 from regional_explorer.compiler.recompile_warning import stacklevel_of_caller
-from regional_explorer.compiler.status import environment_of, evidence_of, partitions
 from regional_explorer.errors import PlanError
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.plan_file import differences_from
@@ -85,7 +85,7 @@ class PlannedBackend:
         if self.options.strict:
             raise PlanError(f"{text} With strict=True that is an error.")
         if not known:
-            warnings.warn(f"{text} rx.status(compiled) tells what runs.", stacklevel=stacklevel_of_caller())
+            warnings.warn(f"{text} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
 
 
 _NAMED: list[tuple[weakref.ref[Any], PlannedBackend]] = []

@@ -9,8 +9,8 @@ from typing import Any
 from regional_explorer.capture.live_graph import Frame
 from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.compiler.config.validate import source_plan
-from regional_explorer.compiler.cut_program import CutGraph, CutProgram
-from regional_explorer.compiler.status import evidence_of, partitions
+from regional_explorer.compiler.cut_program import CutProgram, SwitchedGraph
+from regional_explorer.compiler.partition_records import evidence_of, partitions
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import CaptureError, NoCompilerError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -40,7 +40,7 @@ class PlannedProgram(CutProgram):
             return plan
         return self.plan
 
-    def prepare(self, frame: Frame, cut: CutGraph) -> None:
+    def prepare(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Compile the partitions of a graph in its first run."""
         cut.live.implementation = self._first_run(frame, cut) if cut.switches else cut.run
 
@@ -53,7 +53,7 @@ class PlannedProgram(CutProgram):
             self._keys.setdefault(switch, key)
         return self._keys
 
-    def _first_run(self, frame: Frame, cut: CutGraph) -> BoxedCall:
+    def _first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
         def first_run(args: list[Any]) -> Any:
             given = list(args)
             self._start_recording(cut)
@@ -73,13 +73,13 @@ class PlannedProgram(CutProgram):
 
         return first_run
 
-    def _start_recording(self, cut: CutGraph) -> None:
+    def _start_recording(self, cut: SwitchedGraph) -> None:
         for switch in cut.switches:
             self._keys.pop(switch, None)
             switch.on_eager = self._on_eager(switch)
             switch.record()
 
-    def _repaired(self, frame: Frame, cut: CutGraph, args: list[Any], error: Exception) -> Any:
+    def _repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
         """Run a graph that does not run as torch traced it, with copies where it fails, and cut it again."""
         cut.live.repair(next(record for record in frame.records if record.id == cut.live.id))
         try:

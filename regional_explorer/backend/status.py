@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.backend.planned_backend import PlannedBackend, planned_backend_of
-from regional_explorer.compiler.status import diagnostics, environment_of, partitions
+from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.diagnostic import Diagnostic

@@ -10,7 +10,7 @@ from regional_explorer.record.graph import Chain, ModuleCall, traced_from
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Where a body belongs to.
+    """The graph and op that a body belongs to.
 
     ``parent`` is the graph and the node that holds it, ``callers`` are the modules around each op that calls it.
     """

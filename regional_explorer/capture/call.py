@@ -41,8 +41,8 @@ _OURS = f"{Path(__file__).parent.parent}{os.sep}"
 class Call:
     """One call of the user's, ready to be repeated as often as measuring needs.
 
-    Construction runs it once in plain eager mode, with gradients if it has any. That one run tells what it writes in
-    place, which leaves its outputs depend on, and whether it can be measured at all. ``stateful`` tells whether it
+    Construction runs it once in plain eager mode, with gradients if it has any. That one run says what it writes in
+    place, which leaves its outputs depend on, and whether it can be measured at all. ``stateful`` says whether it
     changes tensors or draws random numbers, so that something has to be put back before each repetition; ``draws``
     tells the latter alone.
 
@@ -121,7 +121,7 @@ class Call:
         return outputs
 
     def _second_run(self) -> None:
-        """Run again from where the first run left Python's state, to see what every call assigns."""
+        """Run again from the Python state that the first run left, to see what every call assigns."""
         self._state.note_first_run(self._reach())
         self._undo.restore()
         with self._watched(), silent(), _blaming("The call, run a second time,"):
@@ -159,7 +159,7 @@ class Call:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """A block that runs the call and leaves nothing of the user's changed, whatever happens in it.
+        """A block that runs the call; afterwards everything of the user's is as before.
 
         ``restore`` goes back to where the block began: since the first run the user may have trained the model. What
         the user's code prints was shown by the first run; repetitions are silent.
@@ -177,7 +177,7 @@ class Call:
             self._undo, self._state = around
 
     def close(self) -> None:
-        """Let go of everything that belongs to the user."""
+        """Drop all references to what belongs to the user."""
         self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
         self._edges, self._cotangents, self._undo, self._state = [], {}, UndoLog(), AssignedState(Reach())
         self._random = RandomState()
@@ -194,7 +194,7 @@ class Call:
 
 
 def closed(*_args: Any, **_kwargs: Any) -> NoReturn:
-    """Stand for whatever could be called before ``close()``."""
+    """Raise ClosedError: replaces the user's function after ``close()``."""
     raise ClosedError("The exploration was closed. Make a new one with rx.explore(...).")
 
 
@@ -213,7 +213,7 @@ def _refuse_unfinished(outputs: Any) -> None:
 
 @contextlib.contextmanager
 def _blaming(what: str) -> Iterator[None]:
-    """A block that runs the user's code: what it raises is told as the user's, with the line."""
+    """A block that runs the user's code: what it raises becomes a CaptureError with the line."""
     try:
         yield
     except CaptureError:
@@ -233,7 +233,7 @@ def _sequence_number() -> int:
 
 
 def _requires_grad(tensor: torch.Tensor | None) -> bool:
-    """Tell whether gradients can be taken of an output."""
+    """Return whether gradients can be taken of an output."""
     if tensor is None or not tensor.requires_grad or not (tensor.is_floating_point() or tensor.is_complex()):
         return False
     # A view of a leaf made under no_grad says that it requires grad, and there is no way back from it (torch 2.13).
@@ -339,7 +339,7 @@ def _innermost(frames: traceback.StackSummary) -> SourceLine | None:
 
 
 def is_internal(file: str) -> bool:
-    """Tell whether a file belongs to torch, to this package or to the interpreter, rather than to the user."""
+    """Return whether a file belongs to torch, to this package or to the interpreter, rather than to the user."""
     if file.startswith("<ipython-input"):
         return False
     return file.startswith((_TORCH, _OURS, "<")) or "/unittest/mock.py" in file or file.endswith("/contextlib.py")

@@ -281,7 +281,7 @@ def record_breaks(breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
 
 
 _CONSEQUENCE = "torch.fx.traceback.annotate escaped"
-"""How Dynamo says that it cannot go on behind a break inside a marked block: the break itself was told before."""
+"""How Dynamo says that it cannot go on behind a break inside a marked block: the break itself was reported before."""
 
 
 def marked_blocks(marks: Sequence[OpenMark]) -> tuple[MarkedBlock, ...]:

@@ -1,4 +1,4 @@
-"""The graphs that AOTAutograd runs, live, and the frames of Dynamo that they came of."""
+"""The live graphs that AOTAutograd runs, and the Dynamo frames that they came from."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ class LiveGraph:
         return call
 
     def close(self) -> None:
-        """Let go of the graph and of all that runs it: autograd graphs of the user's may still hold the function."""
+        """Free the graph and all that runs it: autograd graphs of the user's may still hold the function."""
         self.gm = _NO_GRAPH
         self.eager = self.implementation = closed
 
 
 @dataclass
 class Frame:
-    """What came of one Dynamo graph: its record, and the live graphs AOTAutograd made from it.
+    """One Dynamo graph: its record, and the live graphs AOTAutograd made from it.
 
     ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
     that failed. ``folded`` are the ops that gave way to equal ones.

@@ -55,7 +55,7 @@ def _leaves(value: Any, name: str, seen: set[int], depth: int = 0) -> Iterator[t
 
 
 def _items(value: Any) -> list[tuple[str, Any]] | None:
-    """Return what ``value`` holds, each with how it is reached, or None where that cannot be told."""
+    """Return what ``value`` holds, each with how it is reached, or None where that is not known."""
     if isinstance(value, nn.Module):
         return None
     if isinstance(value, Mapping):

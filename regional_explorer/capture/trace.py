@@ -34,7 +34,7 @@ class Capture(TracedGraphs):
     """The trace of one call.
 
     ``run`` is the traced callable; calling it on other shapes or in another grad mode makes Dynamo trace again, which
-    adds a frame and is told through ``on_frame``.
+    adds a frame and calls ``on_frame``.
 
     Args:
         call: the call to trace; it is run once, and its gradients taken once if it has any.
@@ -95,12 +95,12 @@ class Capture(TracedGraphs):
         return True
 
     def is_late(self, reason: str) -> bool:
-        """Tell whether a frame that comes now belongs to another call than the one captured."""
+        """Return whether a frame that comes now belongs to another call than the one captured."""
         del reason
         return self.complete
 
     def close(self) -> None:
-        """Let go of the live graphs and the traced callable, and of what torch keeps for it; the record stays."""
+        """Free the live graphs, the traced callable, and what torch keeps for it; the record stays."""
         self.closed = True
         release_compiled(self.run)
         super().close()

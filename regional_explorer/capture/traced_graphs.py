@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class TracedGraphs:
     """What Dynamo traced, and what AOTAutograd made of it.
 
-    ``on_graph`` is told of every graph that AOTAutograd runs. ``complete`` is False while a call is captured that may
+    ``on_graph`` gets every graph that AOTAutograd runs. ``complete`` is False while a call is captured that may
     have to be run again. ``names`` are the module paths by ``id(module)``.
 
     Args:
@@ -70,7 +70,7 @@ class TracedGraphs:
         return [live for frame in self.frames for live in frame.live]
 
     def close(self) -> None:
-        """Let go of the live graphs; the record stays."""
+        """Free the live graphs; the record stays."""
         for live in self.live:
             live.close()
         for frame in self.frames:
@@ -79,7 +79,7 @@ class TracedGraphs:
         self.generated.release()
 
     def is_late(self, reason: str) -> bool:
-        """Tell whether a frame that comes now is a late one; ``reason`` is the guard that failed, if any did."""
+        """Return whether a frame that comes now is a late one; ``reason`` is the guard that failed, if any did."""
         return bool(reason and self.frames)
 
     def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Tells what works on this machine, and what to install for the rest."""
+"""says what works on this machine, and what to install for the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regional_explorer.errors import RegionalExplorerError
 class Finding:
     """One thing that was looked for: whether it is there, which it is, and what to do where it is not.
 
-    ``needed`` tells that nothing compiles without it.
+    ``needed`` says that nothing compiles without it.
     """
 
     name: str

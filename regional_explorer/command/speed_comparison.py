@@ -34,7 +34,7 @@ class SpeedComparison:
     plans_differ: tuple[tuple[str, ...], ...] = ()
 
     def is_slower(self, limit: float) -> bool:
-        """Tell whether the later session is slower by more than ``limit``, all of the interval considered."""
+        """Return whether the later session is slower by more than ``limit``, all of the interval considered."""
         return self.low is not None and self.low > 1.0 + limit
 
     def as_json(self) -> dict[str, Any]:

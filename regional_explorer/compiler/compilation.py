@@ -17,7 +17,7 @@ from regional_explorer.torch_api import compile_lock
 
 @dataclass(frozen=True)
 class CompileStep:
-    """One step of a compile, told while it happens: ``done`` of ``total`` artifacts, and whose turn it is."""
+    """Progress of a compile: ``done`` of ``total`` artifacts, and the partition that is compiled now."""
 
     done: int
     total: int
@@ -49,7 +49,7 @@ def compile_stale(
 
     try:
         with CompilePool(wanted, sendable) as compile_pool:
-            for done, (key, ahead_s) in enumerate(compile_pool.turns(cancelled)):
+            for done, (key, ahead_s) in enumerate(compile_pool.jobs(cancelled)):
                 switch = wanted[key]
                 yield CompileStep(done, len(wanted), switch.partition.name, switch.piece.claim.region)
                 with compile_lock(cancelled, on_wait) as held:
@@ -62,14 +62,14 @@ def compile_stale(
                         raise
                     except RegionCompileError:
                         continue
-                store.artifacts[key] = compile_pool.credited(artifact, ahead_s)
+                store.artifacts[key] = compile_pool.with_cold_cost(artifact, ahead_s)
                 program.tried.setdefault(switch.fingerprint(), {})[key] = requested[key]
     except (KeyboardInterrupt, GeneratorExit):
         # An interrupt reaches the C++ compiler too: what it broke off is no failure of the region's.
         store.failures = known_failures
         raise
     finally:
-        program.settle()
+        program.apply_artifacts()
 
 
 def _artifact(

@@ -21,8 +21,8 @@ from regional_explorer.torch_api import BoxedCall, boxed, compile_lock
 
 
 @dataclass
-class CutGraph:
-    """A live graph, what runs it with its partitions cut out, and their switches."""
+class SwitchedGraph:
+    """A live graph, the function that runs it with its partitions cut out, and their switches."""
 
     live: LiveGraph
     run: BoxedCall
@@ -31,7 +31,7 @@ class CutGraph:
 
 @dataclass
 class CutProgram:
-    """What runs: every live graph with its partitions cut out, and the artifacts they may be switched to.
+    """Every live graph with its partitions cut out, and the artifacts that the partitions can be switched to.
 
     ``capture`` stays untouched by plans: a new plan only cuts again, and only when regions changed their nodes. Cutting
     waits until somebody looks, so that many edits in a row cost one cut.
@@ -45,7 +45,7 @@ class CutProgram:
     assignment: Assignment = field(default_factory=lambda: Assignment({}))
     tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     compiling: threading.RLock = field(default_factory=threading.RLock)
-    _made: list[CutGraph] | None = None
+    _made: list[SwitchedGraph] | None = None
     _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     _selected: bool = True
     _numbering: PartitionNumbering = field(default_factory=PartitionNumbering)
@@ -56,7 +56,7 @@ class CutProgram:
         self.cut(self.plan)
 
     def apply(self, plan: Plan) -> None:
-        """Go over to ``plan``; graphs are cut again only if it moves nodes between regions.
+        """Replace the plan; graphs are cut again only if it moves nodes between regions.
 
         Raises:
             SelectorError: a selector is malformed; all stays as it was.
@@ -67,24 +67,24 @@ class CutProgram:
             self.cut(plan)
         else:
             self.plan = plan
-            self.settle()
+            self.apply_artifacts()
 
     def cut(self, plan: Plan) -> None:
-        """Let the graphs be cut along ``plan`` when next looked at. Nothing is traced, and artifacts are kept."""
+        """Cut the graphs along ``plan`` at the next use. Nothing is traced, and artifacts are kept."""
         self.assignment, self.plan = assign(self.capture.graphs, plan), plan
         self._made = None
         for live in self.capture.live:
             live.implementation = live.eager
 
     @property
-    def _cuts(self) -> list[CutGraph]:
+    def _cuts(self) -> list[SwitchedGraph]:
         if self._made is None:
             # New nodes take over what a trace in another thread is at (fx.traceback.current_meta is one for all).
             with compile_lock():
                 graphs = self.capture.graphs
                 self._cyclic, self._numbering = [], PartitionNumbering()
                 self._made = [self._cut(live, graphs) for live in self.capture.live]
-            self.recall()
+            self.adopt_facts()
             self.select_regional(on=self._selected)
         return self._made
 
@@ -109,14 +109,14 @@ class CutProgram:
         del graphs
         return self.plan
 
-    def recall(self) -> None:
-        """Give the partitions of a new cut what is known of them."""
+    def adopt_facts(self) -> None:
+        """Give the partitions of a new cut the facts known of equal ones."""
 
-    def prepare(self, frame: Frame, cut: CutGraph) -> None:
+    def prepare(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Set what calls of a graph that came after the others run."""
         raise NotImplementedError
 
-    def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> CutGraph:
+    def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> SwitchedGraph:
         switches: list[Switch] = []
 
         def call_for(piece: Piece) -> BoxedCall:
@@ -130,9 +130,9 @@ class CutProgram:
             self._cyclic += proposed.cyclic()
             made = cut_graph(proposed, call_for)
             # What has no partition runs as captured, so that there is nothing to pay for.
-            return CutGraph(live, boxed(made.gm) if switches else live.eager, switches)
+            return SwitchedGraph(live, boxed(made.gm) if switches else live.eager, switches)
 
-    def cut_again(self, cut: CutGraph) -> None:
+    def cut_again(self, cut: SwitchedGraph) -> None:
         """Cut a graph anew that was repaired after it was cut."""
         with compile_lock():
             again = self._cut(cut.live, self.capture.graphs)
@@ -152,7 +152,7 @@ class CutProgram:
     # ----------------------------------------------------------------------------------------------------- compiling
 
     def keys(self) -> dict[Switch, str]:
-        """Return the keys of the artifacts that partitions ask for here and now.
+        """Return the key of the artifact that each partition needs under the present settings.
 
         A partition of a disabled region asks for none, nor does one whose layouts are not known yet.
         """
@@ -165,17 +165,17 @@ class CutProgram:
         }
 
     def config_for(self, switch: Switch) -> dict[str, Any]:
-        """Return the config that the plan asks for at a partition."""
+        """Return the config that the plan requests for a partition."""
         piece = switch.piece
         return config_of(self.plan[piece.claim.region], Direction.of_graph(piece.graph_id))
 
-    def settle(self) -> None:
-        """Switch every partition to what the plan asks for, as far as it has been compiled; compiles nothing."""
+    def apply_artifacts(self) -> None:
+        """Switch every partition to its artifact under the plan, where that has been compiled; compiles nothing."""
         keys = self.keys()
         for switch in self.switches:
             artifact = self.store.artifacts.get(keys.get(switch, ""))
             if switch.inputs is None and switch.failure is None:
-                # A graph that a call on other shapes brought: its next call tells what flows through it.
+                # A graph that a call on other shapes brought: its next call says what flows through it.
                 switch.record()
             elif artifact is None:
                 switch.use_eager()
@@ -183,7 +183,7 @@ class CutProgram:
                 switch.use(artifact)
 
     def stale(self) -> dict[str, Switch]:
-        """Return the artifacts still to compile, by key, each with the first partition that asks for it."""
+        """Return the artifacts still to compile, by key, each with the first partition that needs it."""
         keys = self.keys()
         wanted: dict[str, Switch] = {}
         for switch in self.switches:
@@ -194,7 +194,7 @@ class CutProgram:
         return wanted
 
     def close(self) -> None:
-        """Let go of the artifacts and of everything live. The record stays."""
+        """Free the artifacts and everything live. The record stays."""
         self._made = []
         self.capture.close()
         self.store.generated.release()

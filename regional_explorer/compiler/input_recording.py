@@ -27,7 +27,7 @@ class Recorded:
 
 
 def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
-    """Run the call once, the ``switches`` eagerly, and return what the first of them is fed.
+    """Run the call once, the ``switches`` eagerly, and return the inputs of the first of them.
 
     The tensors are those of the call, not copies, with their strides and aliasing; where Python code between two graphs
     may write to them later they are copied storage by storage, so that views of one storage still share one.

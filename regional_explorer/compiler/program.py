@@ -11,9 +11,9 @@ from regional_explorer.capture.live_graph import Frame
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
-from regional_explorer.compiler.cut_program import CutGraph, CutProgram
+from regional_explorer.compiler.cut_program import CutProgram, SwitchedGraph
 from regional_explorer.compiler.recompile_warning import warn_of_trace
-from regional_explorer.compiler.switch import Known, Switch
+from regional_explorer.compiler.switch import PieceFacts, Switch
 from regional_explorer.record.region import Plan
 from regional_explorer.regions.cutting.cut import PieceContent
 
@@ -22,7 +22,7 @@ from regional_explorer.regions.cutting.cut import PieceContent
 class Program(CutProgram):
     """The cut graphs of a captured call.
 
-    ``_recorded`` are the surroundings that layouts were last recorded in, nothing before. ``_known`` has what was
+    ``_recorded`` are the surroundings that layouts were last recorded in, nothing before. ``_facts`` has what was
     learned there about every piece that was ever cut, so that what an edit leaves alone, or undo brings back, stays
     compiled.
     """
@@ -30,25 +30,25 @@ class Program(CutProgram):
     capture: Capture
     _recorded: str = ""
     _unknown: bool = False
-    _known: dict[PieceContent, Known] = field(default_factory=dict)
+    _facts: dict[PieceContent, PieceFacts] = field(default_factory=dict)
     _recording: bool = False
 
     def cut(self, plan: Plan) -> None:
-        """Let the graphs be cut along ``plan`` when next looked at; what is known of the pieces is kept."""
-        known = {one.piece.content: one.known for cut in self._made or () for one in cut.switches}
+        """Cut the graphs along ``plan`` at the next use; facts about the pieces are kept."""
+        facts = {one.piece.content: one.facts for cut in self._made or () for one in cut.switches}
         super().cut(plan)
-        self._known |= {content: what for content, what in known.items() if what is not None}
+        self._facts |= {content: what for content, what in facts.items() if what is not None}
 
-    def recall(self) -> None:
-        """Give every piece that was cut before what is known of it; of the others the next recorded run tells."""
+    def adopt_facts(self) -> None:
+        """Give every piece that was cut before its known facts; the next recorded run finds those of the others."""
         for switch in self.switches:
-            if known := self._known.get(switch.piece.content):
-                switch.recall(known)
+            if facts := self._facts.get(switch.piece.content):
+                switch.adopt(facts)
             else:
                 self._unknown = True
-        self.settle()
+        self.apply_artifacts()
 
-    def prepare(self, frame: Frame, cut: CutGraph) -> None:
+    def prepare(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Let the partitions of a graph that a later call brought run eagerly until the next compile."""
         for switch in cut.switches:
             switch.record()
@@ -67,7 +67,7 @@ class Program(CutProgram):
         if not self.switches or (self._recorded == here and not self._unknown):
             return
         if self._recorded != here:
-            self._known.clear()
+            self._facts.clear()
         selected = self._selected
         for switch in self.switches:
             switch.record()
@@ -84,7 +84,7 @@ class Program(CutProgram):
             self._recorded, self._unknown = here, False
         finally:
             self._recording = False
-            self.settle()
+            self.apply_artifacts()
             self.select_regional(on=selected)
 
     def stale(self) -> dict[str, Switch]:
@@ -107,7 +107,7 @@ class Program(CutProgram):
                     switch.use(self.twin(switch, {"fallback_random": True}))
             yield
         finally:
-            self.settle()
+            self.apply_artifacts()
 
     def twin(self, switch: Switch, config: Mapping[str, Any]) -> Artifact:
         """Return the artifact of a partition under ``config`` on top of its region's, compiled where it has none yet.
@@ -121,12 +121,12 @@ class Program(CutProgram):
         return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, requested)
 
     def revision(self) -> tuple[Any, ...]:
-        """Return a value that is another one whenever the record of this program would be."""
+        """Return a value that changes whenever the record of this program would."""
         switches = [(switch.inputs, switch.refusal) for switch in self.switches]
         store = (*self.store.artifacts, "", *self.store.failures)
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
 
     def close(self) -> None:
         """Let go of the artifacts and of everything live. The record stays."""
-        self._known.clear()
+        self._facts.clear()
         super().close()

@@ -1,4 +1,4 @@
-"""The diagnostics of graphs that later calls brought: one per region and guard, however many calls there were."""
+"""Diagnostics of graphs that later calls made Dynamo trace: one per region and guard, however many calls there were."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOUND = re.compile(r"[.,]? *\b(expected|actual)\b.*")
 
 
 def recompiles(program: CutProgram) -> list[Diagnostic]:
-    """Return one ``recompiled`` per region and guard that failed; without a region for graphs that hold none."""
+    """Return one ``recompiled`` per region and guard that failed; without a region for graphs that have none."""
     found: dict[tuple[str | None, frozenset[str]], list[tuple[Frame, Node | None]]] = {}
     for frame in program.capture.frames:
         if frame.late:

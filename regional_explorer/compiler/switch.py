@@ -29,8 +29,8 @@ _T = TypeVar("_T")
 REFUSED = "the compiled code refused its inputs"
 
 
-class Known(NamedTuple):
-    """What a switch has learned about its piece; it holds for an equal piece of another cut too."""
+class PieceFacts(NamedTuple):
+    """What a switch has learned about its piece; equal pieces of another cut take it over."""
 
     inputs: tuple[Layout, ...] | None
     outputs: tuple[Layout, ...]
@@ -44,10 +44,10 @@ class Switch:
     """One partition in the live callable; ``partition`` is its id, ``piece`` its graph.
 
     ``inputs`` and ``outputs`` are the layouts seen in the last recorded eager run, or those of the trace where that run
-    did not come by; None before. ``artifact`` is what calls go to now, None for the eager piece. ``refused`` is an
+    did not reach it; None before. ``artifact`` is what calls go to now, None for the eager piece. ``refused`` is an
     artifact that would not take what the call really feeds it, ``refusal`` what it said; such a partition stays eager.
     ``failure`` says why nothing is known of what flows through it: no artifact can be made for such a partition.
-    ``on_eager`` is told why calls run eagerly although there is an artifact.
+    ``on_eager`` is called with the reason why calls run eagerly although there is an artifact.
     Implementations take one argument list, which they empty.
     """
 
@@ -69,15 +69,15 @@ class Switch:
         self._fingerprint: str | None = None
 
     @property
-    def known(self) -> Known | None:
-        """What was learned about the piece, None before."""
+    def facts(self) -> PieceFacts | None:
+        """The facts learned about the piece, None before the first recorded run."""
         if self.inputs is None and self.failure is None:
             return None
-        return Known(self.inputs, self.outputs, self._fingerprint, self.failure, self.refused, self.refusal)
+        return PieceFacts(self.inputs, self.outputs, self._fingerprint, self.failure, self.refused, self.refusal)
 
-    def recall(self, known: Known) -> None:
+    def adopt(self, facts: PieceFacts) -> None:
         """Take over what another switch learned about an equal piece."""
-        self.inputs, self.outputs, self._fingerprint, self.failure, self.refused, self.refusal = known
+        self.inputs, self.outputs, self._fingerprint, self.failure, self.refused, self.refusal = facts
 
     @property
     def draws(self) -> bool:
@@ -131,7 +131,7 @@ class Switch:
 
     @contextlib.contextmanager
     def watched(self, seen: Callable[[Sequence[Any]], None]) -> Iterator[None]:
-        """A block in which calls run eagerly, and ``seen`` is told first what each is fed."""
+        """A block in which calls run eagerly, and ``seen`` gets the inputs of each first."""
 
         def watching(args: list[Any]) -> Any:
             seen(tuple(args))
@@ -144,7 +144,7 @@ class Switch:
             self.implementation = before
 
     def assume(self) -> None:
-        """Take the layouts from the trace, for a piece that the recorded run did not come by: a branch not taken."""
+        """Take the layouts from the trace, for a piece that the recorded run did not reach: a branch not taken."""
         graph = self.piece.gm.graph
         inputs = traced_layouts(graph.find_nodes(op="placeholder"))
         self._set_layouts(inputs, traced_layouts(graph.output_node().all_input_nodes) or ())
@@ -155,7 +155,7 @@ class Switch:
         return self._fingerprint
 
     def _checked(self, args: list[Any]) -> Any:
-        """Run the artifact for the first time, and settle on the cheapest way to call it from now on."""
+        """Run the artifact for the first time, and choose the cheapest way to call it from now on."""
         artifact = self.artifact
         assert artifact is not None  # noqa: S101 - set together with this implementation
         if why := misread(args, self.inputs or ()):
@@ -178,7 +178,7 @@ class Switch:
                 return call(args)
             except Exception as error:
                 # The inputs are gone, so this call cannot be saved. The next one is checked again, and eager code then
-                # tells whether the artifact is to blame or the inputs are.
+                # says whether the artifact is to blame or the inputs are.
                 if self.artifact is artifact:
                     self.implementation = self._checked
                 region = self.piece.claim.region
@@ -198,7 +198,7 @@ class Switch:
         return tuple(mended)
 
     def _or_eager(self, artifact: Artifact, args: list[Any]) -> Any:
-        """Run the artifact; where it raises and eager code does not, go over to eager for good and say why.
+        """Run the artifact; where it raises and eager code does not, switch to eager for good and say why.
 
         An AssertionError is how generated code refuses inputs of other sizes or strides.
         """

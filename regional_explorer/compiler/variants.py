@@ -91,7 +91,7 @@ class Variants:
         return {VariantName.AOT_EAGER: own, VariantName.REGIONAL: own, VariantName.FULL: full}
 
     def close(self) -> None:
-        """Let go of the whole-graph compile, and of what torch keeps for it."""
+        """Free the whole-graph compile, and what torch keeps for it."""
         if self._full is not None:
             release_compiled(self._full)
             self._full = None

@@ -45,7 +45,7 @@ class CaptureError(RegionalExplorerError):
 
 
 class NoRegionsError(RegionalExplorerError):
-    """An operation that needs a region was asked for while there is none."""
+    """An operation needs a region, and there is none."""
 
 
 class UnknownRegionError(RegionalExplorerError):
@@ -85,7 +85,7 @@ class NoCompilerError(RegionCompileError):
 
 
 class MeasureError(RegionalExplorerError):
-    """A measurement was asked for that cannot be made."""
+    """A measurement cannot be made."""
 
 
 class PlanError(RegionalExplorerError):

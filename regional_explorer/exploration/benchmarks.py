@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import torch
 
+from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.processes import toolchain
-from regional_explorer.compiler.status import partitions
 from regional_explorer.compiler.variants import VariantName, Variants
 from regional_explorer.errors import InvalidArgumentError, MeasureError, NoCompilerError, did_you_mean
 from regional_explorer.errors.arguments import check_callable, check_flag, shown_value

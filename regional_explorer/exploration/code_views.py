@@ -12,7 +12,7 @@ from regional_explorer.exploration.results import Results
 from regional_explorer.insight.code import RegionCode
 from regional_explorer.insight.codes import Codes
 from regional_explorer.insight.diagnose import Diagnoses
-from regional_explorer.insight.kernel_times import KernelTimes
+from regional_explorer.insight.kernel_timer import KernelTimes
 from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor

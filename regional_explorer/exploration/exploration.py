@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
-from regional_explorer.capture.arguments import check_call, check_options
 from regional_explorer.capture.call import Call
+from regional_explorer.capture.call_arguments import check_call, check_options
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.config.validate import check_plan
-from regional_explorer.compiler.status import environment_of, preview_of
+from regional_explorer.compiler.partition_records import environment_of, preview_of
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError, RegionalExplorerError
 from regional_explorer.errors.arguments import check_flag
@@ -37,7 +37,7 @@ from regional_explorer.export.shown_diagnostics import DiagnosticList
 from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.insight.codes import Codes
 from regional_explorer.insight.diagnose import Diagnoses
-from regional_explorer.insight.kernel_times import KernelTimes
+from regional_explorer.insight.kernel_timer import KernelTimes
 from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.codec import load_plan_file

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.config.validate import check_plan, source_plan, without_unknown_configs
+from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.status import partitions
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.plan_file import PlanFile, differences_from
 from regional_explorer.record.region import Plan

@@ -10,7 +10,7 @@ from regional_explorer.compiler.variants import Variants
 from regional_explorer.exploration.benchmarks import check_executor, check_progress, no_progress
 from regional_explorer.exploration.results import Results, ResultTable
 from regional_explorer.measure.benchmark import ProgressCallback
-from regional_explorer.measure.profile import profile
+from regional_explorer.measure.profiler import profile
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.session import Environment

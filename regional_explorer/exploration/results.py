@@ -97,7 +97,7 @@ class Results:
         return frames.compiles_frame(self.session)
 
     def code(self, name: str) -> RegionCode:
-        """Return the generated code of a region, as far as the session has it: of what ``ex.code(name)`` was asked for.
+        """Return the generated code of a region, as far as ``ex.code(name)`` or a benchmark put it into the session.
 
         Raises:
             UnknownRegionError: there is no such region.

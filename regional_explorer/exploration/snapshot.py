@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from regional_explorer.compiler.partition_records import diagnostics, partitions
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.status import diagnostics, partitions
 from regional_explorer.exploration.advice import numerics_diagnostics, region_diagnostics
 from regional_explorer.exploration.benchmarks import Benchmarks, reconciled
 from regional_explorer.measure.benchmark import Outcome

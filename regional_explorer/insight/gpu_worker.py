@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from regional_explorer.compiler.processes.child import answering, attend
+from regional_explorer.compiler.processes.child import answer_channel, serve_parent
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.kernels import ArtifactCode
 
@@ -17,8 +17,8 @@ from regional_explorer.record.kernels import ArtifactCode
 def main() -> None:
     """Be the child: take a target, then answer each piece with its code for that target, or with why there is none."""
     requests: SimpleQueue[Any] = SimpleQueue()
-    attend(requests.put)
-    answer = answering()
+    serve_parent(requests.put)
+    answer = answer_channel()
     from regional_explorer.torch_api.virtual_gpu import load_device_guard, virtual_gpu
 
     target, compiler, folder = requests.get()
@@ -45,9 +45,9 @@ def _code(request: tuple[str, bytes, dict[str, int]], target: GpuTarget) -> Arti
 
 
 def _generated(key: str, sent: bytes, positions: dict[str, int], target: GpuTarget) -> ArtifactCode:
-    from regional_explorer.insight.places import placed
+    from regional_explorer.insight.kernel_lines import with_lines
     from regional_explorer.torch_api import fake_mode_with_symbols, load_piece
-    from regional_explorer.torch_api.kernels import lower_piece
+    from regional_explorer.torch_api.lower_piece import lower_piece
     from regional_explorer.torch_api.triton_resources import kernel_resources
     from regional_explorer.torch_api.virtual_gpu import to_gpu
 
@@ -56,5 +56,7 @@ def _generated(key: str, sent: bytes, positions: dict[str, int], target: GpuTarg
     gm, inputs = load_piece(dumped, mode)
     lowered = lower_piece(gm, to_gpu(gm, inputs, mode), mode, config, positions)
     resources = kernel_resources(lowered.code, target)
-    kernels = tuple(replace(kernel, gpu=resources.get(kernel.name)) for kernel in placed(lowered.kernels, lowered.code))
+    kernels = tuple(
+        replace(kernel, gpu=resources.get(kernel.name)) for kernel in with_lines(lowered.kernels, lowered.code)
+    )
     return ArtifactCode(key, lowered.code, kernels, lowered.views, lowered.refused, target=target.name)

@@ -11,7 +11,7 @@ from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.artifacts.tensor_layout import Layout
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.insight.places import placed
+from regional_explorer.insight.kernel_lines import with_lines
 from regional_explorer.record.kernels import ArtifactCode, normalized
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import GeneratedCode, compile_lock, fake_mode_with_symbols
@@ -35,7 +35,7 @@ def artifact_code(
         return replace(found, text=artifact.code or found.text)
     if normalized(artifact.code) != normalized(found.text):
         return ArtifactCode(artifact.key, artifact.code, same_code=False, problem=OTHER_CODE, seconds=found.seconds)
-    return replace(found, text=artifact.code, kernels=tuple(placed(found.kernels, artifact.code)))
+    return replace(found, text=artifact.code, kernels=tuple(with_lines(found.kernels, artifact.code)))
 
 
 def code_under(
@@ -51,7 +51,7 @@ def code_under(
     return ArtifactCode(
         key,
         lowered.code,
-        kernels=tuple(placed(lowered.kernels, lowered.code)),
+        kernels=tuple(with_lines(lowered.kernels, lowered.code)),
         views=lowered.views,
         refused=lowered.refused,
         seconds=time.perf_counter() - started,
@@ -60,7 +60,7 @@ def code_under(
 
 def _lower(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Any:
     # Not at the top: Inductor's code generators are loaded when somebody wants to see their code.
-    from regional_explorer.torch_api.kernels import lower_piece
+    from regional_explorer.torch_api.lower_piece import lower_piece
 
     mode = fake_mode_with_symbols()
     gm, fakes, _ = canonical(piece, inputs, mode)

@@ -27,7 +27,7 @@ def timed_code(code: ArtifactCode) -> str:
 
 
 def _is_whole(line: str) -> bool:
-    """Tell whether a statement ends on its line."""
+    """Return whether a statement ends on its line."""
     return line.count("(") == line.count(")") and not re.search(r"[\\,({\[]\s*$", line)
 
 

@@ -117,6 +117,6 @@ def op_recomputed(region: str, found: Recomputed, timing: Timing) -> Diagnostic:
 
 
 def wins(timings: Sequence[Timing | None]) -> bool:
-    """Tell whether a remedy wins beyond its interval somewhere and loses nowhere."""
+    """Return whether a remedy wins beyond its interval somewhere and loses nowhere."""
     verdicts = [timing.verdict if timing is not None else None for timing in timings]
     return Verdict.FASTER in verdicts and not {Verdict.SLOWER, None} & set(verdicts)

@@ -38,7 +38,7 @@ def _measure(device: str) -> Bandwidth:
         begin = clock.mark()
         target.copy_(source)
         marks.append((begin, clock.mark()))
-    clock.settle()
+    clock.synchronize()
     moved = 2 * COPIED_BYTES
     rates = [moved / max(clock.seconds(begin, end), 1e-9) for begin, end in marks[_WARM_UP:]]
     median, _ = median_and_iqr(rates)

@@ -47,7 +47,7 @@ class Outcome:
     """What a benchmark found, filled in as it goes: an interrupt keeps what is there.
 
     ``partition_results`` is of partitions measured alone, ``cut`` the rounds of the cut graph with all regions eager
-    against ``aot_eager``; ``complete`` tells that the variants were measured to the end.
+    against ``aot_eager``; ``complete`` says that the variants were measured to the end.
     """
 
     timings: tuple[Timing, ...] = ()

@@ -85,7 +85,7 @@ def overhead_s(clock: Clock[Any], calls: int = 200) -> float:
         for dead in (0,):
             del values[dead]
         spans.append((begin, clock.mark()))
-    clock.settle()
+    clock.synchronize()
     seconds = sorted(clock.seconds(begin, end) for begin, end in spans)
     return seconds[len(seconds) // 2]
 

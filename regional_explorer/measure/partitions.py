@@ -84,7 +84,7 @@ def measure_partitions(
 def distinct(program: Program) -> list[list[Switch]]:
     """Return the partitions by kind: those that share an artifact and whose inputs have equal layouts are of one."""
     program.record_layouts()
-    program.settle()
+    program.apply_artifacts()
     kinds: dict[tuple[Any, ...], list[Switch]] = {}
     for switch in program.switches:
         key = switch.artifact.key if switch.artifact is not None else None

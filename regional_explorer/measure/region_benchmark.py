@@ -50,7 +50,7 @@ def benchmark_regions(
             progress("dispatch of the cut graph", 1.0)
             outcome.cut = _dispatch(variants, each, clock, cancelled, executor)
     finally:
-        program.settle()
+        program.apply_artifacts()
         program.select_regional(on=True)
 
 

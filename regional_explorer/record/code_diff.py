@@ -25,7 +25,7 @@ def code_hash(code: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KernelPair:
-    """A kernel before and after; None where it has no counterpart. ``same`` tells that its code is equal."""
+    """A kernel before and after; None where it has no counterpart. ``same`` says that its code is equal."""
 
     before: Kernel | None
     after: Kernel | None
@@ -33,7 +33,7 @@ class KernelPair:
 
     @property
     def word(self) -> str:
-        """What became of it: same, changed, new or gone."""
+        """``same``, ``changed``, ``new`` or ``gone``."""
         if self.before is None:
             return "new"
         if self.after is None:
@@ -74,7 +74,7 @@ class CodeDiff:
 
     @property
     def counted(self) -> str:
-        """What became of the kernels: ``2 same, 1 changed``."""
+        """The kernels counted by that word: ``2 same, 1 changed``."""
         counts = Counter(pair.word for pair in self.kernels)
         return ", ".join(f"{counts[word]} {word}" for word in ("same", "changed", "new", "gone") if counts[word])
 

@@ -146,7 +146,7 @@ def _read_union(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
 
 
 def _plain(value: Any, place: str, depth: int = 0) -> Any:
-    """Return a value of the user's, once it is known to be one that all that handles it can stand."""
+    """Return a value of the user's as plain Python, checked for its depth and for numbers beyond 64 bits."""
     if depth > DEEPEST:
         raise MalformedError(place, f"more than {DEEPEST} levels deep")
     if isinstance(value, int) and not -LARGEST <= value < LARGEST:
@@ -182,7 +182,7 @@ def _below(place: str, key: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value of a file fit for one line of an error."""
+    """Return a value of a file, shortened to one line for an error message."""
     if isinstance(value, (dict, list)):
         return _NAMES[type(value)]
     if isinstance(value, int) and abs(value) >= LARGEST:

@@ -18,7 +18,7 @@ class KernelKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuResources:
-    """What a Triton kernel takes of a GPU under the first of its ``configs`` launch configs, which ``launch`` tells.
+    """What a Triton kernel takes of a GPU under the first of its ``configs`` launch configs, which is ``launch``.
 
     ``registers`` are per thread; so are ``spilled_bytes``, which lie in slow memory for want of registers.
     ``occupancy`` is the share of a multiprocessor's threads that can be resident at once. ``assembly`` is PTX or AMD's.
@@ -86,7 +86,7 @@ class ArtifactCode:
     """The generated code of one artifact.
 
     ``views`` are positions in ``Partition.nodes`` of nodes that compute nothing, such as ``view`` and ``getitem``.
-    The kernels come of lowering the partition once more, which took ``seconds``; ``same_code`` tells whether that gave
+    The kernels come of lowering the partition once more, which took ``seconds``; ``same_code`` says whether that gave
     the code that was compiled. ``target`` is the GPU that it is for, nothing for the device at hand. If not,
     or if ``problem`` says why lowering failed, there are no kernels.
     """

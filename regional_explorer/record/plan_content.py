@@ -1,4 +1,4 @@
-"""What a plan comes to once it is cut and compiled: by this, figures are looked up again."""
+"""The content of a compiled plan, without names: figures are looked up by it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PlanContent = tuple[PartitionContent, ...]
 
 
 def partition_content(partition: Partition) -> PartitionContent:
-    """Return what a partition is, whatever region it belongs to and whether it was measured."""
+    """Return the content of a partition: equal ones may belong to different regions."""
     state = State.COMPILED if partition.state is State.MEASURED else partition.state
     return PartitionContent(partition.graph, partition.nodes, partition.artifact, state)
 
 
 def plan_content(partitions: Iterable[Partition]) -> PlanContent:
-    """Return what the plan of these partitions comes to: plans that differ only in names have equal content."""
+    """Return the content of the plan that gave these partitions: plans that differ only in names have equal content."""
     return tuple(map(partition_content, partitions))
 
 

@@ -37,7 +37,7 @@ class Explored:
 
     @classmethod
     def of(cls, session: Session, partitioner: str) -> Explored:
-        """Return what a session says of its plan."""
+        """Return what a session says about its plan."""
         phase = Phase.STEP if session.grad else Phase.FORWARD
         outdated = session.conditions is None or session.conditions.outdated
         measured = {} if outdated else {t.variant: t for t in session.timings if t.phase is phase}
@@ -61,7 +61,7 @@ class PlanFile:
     explored: Explored | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no plan."""
+        """Check the types of the fields."""
         _ = self.plan
 
     @property

@@ -35,7 +35,7 @@ class Bandwidth:
 class OpTime:
     """Eager time of one op, in seconds per call of the whole, with the ends of its CI.
 
-    ``moved_bytes`` is what it reads and writes at least. ``too_short`` tells that most of what was measured is the
+    ``moved_bytes`` is what it reads and writes at least. ``too_short`` says that most of what was measured is the
     measuring itself: the op counts in sums, but its own figure means little.
     """
 

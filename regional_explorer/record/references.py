@@ -17,7 +17,7 @@ Names = Mapping[str, Collection[str]]
 
 
 def check_references(session: Session) -> None:
-    """Find what would break whatever shows the session.
+    """Raise SessionError for references that would break what shows the session.
 
     Raises:
         MalformedError: a name is given twice or refers to nothing, or a figure cannot be.

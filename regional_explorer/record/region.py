@@ -46,7 +46,7 @@ LONGEST_PATTERN = 1_000
 
 
 class SelectorKind(StrEnum):
-    """By what a selector picks nodes.
+    """What a selector matches: modules, lines, ops, nodes, or marks in the source.
 
     ``ANNOTATION`` and ``SUBGRAPH`` stand for marks made in the source: blocks, and ``nested_compile_region`` with
     options.
@@ -76,7 +76,7 @@ class Selector:
     only: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what picks nothing.
+        """Check the fields: a selector without patterns picks nothing.
 
         Raises:
             SelectorError: there is no such kind, or the patterns are no texts or too long.
@@ -109,7 +109,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What the user marked: a name, the selectors that pick its nodes, and the config asked for.
+    """What the user marked: a name, the selectors that pick its nodes, and the requested config.
 
     ``config`` maps dotted Inductor config keys to values, for both directions; where there is a ``backward_config``,
     for the forward alone. A disabled region stays in the plan and runs eagerly. In a ``joined`` region, one that was
@@ -133,7 +133,7 @@ class Region:
         return ((Direction.FORWARD, self.config), (Direction.BACKWARD, self.backward_config))
 
     def __post_init__(self) -> None:
-        """Refuse what is no region.
+        """Check the fields.
 
         Raises:
             PlanError: the name is no text, the selectors are none, or the config is no dict.
@@ -152,12 +152,12 @@ class Region:
 
     @property
     def selection(self) -> str:
-        """What it picks as text, for example ``modules:norm + modules:mlp, but ops:aten.gelu*``."""
+        """The selectors as text, for example ``modules:norm + modules:mlp, but ops:aten.gelu*``."""
         picked = (" + " if self.joined else ", ").join(map(str, self.selectors))
         return f"{picked}, but {', '.join(map(str, self.carved))}" if self.carved else picked
 
     def same_nodes(self, other: Region) -> bool:
-        """Tell whether the two pick the same nodes in the same pieces, under one name."""
+        """Return whether the two pick the same nodes in the same pieces, under one name."""
         return replace(with_config(self, {}), enabled=True) == replace(with_config(other, {}), enabled=True)
 
 
@@ -218,7 +218,7 @@ class Plan:
     cut: Cut = Cut.INSTANCES
 
     def __post_init__(self) -> None:
-        """Refuse what is no plan.
+        """Check the fields; names are unique.
 
         Raises:
             PlanError: something in it is no region, two regions have one name, or there is no such cut.
@@ -246,7 +246,7 @@ class Plan:
         raise UnknownRegionError(f"No region is called {shown_value(name)}.{did_you_mean(name, known)}{listed}")
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a region is called ``name``."""
+        """Return whether a region is called ``name``."""
         return any(region.name == name for region in self.regions)
 
     def added(self, region: Region) -> Plan:
@@ -299,7 +299,7 @@ class Plan:
 
 
 class State(StrEnum):
-    """How far a partition or a region has come; the worst comes first.
+    """The state of a partition or a region; the worst comes first.
 
     ``STALE`` is to be compiled. ``COMPILED`` has no figures yet, ``MEASURED`` has. ``EAGER`` runs eagerly because it is
     disabled or could not be cut out. ``EMPTY`` is a region that picks no op of the traced graphs.
@@ -315,11 +315,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What was really cut out of one graph, and what became of it.
+    """What was cut out of one graph for a region, and its state.
 
     ``nodes`` are names of nodes of the graph ``graph``. ``config_applied`` was read inside the compile and is None
     before one was seen. ``artifact`` is the key of the compiled callable; partitions of equal structure and config
-    share one. ``compile_s`` is the time of that compile in seconds, ``cache`` tells ``cold`` or ``warm``; both are
+    share one. ``compile_s`` is the time of that compile in seconds, ``cache`` says ``cold`` or ``warm``; both are
     None when the artifact was shared with a partition compiled before.
     """
 

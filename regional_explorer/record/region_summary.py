@@ -16,7 +16,7 @@ from regional_explorer.record.timing import NumericsVerdict
 
 @dataclass(frozen=True, slots=True)
 class RegionSummary:
-    """One region: what was requested (``region``), what became of it, and its figures.
+    """One region: what was requested (``region``), its partitions and state, and its figures.
 
     ``number`` is its index in the plan. ``state`` is that of the partition that is worst off; ``note`` says what that
     word leaves open. ``compile_cold_s`` and ``compile_warm_s`` are None where it has no artifact of its own of that

@@ -59,7 +59,7 @@ class RegionTiming:
     def pays_off_after_calls(self) -> float | None:
         """After how many calls the compile has paid for itself; infinite: never. None where that is not known.
 
-        Where the samples do not tell the two apart there is no gain to count on: that is never, too.
+        Where the samples show no difference there is no gain to count on: that is never, too.
         """
         gain = self.gain_s
         if gain is None or self.verdict in (Verdict.UNKNOWN, Verdict.INCONCLUSIVE):
@@ -73,7 +73,7 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
     A figure whose partition has been compiled anew since is left out; so is the whole row where one is missing.
     """
     now = {part.id: part for part in session.partitions}
-    valid = standing(session)
+    valid = current_timings(session)
     backward = {graph.id for graph in session.graphs if graph.kind is GraphKind.BACKWARD}
     rows = []
     for region in session.plan.regions:
@@ -93,8 +93,8 @@ def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
     return {timing.region: timing for timing in region_timings(session) if timing.phase is whole}
 
 
-def standing(session: Session) -> tuple[PartitionTiming, ...]:
-    """Return the figures of partitions that still have the artifact they were taken of."""
+def current_timings(session: Session) -> tuple[PartitionTiming, ...]:
+    """Return the timings of those partitions that still have the artifact that was timed."""
     now = {part.id: part for part in session.partitions}
     return tuple(timing for timing in session.partition_timings if _stands(timing, now))
 
@@ -135,12 +135,12 @@ def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts:
 
 
 def _running_s(timing: PartitionTiming) -> float:
-    """Return what runs: the artifact, or the eager piece where there is none."""
+    """Return the seconds of what runs: the artifact, or the eager piece where there is none."""
     return timing.eager_s if timing.compiled_s is None else timing.compiled_s
 
 
 def _bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float | None:
-    """Return the speedup of the sum where every partition has that of ``end``; None where one has none."""
+    """Return the speedup of the sum with every partition at the bound ``end``; None where one lacks it."""
     seconds = 0.0
     for timing in chosen:
         ratio = 1.0 if timing.compiled_s is None else getattr(timing, end)
@@ -151,7 +151,7 @@ def _bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float
 
 
 def _verdict(compiled: Sequence[PartitionTiming], low: float | None, high: float | None) -> Verdict:
-    """Return what all partitions say together: the bounds must agree, and at least one of them must say it alone."""
+    """Return the verdict over all partitions: the bounds must agree, and at least one partition must have it alone."""
     said = {timing.verdict for timing in compiled}
     if len(said) == 1 or low is None or high is None or Verdict.UNKNOWN in said:
         return said.pop() if len(said) == 1 else Verdict.UNKNOWN

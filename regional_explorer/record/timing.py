@@ -92,8 +92,8 @@ class Timing:
 class Conditions:
     """Under which conditions a benchmark ran: no figure is shown without them.
 
-    ``outdated`` tells that another plan was measured than the session's; ``smallest_difference`` is the smallest
-    relative difference from eager that this run could have told. ``gpu`` is the memory in use, the clocks and the
+    ``outdated`` says that another plan was measured than the session's; ``smallest_difference`` is the smallest
+    relative difference from eager that this run could have found. ``gpu`` is the memory in use, the clocks and the
     temperature of a GPU.
     """
 
@@ -114,7 +114,7 @@ class Numerics:
     """One output or gradient of one variant against eager and against a float64 run.
 
     Differences are root-mean-square over the tensor, in its own unit; ``max_error`` is the largest single
-    |variant - eager|. The float64 columns are None where no float64 run was possible; ``judged_by_eager`` tells that
+    |variant - eager|. The float64 columns are None where no float64 run was possible; ``judged_by_eager`` says that
     there was one and eager is farther from it than rounding explains. ``element_share`` is how much of what one element
     may be off the worst element uses up. ``partition`` is set where a compiled partition alone was checked on the
     inputs recorded for it, against its eager piece.
@@ -191,7 +191,7 @@ class Reconciled:
     """One row of how the parts add up to the whole, in seconds per call of the whole.
 
     ``total`` rows are times of a variant; the rows between them are what leads from one to the next, positive where it
-    takes longer. ``low_s`` and ``high_s`` bound the CI where there is one. ``note`` tells how the row was come by.
+    takes longer. ``low_s`` and ``high_s`` bound the CI where there is one. ``note`` says how the row was come by.
     """
 
     phase: Phase
@@ -208,8 +208,8 @@ class Reconciled:
 class MemoryPeak:
     """How much memory one call of a variant needed at most, above what was held before it.
 
-    ``how`` is ``allocator`` (of the device: exact) or ``resident set`` (of the process: told in pages that the system
-    handed out, so that a peak below ``least_bytes`` cannot be told from none).
+    ``how`` is ``allocator`` (of the device: exact) or ``resident set`` (of the process: in pages that the system
+    handed out, so that a peak below ``least_bytes`` cannot be told from zero).
     """
 
     variant: str

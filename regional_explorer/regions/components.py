@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def connected(items: Sequence[T], links: Iterable[tuple[T, T]]) -> list[list[T]]:
-    """Return the groups of ``items`` that ``links`` hold together, each in the order of ``items``."""
+    """Return the connected components of ``items`` under ``links``, each in the order of ``items``."""
     root = {item: item for item in items}
 
     def find(item: T) -> T:

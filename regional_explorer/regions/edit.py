@@ -117,7 +117,7 @@ def _configs(region: Region) -> str:
 
 
 def _carved_of_all(plan: Plan, graphs: Sequence[Graph], regions: Sequence[Region]) -> tuple[Selector, ...]:
-    """Return what is carved out of ``regions``; by name where their rules differ, for those hold for one region."""
+    """Return the selectors of what is carved out of ``regions``; node names where the regions have different ones."""
     if len({region.carved for region in regions}) == 1:
         return regions[0].carved
     assignment = assign(graphs, plan)

@@ -1,4 +1,4 @@
-"""Tells the instances of a region apart: module calls, or ops that feed each other directly."""
+"""Numbers the instances of a region: module calls, or ops that feed each other directly."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.regions.components import connected
 
 Instance = tuple[str, int] | None
-"""What tells one instance of a region from another: module path and call, or the number of the connected piece;
+"""What identifies an instance within its region: module path and call, or the number of the connected piece;
 None for what no Dynamo node stands behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who has a node: a region, and which instance of it."""
+    """The region that a node belongs to, and the instance of it."""
 
     region: str
     instance: Instance = None
@@ -23,19 +23,19 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The origins that one selector picks, and what it would pick were it not narrowed to a part."""
+    """The origins that one selector picks, and those it would pick if it were not narrowed to a part."""
 
     part: Mapping[int, Instance]
     whole: Mapping[int, Instance]
 
 
-def tell_instances_apart(
+def number_instances(
     graphs: Sequence[Graph],
     owners: dict[int, Claim],
     picked: Mapping[str, Sequence[Picked]],
     joined: Collection[str],
 ) -> None:
-    """Number the instances that no module call tells apart: ops that feed each other directly are one.
+    """Number the instances that no module call identifies: ops that feed each other directly are one.
 
     Dynamo's graphs and the forward settle this (a write in place shows in the latter alone), so that the backward of an
     instance is one too, however loosely it hangs together. What is carved out holds an instance together as well, as in

@@ -1,6 +1,6 @@
 """Line selectors: ``function:3-7``, counted from the function's ``def``, or ``file.py:10-20``.
 
-Where several functions have one name, as every ``forward`` does, ``Class.forward:3-7`` tells them apart.
+Where several functions have one name, as every ``forward`` does, ``Class.forward:3-7`` picks one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LineRange:
         return cls(match[1], first, last)
 
     def holds(self, line: SourceLine) -> bool:
-        """Tell whether ``line`` is in the range."""
+        """Return whether ``line`` is in the range."""
         if self.place.endswith(".py"):
             return _is_file(line.file, self.place) and self.first <= line.line <= self.last
         scope = f".{line.scope or line.function}"

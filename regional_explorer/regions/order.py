@@ -13,13 +13,13 @@ Edges = Mapping[T, Sequence[T]]
 """What each node has to wait for."""
 
 
-def home_of(parts: Iterable[list[T]]) -> dict[T, list[T]]:
-    """Return the unit of each node that is in one."""
+def part_of_node(parts: Iterable[list[T]]) -> dict[T, list[T]]:
+    """Return the part of each node that is in one."""
     return {node: part for part in parts for node in part}
 
 
 def levels(order: Sequence[T], before: Edges[T], inside: Collection[T], home: Mapping[T, list[T]]) -> dict[T, int]:
-    """Return how often a path to each node has left and re-entered the nodes ``inside``.
+    """Return, for each node, how often a path to it has left and re-entered the nodes ``inside``.
 
     ``home`` holds settled partitions, which count as one op each.
     """
@@ -43,7 +43,7 @@ def levels(order: Sequence[T], before: Edges[T], inside: Collection[T], home: Ma
 
 def condense(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> tuple[list[list[T]], list[set[int]]]:
     """Return the units of the cut graph (single ops and partitions), and which units each has to wait for."""
-    home = home_of(parts)
+    home = part_of_node(parts)
     units: list[list[T]] = []
     number: dict[T, int] = {}
     for node in nodes:
@@ -63,7 +63,7 @@ def schedule(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> 
     """Return the units in an order that respects every dependency, else as late as the program had them.
 
     Raises:
-        ValueError: the units feed each other in a circle.
+        ValueError: the units feed each other in a cycle.
     """
     units, waits = condense(nodes, before, parts)
     position = {node: index for index, node in enumerate(nodes)}
@@ -84,7 +84,7 @@ def schedule(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> 
             if left[user] == 0:
                 heapq.heappush(ready, (key[user], user))
     if len(done) != len(units):
-        raise ValueError("the partitions feed each other in a circle")
+        raise ValueError("the partitions feed each other in a cycle")
     return done
 
 
@@ -94,7 +94,7 @@ def in_order(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> 
 
 
 def cycles(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[list[int]]:
-    """Return the circles among partitions as lists of their indices (Tarjan, without recursion)."""
+    """Return the cycles among partitions as lists of their indices (Tarjan, without recursion)."""
     units, waits = condense(nodes, before, parts)
     part_of = {id(part): index for index, part in enumerate(parts)}
     return [

@@ -21,7 +21,7 @@ def require_match(
 ) -> None:
     """Raise SelectorError when a pattern of a selector for region ``name`` picks nothing; the text lists near matches.
 
-    ``among`` tells which origins count. Of several nodes some may be such as no selector picks, an input or a sum of
+    ``among`` says which origins count. Of several nodes some may be such as no selector picks, an input or a sum of
     gradients: a selection in the graph holds those too.
     """
     where = "of this call" if among(None) else "of the region"
@@ -37,7 +37,7 @@ def require_match(
             why = (
                 " It is an input, or an op of the backward without a forward op behind it: no selector picks those."
                 if real and among(None)
-                else _near(selector.kind, pattern, graphs, among)
+                else _suggestions(selector.kind, pattern, graphs, among)
             )
             raise SelectorError(f"Region {name!r}: {alone} matches no operation {where}.{why}")
 
@@ -46,9 +46,9 @@ def _exists(name: str, graphs: Sequence[Graph]) -> bool:
     return any(name in (node.name, f"{graph.id}:{node.name}") for graph in graphs for node in graph.nodes)
 
 
-def _near(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> str:
-    """Return what is spelt like the pattern, else what has its last part, else a few examples."""
-    known = _known(kind, pattern, graphs, among)
+def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> str:
+    """Return names spelt like the pattern, else those with its last part, else a few examples."""
+    known = _choices(kind, pattern, graphs, among)
     if kind is SelectorKind.SUBGRAPHS and not known:
         return " Torch inlines a body without options that is called once (inline_single_use_invoke_subgraph)."
     plain = pattern.replace("*", "").strip(".")
@@ -61,8 +61,8 @@ def _near(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Amon
     return f" There are for example: {', '.join(shown[:SHOWN])}{more}." if shown else ""
 
 
-def _known(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:
-    """Return what there is of a kind, written as the pattern is: lines by file or function, nodes with graph or not."""
+def _choices(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:
+    """Return all names of a kind, written as the pattern is: lines by file or function, nodes with or without graph."""
     ops = [(graph, node) for graph in graphs for node in graph.ops if among(node.origin)]
     place = pattern.partition(":")[0]
     match kind:

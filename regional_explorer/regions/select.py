@@ -11,7 +11,7 @@ from typing import Any
 
 from regional_explorer.record.graph import Chain, Graph, GraphKind, ModuleCall, Node, Role, traced_from
 from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
-from regional_explorer.regions.instances import Claim, Instance, Picked, tell_instances_apart
+from regional_explorer.regions.instances import Claim, Instance, Picked, number_instances
 from regional_explorer.regions.line_ranges import LineRange
 from regional_explorer.regions.subgraphs import KINDS as SUBGRAPH_KINDS
 from regional_explorer.regions.subgraphs import call_origins, pick_subgraphs, subgraph_regions, whole_bodies
@@ -20,7 +20,7 @@ from regional_explorer.regions.sums import claims_of_sums
 
 @dataclass(frozen=True)
 class Assignment:
-    """Who has which origin, which regions claimed what a later one took, and which origins the plan carves out.
+    """The region of each origin, the regions that lost one to a later region, and the origins that the plan carves out.
 
     ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. ``bodies`` has
     by graph who has a body as a whole, with what no origin stands behind.
@@ -36,7 +36,7 @@ class Assignment:
     sums: Mapping[str, Mapping[str, Claim]] = field(default_factory=dict)
 
     def is_carved(self, node: Node) -> bool:
-        """Tell whether ``node`` was carved out of its region, in the source or by the plan."""
+        """Return whether ``node`` was carved out of its region, in the source or by the plan."""
         return node.carved or node.origin in self.carved
 
     def with_carved_marked(self, graphs: Iterable[Graph]) -> Iterator[Graph]:
@@ -48,7 +48,7 @@ class Assignment:
                 yield graph
 
     def claim(self, graph_id: str, node: Node, *, with_carved: bool = False) -> Claim | None:
-        """Return who has ``node`` of a graph, or None. Ops carved out belong to nobody unless ``with_carved``."""
+        """Return the claim on ``node`` of a graph, or None. Carved ops have none unless ``with_carved``."""
         if node.role is not Role.OP or (self.is_carved(node) and not with_carved):
             return None
         if node.origin is not None:
@@ -63,7 +63,7 @@ class Assignment:
 
 
 def annotation_key(annotation: Any) -> str:
-    """Return what tells source-marked regions apart: the id, or for marks without one the config.
+    """Return what identifies a region marked in the source: its id, or the config of a mark without one.
 
     Upstream puts all marks without an id into one default region and compiles it under the first config it meets. They
     stay one region here as long as their configs agree.
@@ -120,7 +120,7 @@ def marked_nodes(graphs: Iterable[Graph]) -> Iterator[Node]:
 
 
 def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
-    """Return who has which node; where two regions claim one, the later of the plan has it."""
+    """Return the region of each node; where two regions claim one, the later of the plan has it."""
     owners: dict[int, Claim] = {}
     overruled: dict[tuple[str, str], list[int]] = {}
     by_annotation: dict[str, str] = {}
@@ -148,7 +148,7 @@ def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
         if origin in owners and owners[origin].region == region.name
     )
     joined = [region.name for region in plan.regions if region.joined]
-    tell_instances_apart(graphs, owners, picked, joined)
+    number_instances(graphs, owners, picked, joined)
     by_body = {region.name for region in plan.regions if any(one.kind in SUBGRAPH_KINDS for one in region.selectors)}
     assigned = Assignment(
         owners,

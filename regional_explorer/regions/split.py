@@ -85,7 +85,7 @@ def _each(name: str, instances: Mapping[Instance, list[Node]], graphs: Sequence[
 def _cut(
     name: str, instances: Mapping[Instance, list[Node]], origin: int, at: str
 ) -> tuple[list[list[Node]], list[Node]]:
-    """Return what runs before ``origin`` and from there on, in all equal instances, and the nodes of the others."""
+    """Return the nodes before ``origin`` and from it on, in all equal instances, and the nodes of other instances."""
     whole = next(nodes for nodes in instances.values() if any(node.origin == origin for node in nodes))
     place = next(index for index, node in enumerate(whole) if node.origin == origin)
     if place == 0:

@@ -1,4 +1,4 @@
-"""Bodies of ``nested_compile_region`` as regions: which there are, what they are called, and what is in them."""
+"""Bodies of ``nested_compile_region`` as regions: finding, naming and selecting them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def subgraphs(graphs: Sequence[Graph]) -> Iterator[Graph]:
 
 
 def subgraph_names(graph: Graph) -> tuple[str, ...]:
-    """Return what a body may be called by: ``Block.forward``, ``Block``, ``forward`` and Dynamo's ``subgraph_0``."""
+    """Return the names of a body: ``Block.forward``, ``Block``, ``forward`` and Dynamo's ``subgraph_0``."""
     scope = graph.name
     return tuple(dict.fromkeys((scope, short_name(scope), scope.rpartition(".")[2], graph.id.rpartition("/")[2])))
 
@@ -32,7 +32,7 @@ def short_name(scope: str) -> str:
 
 
 def subgraph_key(graph: Graph) -> str:
-    """Return what tells bodies with options apart: the function's name and its configs, which may differ by closure."""
+    """Return what identifies a body with options: the function's name and its configs, which may differ by closure."""
     options = graph.options
     configs = (options.config, options.backward_config) if options is not None else ()
     return f"{graph.name}:{json.dumps(configs, sort_keys=True, default=repr)}"
@@ -87,7 +87,7 @@ def call_origins(graphs: Sequence[Graph]) -> set[int]:
 def whole_bodies(
     graphs: Sequence[Graph], owners: Mapping[int, Claim], regions: Collection[str], calls: Collection[int]
 ) -> dict[str, Claim]:
-    """Return by graph who has all of a body that AOTAutograd traced, what no op of the program stands behind included.
+    """Return, by graph, the claim on all of a body that AOTAutograd traced, ops without an op of the program included.
 
     Upstream compiles such a body as a whole: sums of gradients, and what the body's own partitioner or decompositions
     made of its ops. Only the ``regions`` marked by body are looked at; ``calls`` run bodies inside, which stand apart.

@@ -30,7 +30,7 @@ def claims_of_sums(graphs: Iterable[Graph], claim_of: Callable[[str, Node], Clai
     for graph in graphs:
         if graph.kind is GraphKind.BACKWARD:
             claims = {node.name: claim for node in graph.ops if (claim := claim_of(graph.id, node)) is not None}
-            found[graph.id] = _without_circles(graph, claims, surrounded(graph, claims))
+            found[graph.id] = _without_cycles(graph, claims, surrounded(graph, claims))
     return found
 
 
@@ -67,7 +67,7 @@ def surrounded(graph: Graph, claims: Claims) -> Claims:
 
 
 class _Waits:
-    """What each node waits for, however far above: sets of nodes as bits.
+    """All ancestors of each node, as bit sets.
 
     ``free`` are the nodes that wait for no op of the program: inputs of the graph, and what is ``loose`` and takes
     nothing else.
@@ -86,7 +86,7 @@ class _Waits:
         return functools.reduce(operator.or_, (self._above[name] for name in names), 0)
 
     def covers(self, names: Iterable[str], others: Iterable[str]) -> bool:
-        """Tell whether whoever waits for ``names`` waits for ``others`` too."""
+        """Return whether every node that depends on ``names`` depends on ``others`` too."""
         above = self._union(names)
         return all(above & self._bit[name] for name in others)
 
@@ -102,7 +102,7 @@ def _around(node: Node, known: Claims, waits: _Waits, fed: AbstractSet[Claim]) -
 
 
 def _has_no_forward_op(node: Node) -> bool:
-    """Tell whether a node of the backward is a plain operator that autograd put there on its own.
+    """Return whether a node of the backward is a plain operator that autograd put there on its own.
 
     What writes, draws random numbers or runs a body stays where it is.
     """
@@ -122,17 +122,17 @@ def _fed(graph: Graph, claims: Claims, loose: AbstractSet[str]) -> dict[str, set
     return found
 
 
-# --------------------------------------------------------------------------------------------------------- circles
+# --------------------------------------------------------------------------------------------------------- cycles
 
 
-def _without_circles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
-    """Return ``sums`` without those of instances that would only with them feed each other in a circle."""
+def _without_cycles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
+    """Return ``sums`` without those of instances that would only with them feed each other in a cycle."""
     if not sums:
         return sums
     before = _dependencies(graph)
-    known = _circles(before, claims)
-    while new := [circle for circle in _circles(before, claims | sums) if circle not in known]:
-        kept = {name: claim for name, claim in sums.items() if not any(claim in circle for circle in new)}
+    known = _cycles(before, claims)
+    while new := [cycle for cycle in _cycles(before, claims | sums) if cycle not in known]:
+        kept = {name: claim for name, claim in sums.items() if not any(claim in cycle for cycle in new)}
         if len(kept) == len(sums):
             break
         sums = kept
@@ -140,7 +140,7 @@ def _without_circles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
 
 
 def _dependencies(graph: Graph) -> dict[str, list[str]]:
-    """Return what each node has to wait for; ops that draw random numbers keep their order."""
+    """Return the dependencies of each node; ops that draw random numbers keep their order."""
     before: dict[str, list[str]] = {}
     last: str | None = None
     for node in graph.nodes:
@@ -149,8 +149,8 @@ def _dependencies(graph: Graph) -> dict[str, list[str]]:
     return before
 
 
-def _circles(before: Mapping[str, list[str]], claims: Claims) -> list[frozenset[Claim]]:
-    """Return the sets of instances whose partitions would feed each other in a circle."""
+def _cycles(before: Mapping[str, list[str]], claims: Claims) -> list[frozenset[Claim]]:
+    """Return the sets of instances whose partitions would feed each other in a cycle."""
     nodes = list(before)
     position = {name: index for index, name in enumerate(nodes)}
     held: dict[Claim, list[str]] = {}
@@ -165,4 +165,4 @@ def _circles(before: Mapping[str, list[str]], claims: Claims) -> list[frozenset[
         for reached in sorted({level[name] for name in names}):
             parts.append([name for name in names if level[name] == reached])
             owners.append(claim)
-    return [frozenset(owners[index] for index in circle) for circle in cycles(nodes, before, parts)]
+    return [frozenset(owners[index] for index in cycle) for cycle in cycles(nodes, before, parts)]

@@ -20,7 +20,7 @@ from regional_explorer.torch_api.versions import (
 require_supported_torch()
 require_cache_directory()
 
-from regional_explorer.torch_api.compile import (
+from regional_explorer.torch_api.inductor import (
     NO_COMPILER,
     CacheAnswers,
     Compiled,
@@ -68,8 +68,8 @@ from regional_explorer.torch_api.shapes import (
     substitute,
     symbols_of,
 )
-from regional_explorer.torch_api.subgraphs import calls_subgraph, subgraph_options
-from regional_explorer.torch_api.trace import (
+from regional_explorer.torch_api.nested_compile_region import calls_subgraph, subgraph_options
+from regional_explorer.torch_api.dynamo import (
     Break,
     aot_backend,
     as_first_call,

@@ -97,6 +97,6 @@ def set_config(inductor: Mapping[str, Any], functorch: Mapping[str, Any]) -> Non
 
 
 def caches_are_on() -> bool:
-    """Tell whether a compile is kept on disk, where another process finds it."""
+    """Return whether a compile is kept on disk, where another process finds it."""
     kept = inductor_config.fx_graph_cache and functorch_config.enable_autograd_cache
     return bool(kept) and not inductor_config.force_disable_caches

@@ -39,7 +39,7 @@ def folding(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
 
 
 def _folds(before: fx.Graph, after: fx.Graph) -> list[Folded]:
-    """Return what ``after`` lacks; its nodes keep their names, so a user's argument tells what took a node's place."""
+    """Return what ``after`` lacks; its nodes keep their names, so a user's argument says what took a node's place."""
     image = {node.name: node for node in after.nodes}
     kept = set(image)
     for node in reversed(list(before.nodes)):

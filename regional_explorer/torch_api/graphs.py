@@ -49,7 +49,7 @@ def input_expression(node: fx.Node) -> str:
 
 
 def is_operator(target: Any) -> bool:
-    """Tell whether a node's target is one of torch's operators, whose ``str`` is its full name."""
+    """Return whether a node's target is one of torch's operators, whose ``str`` is its full name."""
     return isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
 
 
@@ -62,7 +62,7 @@ def target_key(node: fx.Node) -> str:
 
 
 def draws_random(node: fx.Node) -> bool:
-    """Tell whether a node draws from a random generator.
+    """Return whether a node draws from a random generator.
 
     Attention and recurrent ops are tagged as random for the dropout within them; without dropout, or outside of
     training, they draw nothing.
@@ -76,7 +76,7 @@ def draws_random(node: fx.Node) -> bool:
 
 
 def is_effect_token(node: fx.Node) -> bool:
-    """Tell whether a node stands for no data but for the order of ops with effects, such as the checks of ``linalg``.
+    """Return whether a node stands for no data but for the order of ops with effects, such as the checks of ``linalg``.
 
     AOTAutograd traces it as a tensor of size 0 and runs the graph with None in its place.
     """
@@ -86,7 +86,7 @@ def is_effect_token(node: fx.Node) -> bool:
 
 
 def is_carved(node: fx.Node) -> bool:
-    """Tell whether a node was carved out: Inductor calls its eager kernel."""
+    """Return whether a node was carved out: Inductor calls its eager kernel."""
     return FALLBACK in (node.meta.get("custom") or {})
 
 

@@ -73,7 +73,7 @@ class Structure:
 
 
 def computes_nothing(node: fx.Node) -> bool:
-    """Tell whether a node is a view, a ``getitem`` or arithmetic on sizes."""
+    """Return whether a node is a view, a ``getitem`` or arithmetic on sizes."""
     target = node.target
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
         return True

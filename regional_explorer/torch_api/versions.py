@@ -31,7 +31,7 @@ MARKS = "regional_explorer_marks"
 
 @functools.cache
 def inductor_knows_fallback() -> bool:
-    """Tell whether Inductor calls the eager kernel of an op that carries ``FALLBACK``: torch 2.11 compiles it."""
+    """Return whether Inductor calls the eager kernel of an op that carries ``FALLBACK``: torch 2.11 compiles it."""
     import torch._inductor.graph
 
     return FALLBACK in inspect.getsource(torch._inductor.graph)

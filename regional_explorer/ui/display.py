@@ -279,7 +279,7 @@ _DISPLAYS = _DisplaysByCell()
 
 
 def _in_output_widget() -> bool:
-    """Tell whether a ``with Output():`` block is running: what it shows and clears is not the cell's own output."""
+    """Return whether a ``with Output():`` block is running: what it shows and clears is not the cell's own output."""
     return any(isinstance(widget, Output) and widget.msg_id for widget in list(_instances.values()))
 
 

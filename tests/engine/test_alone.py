@@ -110,7 +110,7 @@ def test_wrong_code_gets_no_speedup_and_no_cure():
     )
     twins = []
     ex._program.twin = lambda _switch, config: twins.append(dict(config)) or ex._program.store.artifacts[right.key]
-    ex._program.settle()
+    ex._program.apply_artifacts()
     ex.benchmark(variants=("regional",), budget_s=0.3)
     rows = ex.region_timings.set_index("region")
     assert rows.numerics["first"] == "failed"

@@ -358,7 +358,7 @@ def test_wrong_gradients_withhold_the_speedup(monkeypatch):
     right = switch.artifact
     wrong = type(right)(**{**vars(right), "call": lambda args: tuple(v * 1.01 for v in right.call(args))})
     ex._program.store.artifacts[right.key] = wrong
-    ex._program.settle()
+    ex._program.apply_artifacts()
     timings = ex.benchmark(variants=("eager", "regional"), budget_s=0.3)
     assert timings.query("variant == 'regional'").speedup.isna().all()
     assert set(timings.query("variant == 'regional'").numerics) == {"failed"}

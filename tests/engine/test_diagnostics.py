@@ -564,7 +564,7 @@ def test_checks_are_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(evidence)
         return []
 
-    monkeypatch.setattr("regional_explorer.compiler.status.check", keep)
+    monkeypatch.setattr("regional_explorer.compiler.partition_records.check", keep)
     _ = diagnostics_programs.with_neighbours(blocks=1).diagnostics
     _ = deep(4).diagnostics
     for evidence in seen:

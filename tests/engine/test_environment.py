@@ -14,7 +14,7 @@ import torch
 import regional_explorer as rx
 from regional_explorer.compiler.artifacts import artifact
 from regional_explorer.compiler.processes import warmup
-from regional_explorer.torch_api import compile as torch_compile
+from regional_explorer.torch_api import inductor as torch_compile
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.compiles

@@ -11,7 +11,7 @@ from regional_explorer.capture.tensors import opaque_in, tensors_in
 from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
 from regional_explorer.measure.accuracy.reference import find_reference
 from regional_explorer.render.report.result_tables import numerics_table
-from regional_explorer.torch_api.trace import ISOLATES
+from regional_explorer.torch_api.dynamo import ISOLATES
 
 
 class Cache:

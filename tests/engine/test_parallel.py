@@ -45,27 +45,27 @@ def made(cache="cold"):
 def test_this_process_takes_from_the_front_and_helpers_from_the_back():
     work = WorkQueue("abcde")
     assert work.take(1, never) == ("a", None)
-    assert work.lend("abcd") == "d", "e cannot be sent"
-    assert work.lend("abcd") == "c"
-    work.give_back("d", 1.5)
+    assert work.take_for_helper("abcd") == "d", "e cannot be sent"
+    assert work.take_for_helper("abcd") == "c"
+    work.finish_for_helper("d", 1.5)
     assert work.take(1, never) == ("d", 1.5), "what is made comes first"
-    work.give_back("c", None)
+    work.finish_for_helper("c", None)
     assert work.take(1, never) == ("c", None), "what failed is to be made here"
     assert [work.take(1, never), work.take(1, never)] == [("b", None), ("e", None)]
-    assert work.lend("abcde") is None
+    assert work.take_for_helper("abcde") is None
     assert work.take(1, never) is None
 
 
 def test_what_a_helper_is_busy_with_is_waited_for():
     work = WorkQueue("a")
-    work.lend("a")
-    threading.Timer(0.2, work.give_back, ("a", 2.0)).start()
+    work.take_for_helper("a")
+    threading.Timer(0.2, work.finish_for_helper, ("a", 2.0)).start()
     assert work.take(10, never) == ("a", 2.0)
 
 
 def test_waiting_ends_when_cancelled_and_when_out_of_patience():
     work = WorkQueue("a")
-    work.lend("a")
+    work.take_for_helper("a")
     started = time.monotonic()
     assert work.take(10, lambda: time.monotonic() > started + 0.1) is None
     with pytest.raises(TimeoutError):
@@ -130,11 +130,11 @@ def test_all_is_done_once_whatever_becomes_of_helpers(fakes, monkeypatch, script
     monkeypatch.setattr(FakeChild, "script", script)
     with CompilePool("abcdefgh", str.encode) as compile_pool:
         done = []
-        for key, ahead in compile_pool.turns(never):
+        for key, ahead in compile_pool.jobs(never):
             done.append(key)
             if ahead is None:
                 time.sleep(0.02)
-            compile_pool.credited(made("cold" if ahead is None else "warm"), ahead)
+            compile_pool.with_cold_cost(made("cold" if ahead is None else "warm"), ahead)
     assert sorted(done) == list("abcdefgh")
     assert len(FakeChild.made) == 2
     assert all(child.ended.is_set() for child in FakeChild.made)
@@ -145,8 +145,8 @@ def test_all_is_done_once_whatever_becomes_of_helpers(fakes, monkeypatch, script
 def test_helpers_end_with_the_block(fakes, monkeypatch, error):
     monkeypatch.setattr(FakeChild, "script", (None, "hang"))
     with contextlib.suppress(error), CompilePool("abcdefgh", str.encode) as compile_pool:
-        next(compile_pool.turns(never))
-        compile_pool.credited(made(), None)
+        next(compile_pool.jobs(never))
+        compile_pool.with_cold_cost(made(), None)
         assert len(FakeChild.made) == 2
         raise error
     assert all(child.ended.is_set() for child in FakeChild.made)
@@ -154,17 +154,17 @@ def test_helpers_end_with_the_block(fakes, monkeypatch, error):
 
 def test_what_a_helper_compiled_is_cold_and_costs_what_it_took(fakes):
     with CompilePool("abcdefgh", str.encode) as compile_pool:
-        assert compile_pool.credited(made("warm"), None).cache == "warm"
+        assert compile_pool.with_cold_cost(made("warm"), None).cache == "warm"
         assert not FakeChild.made
-        found = compile_pool.credited(made("warm"), 7.0)
+        found = compile_pool.with_cold_cost(made("warm"), 7.0)
         assert (found.cache, found.seconds) == ("cold", 7.0)
 
 
 def test_helpers_whose_keys_disagree_are_sent_home(fakes, monkeypatch):
     monkeypatch.setattr(FakeChild, "script", (None, "hang"))
     with CompilePool("abcdefgh", str.encode) as compile_pool:
-        compile_pool.credited(made(), None)
-        found = compile_pool.credited(made(), 7.0)
+        compile_pool.with_cold_cost(made(), None)
+        found = compile_pool.with_cold_cost(made(), 7.0)
         assert (found.cache, found.seconds) == ("cold", 1.0)
         assert len(FakeChild.made) == 2
         assert all(child.ended.is_set() for child in FakeChild.made)
@@ -172,10 +172,10 @@ def test_helpers_whose_keys_disagree_are_sent_home(fakes, monkeypatch):
 
 def test_no_help_without_a_cold_piece_or_for_what_cannot_be_sent(fakes):
     with CompilePool("abcdefgh", lambda key: None) as compile_pool:
-        assert [key for key, _ in compile_pool.turns(never)] == list("abcdefgh")
+        assert [key for key, _ in compile_pool.jobs(never)] == list("abcdefgh")
     with CompilePool("abcdefgh", lambda key: None) as compile_pool:
-        for _ in compile_pool.turns(never):
-            compile_pool.credited(made(), None)
+        for _ in compile_pool.jobs(never):
+            compile_pool.with_cold_cost(made(), None)
     assert not FakeChild.made
 
 
@@ -184,8 +184,8 @@ def test_settings_that_cannot_be_sent_leave_this_process_alone(fakes):
         inductor_config.patch(post_grad_custom_pre_pass=lambda graph: None),
         CompilePool("abcd", str.encode) as compile_pool,
     ):
-        for _ in compile_pool.turns(never):
-            compile_pool.credited(made(), None)
+        for _ in compile_pool.jobs(never):
+            compile_pool.with_cold_cost(made(), None)
     assert not FakeChild.made
 
 
@@ -195,8 +195,8 @@ def test_processes_that_cannot_be_had_leave_this_process_alone(fakes, monkeypatc
 
     monkeypatch.setattr(pool, "Child", refused)
     with CompilePool("abcd", str.encode) as compile_pool:
-        for _ in compile_pool.turns(never):
-            compile_pool.credited(made(), None)
+        for _ in compile_pool.jobs(never):
+            compile_pool.with_cold_cost(made(), None)
 
 
 # --------------------------------------------------------------------------------------------------------- what is sent

@@ -181,14 +181,14 @@ def crossed(x: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
         return s * k, w
 
 
-def test_no_sum_brings_regions_into_a_circle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_sum_brings_regions_into_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
     ex = rx.explore(crossed, (vector(4), vector(2)))
     (message,) = left(ex)
-    assert "with them, instances would feed each other in a circle" in message
+    assert "with them, instances would feed each other in a cycle" in message
     assert not any(found.code == "region-cycle" for found in ex.diagnostics)
     assert {region: len(parts) for region, parts in backward(ex).items()} == {"a": 2, "b": 1}
     assert_eager_pieces_are_bitwise(ex)
-    monkeypatch.setattr(sums, "_without_circles", lambda _graph, _claims, found: found)
+    monkeypatch.setattr(sums, "_without_cycles", lambda _graph, _claims, found: found)
     ex = rx.explore(crossed, (vector(4), vector(2)))
     assert any(found.code == "region-cycle" for found in ex.diagnostics)
     assert_eager_pieces_are_bitwise(ex)

@@ -16,8 +16,8 @@ import regional_explorer as rx
 from regional_explorer.capture.restore.muted_output import silent
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.program import Program
-from regional_explorer.torch_api import compile as torch_compile
 from regional_explorer.torch_api import compile_lock
+from regional_explorer.torch_api import inductor as torch_compile
 from regional_explorer.ui.control import CANCELLED, control_of
 
 ROOT = Path(__file__).resolve().parents[2]

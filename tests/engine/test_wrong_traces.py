@@ -92,10 +92,10 @@ def test_a_decomposition_that_differs_is_told_as_aot_autograd_s():
     try:
         from unittest import mock
 
-        from regional_explorer.torch_api import trace
+        from regional_explorer.torch_api import dynamo
 
         table = {torch.ops.regional_explorer_tests.thrice.default: lambda x: x * 2}
-        with mock.patch.object(trace, "aot_autograd", lambda **options: aot_autograd(**options, decompositions=table)):
+        with mock.patch.object(dynamo, "aot_autograd", lambda **options: aot_autograd(**options, decompositions=table)):
             found = difference(lambda x: op(x).sin(), torch.randn(8))
     finally:
         del torch._decomp.decomposition_table[torch.ops.regional_explorer_tests.thrice.default]
@@ -173,7 +173,7 @@ def test_a_call_that_does_not_repeat_itself_is_not_comparable():
         right = switch.artifact
         zeros = type(right)(**{**vars(right), "call": lambda args, run=right.call: tuple(v * 0 for v in run(args))})
         ex._program.store.artifacts[right.key] = zeros
-    ex._program.settle()
+    ex._program.apply_artifacts()
     timings = ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.3)
     assert set(timings.numerics) == {NOT_COMPARABLE}
     assert set(ex.numerics.verdict) == {NOT_COMPARABLE}

@@ -13,7 +13,7 @@ Make = Callable[..., TimedCall]
 
 @dataclass
 class FakeClock:
-    """Time stands still but for ``spend``; marks can be read once the clock was told to settle."""
+    """Time stands still but for ``spend``; marks can be read once the clock was synchronized."""
 
     time_s: float = 0.0
     flushes: int = 0
@@ -37,7 +37,7 @@ class FakeClock:
         self.settled = False
         return self.time_s
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Allow marks to be read."""
         self.settled = True
 

@@ -69,7 +69,7 @@ def test_cpu_marks_are_seconds() -> None:
     clock = CpuClock()
     begin, end = clock.mark(), clock.mark()
     clock.flush()
-    clock.settle()
+    clock.synchronize()
     assert clock.seconds(begin, end) == end - begin >= 0.0
     assert clock.now() >= end
 

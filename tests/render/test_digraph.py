@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from regional_explorer.render.picture import layout
+from regional_explorer.render.picture import graphviz_process
 from regional_explorer.render.picture.digraph import digraph
 from regional_explorer.render.picture.dot import graph_dot
 from tests.render import sessions
 from tests.render.parsing import parse
 
 graphviz = pytest.importorskip("graphviz")
-needs_graphviz = pytest.mark.skipif(layout._command("svg") is None, reason="no Graphviz")
+needs_graphviz = pytest.mark.skipif(graphviz_process._command("svg") is None, reason="no Graphviz")
 
 
 def test_it_is_a_digraph_that_says_the_same_as_the_dot_text() -> None:

@@ -13,7 +13,7 @@ from regional_explorer.errors import SessionError
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture import layout, placement
+from regional_explorer.render.picture import graphviz_process, placement
 from regional_explorer.render.picture.compose import compose, shown_graphs
 from regional_explorer.render.picture.dot import graph_dot, quoted
 from regional_explorer.render.picture.opening import Detail
@@ -30,7 +30,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 ELEMENTS = {SVG + name for name in ("svg", "style", "g", "title", "rect", "text", "tspan", "path")}
 ATTRIBUTES = {"class", "x", "y", "dx", "width", "height", "rx", "d", "viewBox", "role", "aria-label", "style"}
 
-needs_graphviz = pytest.mark.skipif(layout._command("svg") is None, reason="no Graphviz")
+needs_graphviz = pytest.mark.skipif(graphviz_process._command("svg") is None, reason="no Graphviz")
 
 
 def box_of(scene: Scene, node: str) -> Box:
@@ -196,7 +196,7 @@ def test_quoted_keeps_backslashes_quotes_and_entities_literal() -> None:
 @pytest.mark.parametrize("text", sessions.HOSTILE, ids=lambda text: ascii(text[:12]))
 def test_hostile_names_stay_text_in_dot(text: str) -> None:
     dot = graph_dot(sessions.hostile(text))
-    svg = layout.graphviz(dot)
+    svg = graphviz_process.graphviz(dot)
     assert svg is not None, dot
     root = parse(svg)
     assert not [e for e in root.iter() if e.tag.endswith(("script", "image", "foreignObject"))]
@@ -281,31 +281,35 @@ def test_graphviz_places_every_box_and_keeps_groups_around_theirs() -> None:
 def test_layout_needs_no_dot_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pygraphviz")
     monkeypatch.setenv("PATH", "")
-    assert b"<svg" in (layout.graphviz("digraph { without_path -> dot }") or b"")
+    assert b"<svg" in (graphviz_process.graphviz("digraph { without_path -> dot }") or b"")
 
 
 def test_a_layout_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setattr(layout, "_command", lambda _form: (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(
+        graphviz_process, "_command", lambda _form: (sys.executable, "-c", "import time; time.sleep(60)")
+    )
     start = time.monotonic()
-    assert layout.graphviz("digraph { slow }", time_limit_s=0.2) is None
+    assert graphviz_process.graphviz("digraph { slow }", time_limit_s=0.2) is None
     assert time.monotonic() - start < 10
 
 
 def test_a_layout_is_ended_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setattr(layout, "_command", lambda _form: (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(
+        graphviz_process, "_command", lambda _form: (sys.executable, "-c", "import time; time.sleep(60)")
+    )
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     start = time.monotonic()
-    assert layout.graphviz("digraph { stopped }", stop=stop) is None
+    assert graphviz_process.graphviz("digraph { stopped }", stop=stop) is None
     assert time.monotonic() - start < 8
 
 
 def test_broken_dot_gives_no_layout() -> None:
-    assert layout.graphviz("digraph { this is -> [ not dot") is None
+    assert graphviz_process.graphviz("digraph { this is -> [ not dot") is None
 
 
 @pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"bb": "0,0,1"}'])

@@ -14,7 +14,7 @@ from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
 from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report import html, text
 from regional_explorer.render.report.chart import Scale, whisker
-from regional_explorer.render.report.diagnostics import diagnostics_nodes
+from regional_explorer.render.report.diagnostics_list import diagnostics_nodes
 from regional_explorer.render.report.headline import headline
 from regional_explorer.render.report.plan_tables import partitions_table, regions_table
 from regional_explorer.render.report.result_tables import numerics_table, timings_table
@@ -164,7 +164,7 @@ def test_the_table_of_regions_says_why_one_runs_eagerly() -> None:
 def test_equal_partitions_share_a_row() -> None:
     table = partitions_table(sessions.trained(4))
     assert [[cell.text for cell in row] for row in table.rows] == [
-        ["mlp", f"0/{way}", "0–3", "3 ×4", "compiled", "max_autotune=True", "as asked", "1", "1.50 s cold"]
+        ["mlp", f"0/{way}", "0–3", "3 ×4", "compiled", "max_autotune=True", "as requested", "1", "1.50 s cold"]
         for way in ("forward", "backward")
     ]
 
@@ -175,7 +175,7 @@ def test_a_config_that_was_not_applied_as_asked_is_flagged_with_a_word() -> None
     session = replace(base, partitions=(replace(base.partitions[0], config_applied=done),))
     applied = partitions_table(session).rows[0][6]
     assert applied.text == (
-        "max_autotune=True, epilogue_fusion=True (differs), shape_padding missing, cpp_wrapper=True (not asked)"
+        "max_autotune=True, epilogue_fusion=True (differs), shape_padding missing, cpp_wrapper=True (not requested)"
     )
     assert applied.tone == "warn"
     assert "differs" in text.partitions_text(session)

@@ -33,9 +33,9 @@ class Read:
         self.node_boxes: list[int] = [box for (box,) in unpack("I", payload["node_boxes"], 1)]
         self.node_pieces = [piece for (piece,) in unpack("i", payload["node_pieces"], 1)]
         self.facts = [[self.texts[at] for at in facts] for facts in unpack("I", payload["node_facts"], 5)]
-        ends = [0, *(end for (end,) in unpack("I", payload["box_told_ends"], 1))]
-        told = [self.texts[at] for (at,) in unpack("I", payload["box_told"], 1)]
-        self.told = [list(zip(told[a:b:2], told[a + 1 : b : 2], strict=True)) for a, b in pairwise(ends)]
+        ends = [0, *(end for (end,) in unpack("I", payload["box_tooltip_ends"], 1))]
+        rows = [self.texts[at] for (at,) in unpack("I", payload["box_tooltips"], 1)]
+        self.rows = [list(zip(rows[a:b:2], rows[a + 1 : b : 2], strict=True)) for a, b in pairwise(ends)]
         self.edges = unpack("I", payload["edges"], 2)
         self.group_pieces = [piece for (piece,) in unpack("I", payload["group_pieces"], 1)]
 

@@ -135,7 +135,7 @@ def test_parameters_and_outputs_are_signs_not_boxes() -> None:
     assert not {"w0", "output"} & set(found.names)
     assert found.signs[found.box_of("t0")] == "◆"
     assert "◆ reads a parameter" in picture(sessions.trained(2), "0/forward", EVERYTHING).legend
-    assert ("reads", "parameter w0") in found.told[found.box_of("t0")]
+    assert ("reads", "parameter w0") in found.rows[found.box_of("t0")]
 
 
 def test_what_is_special_about_a_node_is_told() -> None:
@@ -146,7 +146,7 @@ def test_what_is_special_about_a_node_is_told() -> None:
     )
     session = sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),))
     found, _ = read(session, "0/forward")
-    notes = [[text for word, text in found.told[found.box_of(name)] if word == "note"] for name in "abc"]
+    notes = [[text for word, text in found.rows[found.box_of(name)] if word == "note"] for name in "abc"]
     assert notes == [["recomputed in the backward"], ["random"], ["taken out of its region: runs eagerly"]]
 
 
@@ -157,7 +157,7 @@ def test_pieces_tell_state_config_and_error() -> None:
     assert piece["state"] == "failed"
     assert piece["facts"] == [
         ["region", "mlp[0] · 3 ops · failed"],
-        ["asked", "max_autotune=True"],
+        ["requested", "max_autotune=True"],
         ["error", "CppCompileError: no"],
     ]
     chip = picture(session, "0/forward").legend[0]
@@ -197,7 +197,7 @@ def test_hostile_names_are_sent_clean(text: str) -> None:
         json.dumps([tab, told], ensure_ascii=False).encode()
         shown = [
             *found.titles,
-            *(fact for facts in (*found.facts, *(pair for box in found.told for pair in box)) for fact in facts),
+            *(fact for facts in (*found.facts, *(pair for box in found.rows for pair in box)) for fact in facts),
         ]
         for piece in found.payload["pieces"]:
             shown += [

@@ -15,7 +15,7 @@ Values = Mapping[Any, Any]
 
 
 class AssignedState:
-    """What a call can assign, as it was before.
+    """The values, before a call, of all that it can assign.
 
     A call may assign what it could have written in place: ``self.state = h``, ``cache["k"] = torch.cat(…)``,
     ``weight.data = …``, ``self.steps += 1``. What every call assigns is put back before the next one. What the first
@@ -37,7 +37,7 @@ class AssignedState:
         return bool(self._before or self._data or self._flags)
 
     def first_run_ended(self) -> bool:
-        """Watch from now on only what the call was seen to change; tell whether a second run has to show the rest.
+        """Watch from now on only what the call was seen to change; return whether a second run has to show the rest.
 
         What it did to a container among the arguments is put back in any case.
         """
@@ -57,7 +57,7 @@ class AssignedState:
         self._restore_data()
 
     def note_second_run(self) -> None:
-        """Tell what every call assigns from what the first one made, and watch nothing else from now on."""
+        """Watch from now on only what every call assigns, not what the first one alone made."""
         watched: list[tuple[Variables, Values]] = []
         kept: list[str] = []
         for (each, before), after in zip(self._before, self._after, strict=True):
@@ -104,7 +104,7 @@ class AssignedState:
 
 
 def _differs(tensor: torch.Tensor, flag: bool) -> bool:  # noqa: FBT001 - what ``requires_grad`` was
-    """Tell whether ``requires_grad`` was set; a tensor written in place may require grad, but is no leaf any longer."""
+    """Return whether ``requires_grad`` was set. A tensor written in place may require grad, but is not a leaf then."""
     return tensor.is_leaf and tensor.requires_grad is not flag
 
 
@@ -113,7 +113,7 @@ def _changed(before: Values, now: Values) -> bool:
 
 
 def _stays(key: Any, before: Values, after: Values, now: Values) -> bool:
-    """Tell whether what the first run assigned stays: where there was nothing, or where the second left it alone."""
+    """Return whether what the first run assigned stays: where there was nothing, or where the second left it alone."""
     if key == "training":
         return False
     made_of_nothing = before.get(key) is None and after.get(key) is not None

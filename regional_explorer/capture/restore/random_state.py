@@ -24,7 +24,7 @@ class RandomState:
         self._own = [(generator, _state_of(generator)) for generator in own]
 
     def holds(self) -> bool:
-        """Tell whether all generators still stand as they were kept."""
+        """Return whether all generators still stand as they were kept."""
         return (
             torch.equal(self._torch, torch.get_rng_state())
             and all(map(torch.equal, self._cuda, torch.cuda.get_rng_state_all() if self._cuda else ()))

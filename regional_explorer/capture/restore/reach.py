@@ -16,7 +16,14 @@ import torch
 from torch import nn
 
 from regional_explorer.capture.restore.random_state import Generator
-from regional_explorer.capture.restore.variables import Attributes, Cell, ClassAttributes, Items, Keys, Variables
+from regional_explorer.capture.restore.variables import (
+    Attributes,
+    ClassAttributes,
+    ClosureVariable,
+    Items,
+    Keys,
+    Variables,
+)
 
 MAX_DEPTH = 12
 MAX_SEEN = 50_000
@@ -33,7 +40,7 @@ _OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
 
 @dataclass
 class Reach:
-    """What was found: ``variables`` that can be assigned to, ``tensors``, and random ``generators``."""
+    """The variables that a call can assign to, the tensors it can reach, and the random generators."""
 
     variables: list[Variables] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
@@ -42,7 +49,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A value on the way: its name in the user's program, and whether it lies in a container among the arguments."""
+    """A value found: its name in the user's program, and whether it lies in a container among the arguments."""
 
     name: str
     value: Any
@@ -151,7 +158,7 @@ def _function(function: types.FunctionType, found: Reach) -> Iterator[_Found]:
         return
     found.variables.append(Attributes(function.__name__, function))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        variable = Cell(name, cell)
+        variable = ClosureVariable(name, cell)
         found.variables.append(variable)
         yield from (_Found(name, value) for value in variable.read().values())
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
@@ -178,7 +185,7 @@ def _globals_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _installed(file: str | None) -> bool:
-    """Tell whether code comes from an installed package or the interpreter: its own variables are not the user's."""
+    """Return whether code comes from an installed package or the interpreter: its own variables are not the user's."""
     path = (file or "").replace("\\", "/")
     return (
         "/site-packages/" in path

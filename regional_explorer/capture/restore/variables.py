@@ -31,7 +31,7 @@ class Variables(ABC):
 
     @abstractmethod
     def assign(self, values: Mapping[Any, Any]) -> None:
-        """Make the values these, and no others."""
+        """Replace all values by these."""
 
     def label(self, key: Any) -> str:
         """Return what the user calls one of the values."""
@@ -40,7 +40,7 @@ class Variables(ABC):
 
 @dataclass
 class Keys(Variables):
-    """The keys of a dict; with ``only``, these alone; ``attributes`` tells that they are named as attributes are."""
+    """The keys of a dict; with ``only``, these alone; ``attributes`` says that they are named as attributes are."""
 
     only: Collection[str] | None = None
     attributes: bool = False
@@ -145,7 +145,7 @@ class ClassAttributes(Variables):
 
 
 @dataclass
-class Cell(Variables):
+class ClosureVariable(Variables):
     """A variable that a function closes over; ``owner`` is its cell."""
 
     def read(self) -> dict[Any, Any]:
@@ -180,7 +180,7 @@ def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two values are one object, or equal plain values."""
+    """Return whether two values are one object, or equal plain values."""
     if one is other:
         return True
     if type(one) is not type(other):

@@ -26,9 +26,9 @@ from regional_explorer.torch_api import (
 class Artifact:
     """The compiled callable of one piece under one config.
 
-    ``call`` takes one argument list, which it empties. ``dynamic`` tells whether sizes may differ from call to call.
+    ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
     ``config`` is what was read inside the compile for every key asked for. ``guard`` takes the call's arguments and
-    tells whether the code may be used for them; None when it always may. ``seconds`` and ``cache`` (``cold`` or
+    says whether the code may be used for them; None when it always may. ``seconds`` and ``cache`` (``cold`` or
     ``warm``) belong to the one compile that made it, in whichever process.
     """
 

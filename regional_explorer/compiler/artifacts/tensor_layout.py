@@ -1,6 +1,6 @@
 """The layouts of the tensors that flow in and out of a partition, recorded in an eager run or taken from the trace.
 
-The fakes of the trace do not always tell the truth about strides (a backward input may arrive in another layout), and
+The fakes of the trace do not always have the right strides (a backward input may arrive in another layout), and
 a compiled piece may return other strides than the eager one, which its compiled consumer would reject. The same holds
 for dtypes: trace and Inductor take the statistics of a layer norm of bfloat16 for bfloat16, where the kernel gives
 float32, and code compiled for the one reads the other as noise.
@@ -77,7 +77,7 @@ def _layout(value: Any, storages: dict[int, int], *, traced: bool = False) -> La
 
 
 def fitting(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], bool]:
-    """Return what tells quickly whether values have the sizes and strides of ``layouts``."""
+    """Return a quick check whether values have the sizes and strides of ``layouts``."""
     expected = [(index, one.size, one.stride) for index, one in enumerate(layouts) if one.stride]
 
     def fits(values: Sequence[Any]) -> bool:
@@ -91,17 +91,17 @@ def fitting(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], bool]:
 
 
 def as_recorded(value: Any, layout: Layout) -> bool:
-    """Tell whether ``value`` is what ``layout`` says, in dtype and in memory."""
+    """Return whether ``value`` is what ``layout`` says, in dtype and in memory."""
     return same_dtype(value, layout) and same_strides(value, layout)
 
 
 def same_dtype(value: Any, layout: Layout) -> bool:
-    """Tell whether ``value`` is no tensor, or one of the dtype that ``layout`` says."""
+    """Return whether ``value`` is no tensor, or one of the dtype that ``layout`` says."""
     return not isinstance(value, torch.Tensor) or layout == TOKEN or str(value.dtype) == layout.dtype
 
 
 def misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
-    """Return why compiled code would misread ``values``, nothing if it would not: it checks sizes and strides alone."""
+    """Return why compiled code would misread ``values``, or an empty text: it checks only sizes and strides."""
     known = zip(values, layouts, strict=False)
     if odd := [str(value.dtype) for value, layout in known if not same_dtype(value, layout)]:
         return f"it was compiled for other dtypes than {', '.join(odd)}"
@@ -113,7 +113,7 @@ def misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
 
 
 def same_strides(value: Any, layout: Layout) -> bool:
-    """Tell whether ``value`` lies in memory as ``layout`` says, as far as anybody could tell the difference.
+    """Return whether ``value`` lies in memory as ``layout`` says, as far as a difference could be observed.
 
     Of a value of another size, where sizes are dynamic, that is the order of its dimensions.
     """
@@ -143,7 +143,7 @@ def laid_out(value: torch.Tensor, layout: Layout) -> torch.Tensor:
 
 
 def _overlaps(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Tell whether a tensor would hold an element twice, as one that was unfolded does."""
+    """Return whether a tensor would hold an element twice, as one that was unfolded does."""
     extent = 1
     for step, size in sorted(zip(stride, shape, strict=True)):
         if size > 1 and step < extent:

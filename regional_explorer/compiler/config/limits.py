@@ -1,4 +1,4 @@
-"""What torch says of a config's values beyond their type, in the comments of its source: there is no other doc.
+"""Allowed values of configs, read from the comments of torch's source: there is no other doc.
 
 Everything is read from the running torch; where it says nothing, nothing is refused.
 """
@@ -39,7 +39,7 @@ def combined(key: str) -> tuple[str, ...]:
 
 
 def problem(key: str, value: Any) -> str | None:
-    """Return what is wrong with a value of the right type, and what to give instead; None where nothing is."""
+    """Return what is wrong with a value of the right type and what to give instead, or None."""
     if isinstance(value, str) and (known := combined(key)):
         words = [word.strip() for word in value.split(",") if word.strip()]
         unknown = [word for word in words if word.upper() not in map(str.upper, known)]

@@ -16,7 +16,7 @@ from regional_explorer.regions.select import source_regions
 
 
 def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
-    """Return the regions marked in the source, and what of their configs is not one region's to set.
+    """Return the regions marked in the source, and the config keys of theirs that are global.
 
     Raises:
         UnknownConfigKeyError, InvalidConfigValueError: a mark holds a config that torch does not have.
@@ -75,7 +75,7 @@ def checked_direction(direction: Direction | str | None) -> Direction | None:
 
 
 def check_plan(plan: Plan) -> None:
-    """Raise what ``configured`` raises, for any config of a plan that came from elsewhere; PlanError if it is none."""
+    """Raise what ``configured`` raises for any config of a plan; PlanError if it is not a plan."""
     if not isinstance(plan, Plan):
         raise PlanError(
             f"A plan is an rx.Plan, such as ex.draft().plan or one loaded from a file; got {shown_value(plan)}."

@@ -16,21 +16,21 @@ from collections.abc import Callable
 from typing import Any
 
 GRACE_S = 2.0
-"""So long a child has to end when told to; then it is killed."""
+"""Seconds that a child has to end after SIGTERM; then it is killed."""
 
 _CODE = "import sys; sys.path[:] = {path!r}; import importlib; importlib.import_module({module!r}).main()"
 
 
 def can_have_children() -> bool:
-    """Tell whether this platform knows sessions and groups of processes, and where Python is."""
+    """Return whether this platform knows sessions and groups of processes, and where Python is."""
     return os.name == "posix" and bool(sys.executable)
 
 
 class Child:
     """A process that runs ``main()`` of the module called ``module``.
 
-    It ends with the process that started it: ``main`` calls ``attend``, which sees the pipe close. A session of its own
-    keeps an interrupt of a cell from reaching it.
+    It ends with the process that started it: ``main`` calls ``serve_parent``, which sees the pipe close. A
+    session of its own keeps an interrupt of a cell from reaching it.
 
     Raises:
         OSError: it could not be started.
@@ -55,7 +55,7 @@ class Child:
         return self._process.pid
 
     def send(self, message: Any) -> None:
-        """Send a message, which ``attend`` hands on over there."""
+        """Send a message, which the child gets through ``serve_parent``."""
         assert self._process.stdin is not None  # noqa: S101 - it is a pipe
         pickle.dump(message, self._process.stdin)
         self._process.stdin.flush()
@@ -75,7 +75,7 @@ class Child:
         self._close()
 
     def end(self) -> None:
-        """End it and what it runs; returns when it is gone. A compiler that is told to end tidies up."""
+        """End it and what it runs; returns when it is gone. A compiler tidies up after SIGTERM."""
         self._signal(signal.SIGTERM)
         try:
             self._process.wait(GRACE_S)
@@ -97,10 +97,10 @@ class Child:
                     pipe.close()
 
 
-def attend(hear: Callable[[Any], object] = lambda _message: None) -> None:
-    """Be the child: hand on what the parent sends, in a thread, and end with it, taking along what this process runs.
+def serve_parent(hear: Callable[[Any], object] = lambda _message: None) -> None:
+    """In the child: pass what the parent sends to ``hear``, on a thread, and end with the parent.
 
-    A compiler that this process runs is told to end as well, and tidies up.
+    A compiler that this process runs gets SIGTERM as well, and tidies up.
     """
     # Not sys.stdin: Python could not shut down while another thread waits for it.
     pipe = open(0, "rb", closefd=False)  # noqa: SIM115 - open as long as this process is
@@ -115,8 +115,8 @@ def attend(hear: Callable[[Any], object] = lambda _message: None) -> None:
     threading.Thread(target=listen, daemon=True).start()
 
 
-def answering() -> Callable[[Any], None]:
-    """Be the child: return how to answer. What anything prints from now on goes nowhere."""
+def answer_channel() -> Callable[[Any], None]:
+    """In the child: return a function that answers the parent. What is printed from now on is dropped."""
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 

@@ -35,7 +35,7 @@ With 8 s, five pieces of ResNet of 3.8 s each got a helper on two cores, and not
 """
 
 POLL_S = 0.1
-"""So often a wait looks whether it was cancelled."""
+"""Seconds between two looks whether a wait was cancelled."""
 
 
 class WorkQueue:
@@ -44,17 +44,17 @@ class WorkQueue:
     def __init__(self, keys: Iterable[str]) -> None:
         self._changed = threading.Condition()
         self._left = list(keys)
-        self._lent: set[str] = set()
+        self._at_helpers: set[str] = set()
         self._made: deque[tuple[str, float | None]] = deque()
 
     @property
     def left(self) -> list[str]:
-        """What nobody has taken yet."""
+        """The keys that nobody has taken yet."""
         with self._changed:
             return list(self._left)
 
     def take(self, patience_s: float, cancelled: Callable[[], bool]) -> tuple[str, float | None] | None:
-        """Return what this process does next, and the seconds of a helper that has compiled it cold, if one has.
+        """Return the key that this process compiles next, with the seconds of a helper that has compiled it cold.
 
         What helpers have made comes first: it takes no time. What one is busy with is waited for, as two compiles of
         one piece would only wait for each other's locks.
@@ -69,32 +69,32 @@ class WorkQueue:
                     return self._made.popleft()
                 if self._left:
                     return self._left.pop(0), None
-                if not self._lent:
+                if not self._at_helpers:
                     return None
                 if time.monotonic() > until:
                     raise TimeoutError
                 self._changed.wait(POLL_S)
         return None
 
-    def lend(self, among: Container[str]) -> str | None:
-        """Return what a helper does next, None when there is nothing left for it."""
+    def take_for_helper(self, among: Container[str]) -> str | None:
+        """Return the key that a helper compiles next, None when there is none left for it."""
         with self._changed:
             key = next((key for key in reversed(self._left) if key in among), None)
             if key is not None:
                 self._left.remove(key)
-                self._lent.add(key)
+                self._at_helpers.add(key)
             return key
 
-    def give_back(self, key: str, seconds: float | None) -> None:
-        """Take back what was lent, with the seconds of its compile, or with None if it is still to be made."""
+    def finish_for_helper(self, key: str, seconds: float | None) -> None:
+        """Note that a helper is done with ``key``: in ``seconds``, or None if it still has to be compiled here."""
         with self._changed:
-            self._lent.discard(key)
+            self._at_helpers.discard(key)
             self._made.append((key, seconds))
             self._changed.notify_all()
 
 
 class CompilePool:
-    """This process and, once they pay, its helpers, over one compile; a block at whose end all helpers are gone.
+    """Compiles in this process and, once they pay, in helper processes; leaving the block ends them.
 
     ``sendable`` returns what a helper is sent for a key, or None where only this process may compile it.
     """
@@ -105,18 +105,18 @@ class CompilePool:
         self._helpers = ExitStack()
         self._started = time.monotonic()
         self._cold: list[float] = []
-        self._asked = self._helped = False
+        self._decided = self._helped = False
 
     def __enter__(self) -> Self:
         """Start nothing yet."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End the helpers, whatever they are at."""
+        """End the helpers, busy or not."""
         self._helpers.close()
 
-    def turns(self, cancelled: Callable[[], bool]) -> Iterator[tuple[str, float | None]]:
-        """Yield what this process compiles next, until all is done or ``cancelled``, each with what ``take`` tells."""
+    def jobs(self, cancelled: Callable[[], bool]) -> Iterator[tuple[str, float | None]]:
+        """Yield each key that this process compiles, as ``take`` returns it, until done or ``cancelled``."""
         while True:
             try:
                 # A helper that hangs costs at most as much again as this process has worked by then.
@@ -128,8 +128,8 @@ class CompilePool:
                 return
             yield turn
 
-    def credited(self, artifact: Artifact, ahead_s: float | None) -> Artifact:
-        """Return what this process has compiled with what it really cost: ``ahead_s``, if a helper has done it.
+    def with_cold_cost(self, artifact: Artifact, ahead_s: float | None) -> Artifact:
+        """Return the artifact with what it cost: ``ahead_s`` if a helper compiled it before.
 
         It is cold then too: it is in the caches only because the helper has just put it there.
         """
@@ -144,21 +144,21 @@ class CompilePool:
         return artifact
 
     def stop_workers(self) -> bool:
-        """End the helpers; tell whether there were any: what failed beside them is worth another try without."""
+        """End the helpers; return whether there were any: what failed beside them is worth another try without."""
         helped, self._helped = self._helped, False
         self._helpers.close()
         return helped
 
     def _note_cold(self, seconds: float) -> None:
-        """Get help if the pieces left are worth it.
+        """Start helpers if the pieces left are worth it.
 
         Before the first one that was nowhere in the caches nothing is known: all may be there.
         """
         self._cold.append(seconds)
         mean = sum(self._cold) / len(self._cold)
         left = self._work.left
-        if not self._asked and helpers_worth(len(left), mean, cores()) and can_help():
-            self._asked = True
+        if not self._decided and helpers_worth(len(left), mean, cores()) and can_help():
+            self._decided = True
             pieces = {key: sent for key in left if (sent := self._sendable(key)) is not None}
             self._start(helpers_worth(len(pieces), mean, cores()), pieces)
 
@@ -188,7 +188,7 @@ class PoolWorker:
         self._thread.start()
 
     def end(self) -> None:
-        """End the process, whatever it is at, and the thread with it."""
+        """End the process, busy or not, and its thread."""
         self._child.end()
         self._thread.join()
 
@@ -197,13 +197,13 @@ class PoolWorker:
         try:
             self._child.send(settings)
             self._child.receive()
-            while (key := self._work.lend(self._pieces)) is not None:
+            while (key := self._work.take_for_helper(self._pieces)) is not None:
                 self._child.send(self._pieces[key])
-                self._work.give_back(key, self._child.receive())
+                self._work.finish_for_helper(key, self._child.receive())
         except (OSError, EOFError, ValueError, pickle.UnpicklingError):
             # It has ended, by itself or by us, in the middle of whatever it said.
             if key is not None:
-                self._work.give_back(key, None)
+                self._work.finish_for_helper(key, None)
         finally:
             self._child.end()
 
@@ -220,7 +220,7 @@ def helpers_worth(pieces: int, piece_s: float, cores: int) -> int:
 
 
 def can_help() -> bool:
-    """Tell whether what another process compiles would be found here.
+    """Return whether what another process compiles would be found here.
 
     With a graphics card it would not: Inductor's keys name it, and helpers do not touch it.
     """

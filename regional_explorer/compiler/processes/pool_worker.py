@@ -5,14 +5,14 @@ from __future__ import annotations
 import pickle
 from queue import SimpleQueue
 
-from regional_explorer.compiler.processes.child import answering, attend
+from regional_explorer.compiler.processes.child import answer_channel, serve_parent
 
 
 def main() -> None:
-    """Be the child: take over the settings, then answer each piece with the seconds that compiling it took."""
+    """In the child: take over the settings, then answer each piece with the seconds that compiling it took."""
     pieces: SimpleQueue[bytes] = SimpleQueue()
-    attend(pieces.put)
-    answer = answering()
+    serve_parent(pieces.put)
+    answer = answer_channel()
     from regional_explorer.compiler.processes.warmup import warm_toolchain
     from regional_explorer.torch_api import Settings
 
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _compile(sent: bytes) -> float | None:
-    """Return the seconds of a cold compile; None where it came from the cache, or failed: the parent will tell why."""
+    """Return the seconds of a cold compile; None where it came from the cache, or failed: the parent will say why."""
     from regional_explorer.torch_api import compile_piece, fake_mode_with_symbols, load_piece
 
     piece, config = pickle.loads(sent)  # noqa: S301 - from the process that started this one

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from regional_explorer.compiler.processes.child import Child, attend, can_have_children
+from regional_explorer.compiler.processes.child import Child, can_have_children, serve_parent
 
 SWITCH = "REGIONAL_EXPLORER_WARM"
 """Environment variable: ``0`` leaves everything to the first compile."""
@@ -25,7 +25,7 @@ NICENESS = 10
 
 
 def wanted() -> bool:
-    """Tell whether anything may be got ready ahead of time."""
+    """Return whether anything may be got ready ahead of time."""
     return os.environ.get(SWITCH, "1") != "0"
 
 
@@ -40,7 +40,7 @@ class ToolchainBuild:
         self._reaper: threading.Thread | None = None
 
     def start(self) -> bool:
-        """Start the child where the platform allows and the caches lack something; tell whether it was started."""
+        """Start the child where the platform allows and the caches lack something; return whether it was started."""
         if self._child is not None or not can_have_children() or toolchain_is_built():
             return False
         try:
@@ -52,7 +52,7 @@ class ToolchainBuild:
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the child is gone, and tell whether it is; true as well where none was started."""
+        """Wait until the child is gone, and return whether it is; True where none was started."""
         if self._reaper is not None:
             self._reaper.join(timeout_s)
         return self._reaper is None or not self._reaper.is_alive()
@@ -68,9 +68,9 @@ build = ToolchainBuild()
 
 
 def main() -> None:
-    """Be the child: compile the tiny graph, unless the parent ends first."""
+    """In the child: compile the tiny graph, unless the parent ends first."""
     os.nice(NICENESS)
-    attend()
+    serve_parent()
     from regional_explorer.compiler.processes.warmup import warm_toolchain
     from regional_explorer.errors import NoCompilerError, RegionCompileError
 
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def toolchain_is_built() -> bool:
-    """Tell, without torch, whether Inductor's caches hold what the running torch and C++ compiler need.
+    """Return, without torch, whether Inductor's caches hold what the running torch and C++ compiler need.
 
     They do if something in each was built after both were installed: a precompiled header, and a shared library. Where
     there is no torch or no compiler, nothing can be built, and so nothing is lacking.

@@ -31,7 +31,7 @@ class Reference:
     """What a variant is compared with.
 
     ``exact`` is what float64 gave, or None where it is no reference, for the reason ``note``. ``arithmetic`` is how
-    the call's graphs compute. ``nondeterministic`` tells that eager does not repeat itself. ``steps`` are there where
+    the call's graphs compute. ``nondeterministic`` says that eager does not repeat itself. ``steps`` are there where
     the graphs have step functions.
     """
 
@@ -101,12 +101,12 @@ def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
 
 
 def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:
-    """Tell whether two eager runs agree, but for rounding: kernels of a GPU may sum in any order."""
+    """Return whether two eager runs agree, but for rounding: kernels of a GPU may sum in any order."""
     return verdict(compare("eager", second, Reference(first, arithmetic=arithmetic))) != NumericsVerdict.FAILED
 
 
 def same(left: Values, right: Values) -> bool:
-    """Tell whether two runs gave bitwise the same."""
+    """Return whether two runs gave bitwise the same."""
     pairs = zip((*left.outputs, *left.gradients), (*right.outputs, *right.gradients), strict=True)
     return all(_bitwise(mine, theirs) for (_, mine), (_, theirs) in pairs)
 

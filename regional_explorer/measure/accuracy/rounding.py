@@ -118,7 +118,7 @@ def rms(tensor: torch.Tensor | None) -> float:
 
 
 def is_floating(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor holds floating or complex numbers."""
+    """Return whether a tensor holds floating or complex numbers."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
@@ -175,7 +175,7 @@ def _terms(node: fx.Node) -> int:
     target = node.target
     if getattr(target, "is_view", True):  # a higher-order op is none, and has no such attribute
         return 1
-    name = target.overloadpacket.__name__  # type: ignore[union-attr]  # what tells that is an operator
+    name = target.overloadpacket.__name__  # type: ignore[union-attr]  # what says that is an operator
     inputs = [shape for source in node.all_input_nodes for shape in _shapes(source)]
     outputs = [shape for shape in _shapes(node) if math.prod(shape)]
     if not inputs or not outputs:

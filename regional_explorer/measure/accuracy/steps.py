@@ -76,7 +76,7 @@ class Shifted(fx.Interpreter):
 
 
 def is_step(node: fx.Node) -> bool:
-    """Tell whether a node is a step function of a floating value; a cast to integers or to eight bits is one, too."""
+    """Return whether a node is a step function of a floating value; a cast to integers or to eight bits is one, too."""
     if node.op != "call_function" or not any(_floats(source) for source in node.all_input_nodes):
         return False
     name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
@@ -94,7 +94,7 @@ def _floats(node: fx.Node) -> bool:
 
 
 def has_steps(graphs: Iterable[fx.GraphModule]) -> bool:
-    """Tell whether any graph has a step function."""
+    """Return whether any graph has a step function."""
     return any(is_step(node) for gm in graphs for node in gm.graph.nodes)
 
 

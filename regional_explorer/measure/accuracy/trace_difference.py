@@ -55,7 +55,7 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
 
 
 @dataclass(frozen=True)
-class Place:
+class FirstDifference:
     """Where captured and eager part. ``why`` says more where that is known."""
 
     graph: str
@@ -65,7 +65,7 @@ class Place:
 
 
 def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
-    """Tell whether Dynamo's graphs alone, run eagerly, are off too; None where that cannot be run."""
+    """Return whether Dynamo's graphs alone, run eagerly, are off too; None where that cannot be run."""
     call = capture.call
     try:
         with as_first_call(call.fn):
@@ -100,7 +100,7 @@ class _Digest:
         return cls(tuple(tensor.shape), tensor.dtype, float(flat.norm()), tuple(products))
 
     def like(self, other: _Digest, arithmetic: Arithmetic) -> bool:
-        """Tell whether two tensors are the same, but for rounding."""
+        """Return whether two tensors are the same, but for rounding."""
         if (self.shape, self.dtype) != (other.shape, other.dtype):
             return False
         floating = self.dtype.is_floating_point or self.dtype.is_complex
@@ -153,7 +153,7 @@ class _Eager(TorchDispatchMode):
         return result
 
     def has(self, digest: _Digest, arithmetic: Arithmetic) -> bool:
-        """Tell whether eager computed such a value anywhere."""
+        """Return whether eager computed such a value anywhere."""
         return any(digest.like(other, arithmetic) for other in self.values.get(digest.shape, ()))
 
 
@@ -208,7 +208,7 @@ def _recording(capture: Capture) -> Iterator[list[_Run]]:
 # -------------------------------------------------------------------------------------------------- where the two part
 
 
-def _first_difference(capture: Capture, reference: Reference, *, gradients_alone: bool) -> Place | None:
+def _first_difference(capture: Capture, reference: Reference, *, gradients_alone: bool) -> FirstDifference | None:
     call = capture.call
     try:
         eager = _Eager()
@@ -227,8 +227,8 @@ def _first_difference(capture: Capture, reference: Reference, *, gradients_alone
         return None
     records = {graph.id: graph.by_name() for graph in capture.graphs}
 
-    def place(run: _Run, node: fx.Node, why: str = "") -> Place:
-        return Place(run.live.id, node.name, records.get(run.live.id, {}).get(node.name), why)
+    def place(run: _Run, node: fx.Node, why: str = "") -> FirstDifference:
+        return FirstDifference(run.live.id, node.name, records.get(run.live.id, {}).get(node.name), why)
 
     if (parted := _first_other_draw(eager, runs, moved)) is not None:
         return place(*parted)

@@ -14,7 +14,7 @@ Moment = TypeVar("Moment")
 class Clock(Protocol[Moment]):
     """Records marks during a sample, and returns the seconds between them afterwards.
 
-    A device runs asynchronously, so the time between two marks is known only after ``settle``.
+    A device runs asynchronously, so the time between two marks is known only after ``synchronize``.
     """
 
     def now(self) -> float:
@@ -26,7 +26,7 @@ class Clock(Protocol[Moment]):
     def mark(self) -> Moment:
         """Record a mark in the device's stream of work, without waiting for it."""
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Wait until all marks have been reached."""
 
     def seconds(self, begin: Moment, end: Moment) -> float:
@@ -47,7 +47,7 @@ class CpuClock:
         """Return the time, in seconds."""
         return time.perf_counter()
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Do nothing: host code has run when it returns."""
 
     def seconds(self, begin: float, end: float) -> float:
@@ -86,7 +86,7 @@ class CudaClock:
         event.record(self._cuda.current_stream(self._device))
         return event
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Wait for the device."""
         self._cuda.synchronize(self._device)
 

@@ -42,13 +42,13 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
     for _ in range(_CALLS):
         timed_call.before()
         clock.flush()
-        clock.settle()
+        clock.synchronize()
         began_s, begin = clock.now(), clock.mark()
         outputs = timed_call.forward()
         if timed_call.backward is not None:
             timed_call.backward(outputs)
         end, ended_s = clock.mark(), clock.now()
-        clock.settle()
+        clock.synchronize()
         shares.append((ended_s - began_s) / max(clock.seconds(begin, end), 1e-9))
     return statistics.median(shares)
 

@@ -47,7 +47,7 @@ class TimedCall:
         self.select()
         with gc_paused():
             marks = [self._call(clock) for _ in range(calls)]
-            clock.settle()
+            clock.synchronize()
         spans = [(clock.seconds(t0, t1), clock.seconds(t1, t2), clock.seconds(t0, t2)) for t0, t1, t2 in marks]
         forward, backward, step = (float(column) for column in np.median(np.array(spans), axis=0))
         if self.backward is None:

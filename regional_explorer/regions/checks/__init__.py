@@ -20,11 +20,11 @@ from regional_explorer.regions.checks.configs import (
 from regional_explorer.regions.checks.cutting import check_cycles, check_joined, check_merged, check_split
 from regional_explorer.regions.checks.evidence import Evidence
 from regional_explorer.regions.checks.failures import check_failures
+from regional_explorer.regions.checks.kept_state import check_state
 from regional_explorer.regions.checks.presence import check_breaks, check_empty, check_moved
 from regional_explorer.regions.checks.running import check_running
 from regional_explorer.regions.checks.shared import check_shared
-from regional_explorer.regions.checks.state import check_state
-from regional_explorer.regions.checks.subgraphs import check_eager_subgraphs, check_subgraph_options
+from regional_explorer.regions.checks.subgraph_options import check_eager_subgraphs, check_subgraph_options
 
 __all__ = ["Evidence", "check", "global_config"]
 
@@ -53,5 +53,5 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
 
 
 def check(evidence: Evidence) -> list[Diagnostic]:
-    """Return what differs between asked and done, one diagnostic per region and cause."""
+    """Return what differs between the requested regions and the partitions, one diagnostic per region and cause."""
     return [found for one in CHECKS for found in one(evidence)]

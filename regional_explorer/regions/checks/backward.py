@@ -17,7 +17,7 @@ FORWARDS = (GraphKind.FORWARD, GraphKind.INFERENCE)
 
 def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield ``backward-unmarked`` and ``backward-only``: where forward and backward disagree about a region."""
-    stray: dict[str, list[Stray]] = {}
+    stray: dict[str, list[UnclaimedOp]] = {}
     alone: dict[str, list[tuple[Graph, Node]]] = {}
     for graph in evidence.of_kind(GraphKind.BACKWARD):
         for found in _strays(evidence, graph):
@@ -32,10 +32,10 @@ def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 @dataclass(frozen=True)
-class Stray:
+class UnclaimedOp:
     """An op without a forward op behind it that takes its inputs from an instance and belongs to none.
 
-    ``amid`` tells whether it feeds the instance too, ``reason`` why it does not belong to it.
+    ``amid`` says whether it feeds the instance too, ``reason`` why it does not belong to it.
     """
 
     graph: Graph
@@ -45,7 +45,7 @@ class Stray:
     reason: str
 
 
-def _strays(evidence: Evidence, graph: Graph) -> Iterator[Stray]:
+def _strays(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
     claims, users = evidence.claims[graph.id], evidence.users(graph.id)
     loose = [node for node in graph.ops if node.origin is None and not node.annotated and node.name not in claims]
     ops = {node.name for node in graph.ops}
@@ -69,12 +69,12 @@ def _strays(evidence: Evidence, graph: Graph) -> Iterator[Stray]:
             if evidence.plan.cut is not Cut.INSTANCES:
                 reason = f"cut='{evidence.plan.cut}' takes marked ops alone"
             elif node.name in circular:
-                reason = "with them, instances would feed each other in a circle"
+                reason = "with them, instances would feed each other in a cycle"
             elif len(sources) > 1:
                 reason = "they take from outside the instance as well"
             else:
                 reason = "what draws random numbers, writes, or runs a body keeps its place"
-            yield Stray(graph, node, around, inside is not None, reason)
+            yield UnclaimedOp(graph, node, around, inside is not None, reason)
 
 
 def _marked_as(node: Node) -> str:
@@ -82,7 +82,7 @@ def _marked_as(node: Node) -> str:
     return str(node.annotation["inductor_region"]) if named else "default"
 
 
-def _unmarked(evidence: Evidence, region: str, strays: list[Stray]) -> Diagnostic:
+def _unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp]) -> Diagnostic:
     first = strays[0].graph
     feeding = [evidence.nodes[stray.graph.id][name] for stray in strays for name in stray.node.inputs]
     amid = sum(stray.amid for stray in strays)

@@ -1,4 +1,4 @@
-"""Checks which config counts where marks disagree, and which one upstream would have used."""
+"""Checks which config applies where marks disagree, and which one upstream would have used."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _first_marked_input(evidence: Evidence, part: Partition) -> tuple[str, str] 
 
 
 def _holds_configs(node: Node) -> bool:
-    """Tell whether upstream would find configs at a node; a region not marked in the source is taken as written so."""
+    """Return whether upstream would find a config at a node, as if all regions had been marked in the source."""
     return not node.annotated or (isinstance(node.annotation, Mapping) and "inductor_configs" in node.annotation)
 
 
@@ -135,7 +135,7 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _merged(evidence: Evidence, outer: MarkedBlock, inner: MarkedBlock) -> bool:
-    """Tell whether the plan made one region of two marks, which has one config then."""
+    """Return whether the plan made one region of two marks, which has one config then."""
     names = {evidence.assignment.by_annotation.get(annotation_key(mark.annotation)) for mark in (outer, inner)}
     return len(names) == 1 and any(region.joined for region in evidence.plan.regions if region.name in names)
 

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind, MarkedBlock, Node, SourceLine
 from regional_explorer.record.region import Cut, Partition, Region, SelectorKind
-from regional_explorer.regions.checks.circles import Circle, circle
+from regional_explorer.regions.checks.cycles import Cycle, shortest_cycle
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed, path_between
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import picks
@@ -18,7 +18,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-merged`` per region whose partitions serve several marked blocks or instances."""
     for region in evidence.plan.regions:
         if region.joined and evidence.plan.cut is not Cut.UPSTREAM:
-            continue  # as asked
+            continue  # as requested
         marked = any(selector.kind is SelectorKind.ANNOTATION for selector in region.selectors)
         served = {
             part.id: units
@@ -54,7 +54,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _units(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object, SourceLine | None]:
-    """Return what a partition serves: marked blocks by number, else instances, each with its line."""
+    """Return the marked blocks of a partition by number, else its instances, each with its line."""
     nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
     found: dict[object, SourceLine | None] = {}
     for name in part.nodes:
@@ -70,7 +70,7 @@ def _units(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object,
 def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-split`` per region and cause: an instance that became several partitions of one graph.
 
-    Splits by a sum of gradients are told by ``backward-unmarked``, those of a circle by ``region-cycle``.
+    Splits by a sum of gradients are reported by ``backward-unmarked``, those of a cycle by ``region-cycle``.
     """
     causes: dict[tuple[str, str, str], list[tuple[list[Partition], list[Node], bool]]] = {}
     circular = {(graph, region) for graph, regions in evidence.cyclic for region in regions}
@@ -177,14 +177,14 @@ def _between(evidence: Evidence, parts: list[Partition]) -> tuple[list[Node], bo
 
 
 def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-cycle`` per set of regions that feed each other in a circle."""
+    """Yield one ``region-cycle`` per set of regions that feed each other in a cycle."""
     graphs: dict[frozenset[str], list[str]] = {}
     for graph, regions in evidence.cyclic:
         if graph not in graphs.setdefault(regions, []):
             graphs[regions].append(graph)
     for regions, places in graphs.items():
         order = [region.name for region in evidence.plan.regions if region.name in regions]
-        found = circle(evidence, places[0], order)
+        found = shortest_cycle(evidence, places[0], order)
         split = [
             parts
             for (region, _, graph), parts in evidence.instances.items()
@@ -194,10 +194,10 @@ def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _cycle(
-    evidence: Evidence, order: list[str], places: list[str], found: Circle, split: list[list[Partition]]
+    evidence: Evidence, order: list[str], places: list[str], found: Cycle, split: list[list[Partition]]
 ) -> Diagnostic:
     nodes = evidence.nodes[places[0]]
-    paths = "; ".join(f"{leg.start} → {leg.end} through {' → '.join(leg.path)}" for leg in found)
+    paths = "; ".join(f"{path.start} → {path.end} through {' → '.join(path.path)}" for path in found)
     at = [nodes[part.nodes[0]] for parts in split for part in parts[1:]]
     cut = ", ".join(dict.fromkeys(parts[0].region for parts in split))
     done = (
@@ -213,12 +213,12 @@ def _cycle(
         f"{done}.",
         region=order[0],
         graph=places[0],
-        nodes=tuple(dict.fromkeys(name for leg in found for name in leg.path)),
-        where=lines(nodes[name] for leg in found for name in leg.path),
+        nodes=tuple(dict.fromkeys(name for path in found for name in path.path)),
+        where=lines(nodes[name] for path in found for name in path.path),
         upstream=(
             "it fails with 'Invalid partition, found dependency cycles', naming nothing."
             if several
-            else "it keeps the instances of one region free of circles as well."
+            else "it keeps the instances of one region free of cycles as well."
         ),
         remedy="Move the op where the paths meet into one of the regions, or reorder the plan: the first stays whole.",
     )

@@ -1,4 +1,4 @@
-"""The indexed record that the checks look at."""
+"""The record with indexes that the checks read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was asked, what was done, and what was noted while tracing.
+    """What was requested, what was done, and what the capture recorded.
 
-    ``cyclic`` are the sets of regions that feed each other in a circle, with the graph; ``blocks`` the marked blocks
-    around each origin, outermost first; ``folded`` the ops that gave way to equal ones; ``min_cut`` tells whether that
+    ``cyclic`` are the sets of regions that feed each other in a cycle, with the graph; ``blocks`` the marked blocks
+    around each origin, outermost first; ``folded`` the ops that gave way to equal ones; ``min_cut`` says whether that
     partitioner was asked for; ``kept_state`` names what the call assigned in Python and what was not put back,
     ``failed_ops`` the ops of captured graphs that raised when these first ran.
     """
@@ -50,7 +50,7 @@ class Evidence:
 
     @cached_property
     def claims(self) -> dict[str, dict[str, Claim]]:
-        """Who has which node, for every graph that AOTAutograd runs."""
+        """The claims on nodes, for every graph that AOTAutograd runs."""
         return {
             graph.id: {
                 node.name: claim for node in graph.nodes if (claim := self.assignment.claim(graph.id, node)) is not None
@@ -79,7 +79,7 @@ class Evidence:
         return found
 
     def users(self, graph_id: str, *, random: bool = False) -> dict[str, list[str]]:
-        """Return which nodes take each node's value; with ``random``, each random op feeds the next one too."""
+        """Return the users of each node; with ``random``, each random op feeds the next one too."""
         known = self._random_users if random else self._users
         if graph_id not in known:
             users: dict[str, list[str]] = {}

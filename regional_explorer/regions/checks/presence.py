@@ -62,7 +62,7 @@ def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
-    asked = _dynamo_ops(evidence, region)
+    requested = _dynamo_ops(evidence, region)
     around = _ops_traced_anew(evidence, region)
     unmarked = any(node.origin is None for graph in evidence.of_kind(GraphKind.BACKWARD) for node in graph.ops)
     passing = [node.op for node in _forward_ops(evidence, region) if node.op in PASSING]
@@ -72,7 +72,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         remedy = (
             f"Mark the whole op to have its backward compiled, for example ex.mark({region!r}, nodes={around[0]!r})."
         )
-    elif unmarked and any(node.op.endswith("_") or node.op == "setitem" for node in asked):
+    elif unmarked and any(node.op.endswith("_") or node.op == "setitem" for node in requested):
         why = "what writes in place leave behind there belongs to no region"
         remedy = "Write it without the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
     elif passing:
@@ -85,7 +85,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         f"Region {region!r} has no op in the backward: {why}.",
         Severity.INFO,
         region=region,
-        where=lines(asked)[:1],
+        where=lines(requested)[:1],
         upstream="the same.",
         remedy=remedy,
     )
@@ -124,14 +124,14 @@ def _ops_traced_anew(evidence: Evidence, region: str) -> list[str]:
 def _nowhere(evidence: Evidence, region: str) -> Diagnostic:
     overruled = evidence.assignment.overruled
     winners = [winner for loser, winner in overruled if loser == region]
-    asked = _dynamo_ops(evidence, region)
+    requested = _dynamo_ops(evidence, region)
     if winners:
         taken = [origin for (loser, _), origins in overruled.items() if loser == region for origin in origins]
-        asked = [evidence.origins[origin] for origin in taken if origin in evidence.origins]
+        requested = [evidence.origins[origin] for origin in taken if origin in evidence.origins]
         why = f"all its ops belong to {', '.join(map(repr, winners))}, later in the plan"
         remedy = "Where two regions claim an op, the later has it: unmark one of them, or reorder the plan."
-    elif asked:
-        why = f"{listed(node.name for node in asked)} left no op behind when AOTAutograd traced the graph"
+    elif requested:
+        why = f"{listed(node.name for node in requested)} left no op behind when AOTAutograd traced the graph"
         remedy = "Take ops that compute something into the region; a view or a copy that changes nothing is dropped."
     else:
         why = "its selectors match nothing in this call"
@@ -140,7 +140,7 @@ def _nowhere(evidence: Evidence, region: str) -> Diagnostic:
         DiagnosticCode.REGION_EMPTY,
         f"Region {region!r} has no op in any graph: {why}.",
         region=region,
-        where=lines(asked),
+        where=lines(requested),
         upstream="the same, without a word.",
         remedy=remedy,
     )

@@ -1,4 +1,4 @@
-"""Whether the captured graphs run as they are."""
+"""Reports captured graphs that failed when they ran and were repaired."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Piece:
 
     @property
     def content(self) -> PieceContent:
-        """What it computes, whatever region it belongs to: pieces of equal content see the same inputs in each call."""
+        """The code and inputs of the piece, without its region: equal ones see the same inputs in each call."""
         carved = tuple(node.name for node in self.gm.graph.nodes if is_carved(node))
         return self.graph_id, self.nodes, self.inputs, self.outputs, carved
 
@@ -57,7 +57,7 @@ class CutGraph:
 
 @dataclass
 class Proposed:
-    """What is to be cut out of a graph, and out of the bodies of those of its higher-order ops that stay in it.
+    """The proposed partitions of a graph, and of the bodies of those of its higher-order ops that stay in it.
 
     ``carved`` are the nodes that run eagerly inside their partition: upstream leaves them there, where Inductor calls
     the eager kernel (one that would not is not given them). ``bodies`` come with the ``get_attr`` nodes that name them.
@@ -84,7 +84,7 @@ class Proposed:
             yield from body.groups()
 
     def cyclic(self) -> Iterator[tuple[str, frozenset[str]]]:
-        """Yield the sets of regions that feed each other in a circle, each with its graph."""
+        """Yield the sets of regions that feed each other in a cycle, each with its graph."""
         yield from ((self.graph_id, regions) for regions in self.proposal.cyclic)
         for _, body in self.bodies:
             yield from body.cyclic()
@@ -98,7 +98,7 @@ def propose_cut(
     order: Sequence[str],
     how: Cut = Cut.INSTANCES,
 ) -> Proposed:
-    """Return what is to be cut out of ``gm``, which stays as it is.
+    """Return the proposed partitions of ``gm``, which is not changed.
 
     Args:
         gm: the live graph.
@@ -177,7 +177,7 @@ def _rebuild(proposed: Proposed, call_for: Callable[[Piece], BoxedCall]) -> CutG
 
 
 def _feed(*values: Any) -> list[Any]:
-    """Return what a piece is called with: a list that it empties, so that its inputs can be freed while it runs."""
+    """Return the argument list of a piece, which it empties, so that its inputs can be freed while it runs."""
     return list(values)
 
 

@@ -1,4 +1,4 @@
-"""What each node of a live graph has to wait for: its inputs, random draws before it, writes to what it reads."""
+"""The dependencies of each node of a live graph: its inputs, random draws before it, writes to what it reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from regional_explorer.torch_api import draws_random
 
 
 def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
-    """Return what each node has to wait for: its inputs, and whatever an effect orders it after.
+    """Return the dependencies of each node: its inputs, and the nodes that an effect orders before it.
 
     Ops that draw random numbers keep their order, or a cut graph would draw others. A write waits for every earlier
     read of its storage, and later reads for it.

@@ -17,7 +17,7 @@ from torch import fx
 from regional_explorer.regions.components import connected
 from regional_explorer.regions.cutting.dependencies import dependencies, written_arguments
 from regional_explorer.regions.instances import Claim
-from regional_explorer.regions.order import Edges, cycles, home_of, in_order, levels
+from regional_explorer.regions.order import Edges, cycles, in_order, levels, part_of_node
 from regional_explorer.torch_api import propose_partitions
 
 
@@ -54,13 +54,13 @@ def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
         # No path between two of its nodes leaves the stretch of the graph that they span.
         span = nodes[position[group.nodes[0]] : position[group.nodes[-1]] + 1]
         parts += _convex(group, span, before, [])
-    circles = cycles(nodes, before, [part.nodes for part in parts])
-    if not circles:
+    cyclic = cycles(nodes, before, [part.nodes for part in parts])
+    if not cyclic:
         return Proposal(parts)
     settled: list[NodeGroup] = []
     for group in groups:
         settled += _convex(group, in_order(nodes, before, [part.nodes for part in settled]), before, settled)
-    return Proposal(settled, [frozenset(parts[index].claim.region for index in circle) for circle in circles])
+    return Proposal(settled, [frozenset(parts[index].claim.region for index in cycle) for cycle in cyclic])
 
 
 def propose_upstream(gm: fx.GraphModule, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> Proposal:
@@ -91,12 +91,12 @@ def _groups(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
 
 
 def _is_getitem(node: fx.Node) -> bool:
-    """Tell whether a node only takes one of several results: it goes where these are made, marked or not."""
+    """Return whether a node only takes one of several results: it goes where these are made, marked or not."""
     return node.target is operator.getitem and isinstance(node.args[0], fx.Node)
 
 
 def _can_move(node: fx.Node) -> bool:
-    """Tell whether an op can be put behind a call that takes and returns tensors and sizes."""
+    """Return whether an op can be put behind a call that takes and returns tensors and sizes."""
     if node.op != "call_function" or written_arguments(node):
         return False
     if isinstance(node.meta.get("val"), (list, tuple)) and not all(_is_getitem(user) for user in node.users):
@@ -122,7 +122,7 @@ def _convex(
     group: NodeGroup, order: Sequence[fx.Node], before: Edges[fx.Node], settled: Sequence[NodeGroup]
 ) -> list[NodeGroup]:
     """Split a group by level; ``settled`` partitions count as one op each."""
-    level = levels(order, before, set(group.nodes), home_of(part.nodes for part in settled))
+    level = levels(order, before, set(group.nodes), part_of_node(part.nodes for part in settled))
     found: dict[int, list[fx.Node]] = {}
     for node in group.nodes:
         found.setdefault(level[node], []).append(node)

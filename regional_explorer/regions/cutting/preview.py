@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The partitions that a plan would give, none of them compiled, and what there would be to say about them.
+    """The partitions that a plan would give, none of them compiled, and the diagnostics about them.
 
     Of the diagnostics, those that only a compile or a later call brings are not among these.
     """
@@ -37,7 +37,7 @@ class Preview:
 
 
 def preview(live: Iterable[tuple[str, fx.GraphModule]], known: Evidence, plan: Plan) -> Preview:
-    """Return what ``plan`` would give.
+    """Return the partitions and diagnostics that ``plan`` would give.
 
     Args:
         live: the graphs that would be cut, by id; they stay as they are.

@@ -10,7 +10,7 @@ from typing import Any
 
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.render.picture.columns import columns
-from regional_explorer.render.picture.opening import Shown
+from regional_explorer.render.picture.opening import ShownFold
 from regional_explorer.render.picture.outline import Fold
 from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.placement import Placement
@@ -24,10 +24,10 @@ MOST_VALUES = 4
 
 
 @dataclass(frozen=True)
-class Part:
+class TabGraph:
     """One graph of a tab.
 
-    ``folds`` are its outline; ``leaves`` tells for each box of ``section`` which fold it is; an input is none. ``home``
+    ``folds`` are its outline; ``leaves`` says for each box of ``section`` which fold it is; an input is none. ``home``
     and ``piece_of`` give for a node the number of its box and of its piece; all numbers count on from those of the
     parts before.
     """
@@ -36,7 +36,7 @@ class Part:
     section: Section
     scope: str
     folds: tuple[Fold, ...]
-    leaves: tuple[Shown | None, ...]
+    leaves: tuple[ShownFold | None, ...]
     pieces: tuple[RegionPiece, ...]
     piece_names: tuple[str, ...]
     home: Mapping[str, int]
@@ -79,7 +79,7 @@ class Texts:
         return self._numbers.setdefault(key, len(self._numbers))
 
 
-def box_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
+def box_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
     """Return the arrays of boxes; ``box_texts`` has five texts of each.
 
     They are title, detail, signs, the key of the fold that it would open, and that of the open fold it lies in.
@@ -111,7 +111,7 @@ def box_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
     }
 
 
-def node_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
+def node_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
     """Return the arrays of nodes; ``node_facts`` has five texts of each, in the order of ``FACTS``."""
     facts, boxes, pieces = array("I"), array("I"), array("i")
     names: list[str] = []
@@ -131,7 +131,7 @@ def node_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
 
 
 def fact(node: Node, which: str) -> str:
-    """Return one of the ``FACTS`` of a node; a bad node is told as far as it goes."""
+    """Return one of the ``FACTS`` of a node, cut short where the node is malformed."""
     try:
         return str(FACTS[which](node))
     except Exception:  # noqa: BLE001 - the other facts and nodes stand
@@ -153,7 +153,7 @@ FACTS: Mapping[str, Callable[[Node], object]] = {
 """What is known of a node, and can be searched for."""
 
 
-def edge_array(parts: Sequence[Part]) -> bytes:
+def edge_array(parts: Sequence[TabGraph]) -> bytes:
     """Return the edges between boxes, in the order of the scene, as pairs of numbers."""
     edges = array("I")
     for part in parts:
@@ -163,9 +163,9 @@ def edge_array(parts: Sequence[Part]) -> bytes:
 
 
 def places(scene: Scene, placement: Placement) -> Payload:
-    """Return where boxes and groups of ``scene`` lie, as left, top, width, height, and the curves of its edges.
+    """Return the rectangles of boxes and groups of ``scene`` as left, top, width, height, and the curves of its edges.
 
-    ``curve_ends`` tells for each edge where its numbers end in ``curves``; one without any is drawn from box to box.
+    ``curve_ends`` says for each edge where its numbers end in ``curves``; one without any is drawn from box to box.
     """
     placed = columns(scene, placement)
     rects, groups, curves, ends = array("f"), array("f"), array("f"), array("I")

@@ -59,7 +59,7 @@ def compose(
     *,
     detail: Detail | str = Detail.MODULES,
 ) -> Scene:
-    """Return what a picture of ``session`` shows: the graph called ``graph_id``, or else all that run, side by side."""
+    """Return the scene of ``session``: the graph called ``graph_id``, or else all that run, side by side."""
     opening = Opening(Detail(detail))
     sections = []
     for number, graph in enumerate(shown_graphs(session, graph_id)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.compose import compose
 from regional_explorer.render.picture.dot import dot_lines
-from regional_explorer.render.picture.layout import graphviz as lay_out
+from regional_explorer.render.picture.graphviz_process import graphviz as lay_out
 from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.placement import place
 from regional_explorer.render.picture.scene import Scene
@@ -36,7 +36,7 @@ def _digraph(scene: Scene) -> graphviz.Digraph:
     import graphviz
 
     class RegionDigraph(graphviz.Digraph):  # type: ignore[misc] # graphviz is not annotated
-        """Shows ``scene`` as long as its DOT text is untouched, else what the text says."""
+        """A graphviz.Digraph drawn as ``scene`` as long as its DOT text is unchanged, else by the text."""
 
         def _repr_svg_(self) -> str | None:
             if self.source == untouched:

@@ -6,7 +6,7 @@ from regional_explorer.record.graph import Graph, Node, Role
 
 
 def drawn(node: Node) -> bool:
-    """Tell whether a node gets a place in a box: ``getitem`` is drawn as a part of its producer."""
+    """Return whether a node gets a place in a box: ``getitem`` is drawn as a part of its producer."""
     return node.role is Role.OP and node.op != "getitem"
 
 

@@ -11,7 +11,7 @@ from itertools import count
 from regional_explorer.render.picture.outline import Fold, FoldKind
 
 BUDGET = 60
-"""Boxes up to which folds are opened without being asked for: what a person takes in at first sight."""
+"""Folds are opened by themselves up to this many boxes: what a person takes in at first sight."""
 FEW_OPS = 40
 """A graph with so few ops is shown op by op."""
 
@@ -42,14 +42,14 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownFold:
     """A fold that is one box now, and the open ones around it, from the outside in."""
 
     fold: Fold
     inside: tuple[Fold, ...] = ()
 
 
-def shown(folds: Iterable[Fold], opening: Opening) -> list[Shown]:
+def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
     """Return what is a box now, in the order it runs."""
     folds = tuple(folds)
     ops = sum(len(fold.nodes) for fold in folds)
@@ -88,9 +88,9 @@ def _turn(fold: Fold, opening: Opening, ops: int) -> int | None:
     return next((turn for holds, turn in turns if holds), None)
 
 
-def _leaves(folds: Iterable[Fold], opened: set[str], inside: tuple[Fold, ...]) -> Iterator[Shown]:
+def _leaves(folds: Iterable[Fold], opened: set[str], inside: tuple[Fold, ...]) -> Iterator[ShownFold]:
     for fold in folds:
         if fold.key in opened:
             yield from _leaves(fold.parts, opened, (*inside, fold))
         else:
-            yield Shown(fold, inside)
+            yield ShownFold(fold, inside)

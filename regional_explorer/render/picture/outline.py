@@ -9,7 +9,7 @@ from math import ceil, sqrt
 
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.render.picture.pieces import RegionPiece
-from regional_explorer.render.picture.places import Chain, Place, PlaceKind, places, shared
+from regional_explorer.render.picture.scopes import Chain, Scope, ScopeKind, scopes, shared
 from regional_explorer.render.picture.stack import Stretch, stretches
 from regional_explorer.render.style.untrusted import sendable
 
@@ -62,24 +62,24 @@ class Fold:
 def outline(graph: Graph, pieces: Sequence[RegionPiece]) -> tuple[Fold, ...]:
     """Return the folds of ``graph`` in the order they run; keys are unique in it and do not depend on what is open.
 
-    A piece of a region stands in the innermost place that holds all of it.
+    A piece of a region stands in the innermost scope that holds all of it.
     """
-    chains = places(graph)
+    chains = scopes(graph)
     inside = {piece.id: [name for name in piece.nodes if name in chains] for piece in pieces}
     for piece in pieces:
-        _insert(Place(PlaceKind.PIECE, piece.id), inside[piece.id], chains)
+        _insert(Scope(ScopeKind.PIECE, piece.id), inside[piece.id], chains)
     builder = _Builder(graph.by_name(), chains, {piece.id: piece for piece in pieces if inside[piece.id]})
     return builder.stacked(builder.nest(list(chains), 0, None))
 
 
-def _insert(piece: Place, names: Sequence[str], chains: dict[str, Chain]) -> None:
+def _insert(piece: Scope, names: Sequence[str], chains: dict[str, Chain]) -> None:
     depth = min((shared(chains[names[0]], chains[name]) for name in names), default=0)
     for name in names:
         chains[name] = (*chains[name][:depth], piece, *chains[name][depth:])
 
 
 class _Builder:
-    """Builds folds from the ``chains`` of places."""
+    """Builds folds from the ``chains`` of scopes."""
 
     def __init__(
         self, nodes: Mapping[str, Node], chains: Mapping[str, Chain], pieces: Mapping[str, RegionPiece]
@@ -91,39 +91,39 @@ class _Builder:
         self.numbers: dict[Hashable, int] = {}
 
     def nest(self, names: Sequence[str], depth: int, piece: RegionPiece | None) -> list[Fold]:
-        """Return the folds of ops that have the places down to ``depth`` in common."""
-        groups: dict[Place | str, list[str]] = {}
+        """Return the folds of ops that have the scopes down to ``depth`` in common."""
+        groups: dict[Scope | str, list[str]] = {}
         for name in names:
             chain = self.chains[name]
             groups.setdefault(chain[depth] if depth < len(chain) else name, []).append(name)
         found = []
-        for place, inside in groups.items():
-            if isinstance(place, str):
-                found.append(self._op(place, piece))
-            elif place.kind is PlaceKind.PIECE:
-                found.append(self._piece(self.pieces[place.name], inside, depth))
+        for scope, inside in groups.items():
+            if isinstance(scope, str):
+                found.append(self._op(scope, piece))
+            elif scope.kind is ScopeKind.PIECE:
+                found.append(self._piece(self.pieces[scope.name], inside, depth))
             else:
-                found.append(self._fold(place, inside, depth, piece))
+                found.append(self._fold(scope, inside, depth, piece))
         return found
 
-    def _fold(self, place: Place, inside: Sequence[str], depth: int, piece: RegionPiece | None) -> Fold:
+    def _fold(self, scope: Scope, inside: Sequence[str], depth: int, piece: RegionPiece | None) -> Fold:
         parts = self.nest(inside, depth + 1, piece)
         if len(parts) == 1 and parts[0].kind in {FoldKind.MODULE, FoldKind.PIECE, FoldKind.FUNCTION}:
-            # What holds nothing but one other is told by the inner one; a piece takes the name of what it fills.
-            named = parts[0].title or place.kind is PlaceKind.LINE
-            return parts[0] if named else replace(parts[0], title=place.name, about=place.about)
-        if len(inside) == 1 and place.kind is not PlaceKind.MODULE:
+            # What holds nothing but one other is shown as the inner one; a piece takes the name of what it fills.
+            named = parts[0].title or scope.kind is ScopeKind.LINE
+            return parts[0] if named else replace(parts[0], title=scope.name, about=scope.about)
+        if len(inside) == 1 and scope.kind is not ScopeKind.MODULE:
             return parts[0]
         if len(parts) == 1 and parts[0].kind is FoldKind.LINE:
             parts = list(parts[0].parts)
         parts = _without_lines(parts)
         return Fold(
-            key=_key(place.name, inside[0]),
+            key=_key(scope.name, inside[0]),
             nodes=tuple(inside),
-            kind=FoldKind(place.kind),
+            kind=FoldKind(scope.kind),
             parts=tuple(parts),
-            title=place.name,
-            about=place.about,
+            title=scope.name,
+            about=scope.about,
             piece=piece,
             pieces=_pieces(parts),
             new=any(part.new for part in parts),

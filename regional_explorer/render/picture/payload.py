@@ -14,8 +14,8 @@ from regional_explorer.record.region import Direction, Partition, State, config_
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import (
-    Part,
     Payload,
+    TabGraph,
     Texts,
     box_arrays,
     edge_array,
@@ -54,7 +54,7 @@ class Picture:
     crumbs: Mapping[str, Sequence[tuple[str, str]]]
 
     def reach(self, nodes: Iterable[str], *, upstream: bool) -> list[str]:
-        """Return ``nodes`` with all that feed them, or with all that they feed, as far as they are in the picture."""
+        """Return ``nodes`` with their ancestors or descendants, as far as these are in the picture."""
         following: dict[str, list[str]] = {node: list(read) if upstream else [] for node, read in self.reads.items()}
         if not upstream:
             for node, read in self.reads.items():
@@ -97,7 +97,7 @@ class Outlines:
         self._made: dict[tuple[str, str], tuple[SectionBuilder, tuple[Fold, ...]]] = {}
 
     def of(self, graph: Graph, name: str) -> tuple[SectionBuilder, tuple[Fold, ...]]:
-        """Return what builds the section called ``name``, and the outline of its graph."""
+        """Return the builder of the section called ``name``, and the outline of its graph."""
         if (graph.id, name) not in self._made:
             builder = SectionBuilder(self._session, graph, name)
             self._made[graph.id, name] = builder, outline(graph, builder.pieces)
@@ -105,7 +105,7 @@ class Outlines:
 
 
 def picture(session: Session, tab: str, opening: Opening | None = None, *, outlines: Outlines | None = None) -> Picture:
-    """Return what ``tab`` shows of ``session``; an unknown tab shows nothing.
+    """Return the picture of ``tab``; an unknown tab is empty.
 
     Args:
         session: The record.
@@ -118,7 +118,7 @@ def picture(session: Session, tab: str, opening: Opening | None = None, *, outli
     if tab == PARTITIONS:
         graphs = shown_graphs(session)
         wanted = replace(wanted, detail=Detail.PIECES) if wanted.detail is Detail.MODULES else wanted
-    parts: list[Part] = []
+    parts: list[TabGraph] = []
     for graph in graphs:
         parts.append(_part(graph, wanted, parts, outlines or Outlines(session)))
     scene = scene_of(session, [part.section for part in parts])
@@ -146,7 +146,7 @@ def picture(session: Session, tab: str, opening: Opening | None = None, *, outli
 
 
 def _crumbs(
-    part: Part, folds: Iterable[Fold], around: tuple[tuple[str, str], ...] = ()
+    part: TabGraph, folds: Iterable[Fold], around: tuple[tuple[str, str], ...] = ()
 ) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
     for fold in folds:
         if fold.opens:
@@ -155,7 +155,7 @@ def _crumbs(
             yield from _crumbs(part, fold.parts, here)
 
 
-def _reads(parts: Sequence[Part]) -> dict[str, list[str]]:
+def _reads(parts: Sequence[TabGraph]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for part in parts:
         names = {node.name: sendable(f"{part.graph.id}:{node.name}") for node in part.nodes}
@@ -164,7 +164,7 @@ def _reads(parts: Sequence[Part]) -> dict[str, list[str]]:
     return found
 
 
-def _part(graph: Graph, opening: Opening, before: Sequence[Part], outlines: Outlines) -> Part:
+def _part(graph: Graph, opening: Opening, before: Sequence[TabGraph], outlines: Outlines) -> TabGraph:
     name = f"s{len(before)}"
     builder, folds = outlines.of(graph, name)
     scope = f"{name}/"
@@ -180,7 +180,7 @@ def _part(graph: Graph, opening: Opening, before: Sequence[Part], outlines: Outl
             if node.inputs[0] in piece_of:
                 piece_of.setdefault(node.name, piece_of[node.inputs[0]])
     last = before[-1] if before else None
-    return Part(
+    return TabGraph(
         graph=graph,
         section=section,
         scope=scope,
@@ -196,29 +196,29 @@ def _part(graph: Graph, opening: Opening, before: Sequence[Part], outlines: Outl
     )
 
 
-def _graph_facts(part: Part) -> Payload:
+def _graph_facts(part: TabGraph) -> Payload:
     first, number = part.first_node, len(part.nodes)
     return {"id": sendable(part.graph.id), "title": part.section.title, "first": first, "count": number}
 
 
-def _piece_facts(session: Session, piece: RegionPiece, part: Part, regions: Mapping[str, RegionTiming]) -> Payload:
+def _piece_facts(session: Session, piece: RegionPiece, part: TabGraph, regions: Mapping[str, RegionTiming]) -> Payload:
     """Return what the page shows of a piece: in its title the speedup of its region, as the region's row has it."""
     cut = next((cut for cut in session.partitions if cut.id == piece.id), None)
     applied = cut.config_applied if cut else None
     region = regions.get(cut.region) if cut else None
     name = part.piece_names[part.pieces.index(piece)]
     ops, state = count(len(piece.nodes), "op"), str(piece.state or "")
-    asked = config_text(
+    requested = config_text(
         cut.config_requested
         if cut
         else config_of(session.plan.regions[piece.region], Direction.of_graph(part.graph.id))
     )
-    done = asked if applied is None else config_text(applied)
+    done = requested if applied is None else config_text(applied)
     sign = f"{STATE_GLYPHS[piece.state]} " if piece.state else ""
     facts = {
         "region": " · ".join(filter(None, (name, ops, state, piece.note))),
-        "asked": asked,
-        "applied": "" if done == asked else done,
+        "requested": requested,
+        "applied": "" if done == requested else done,
         "error": clean(piece.error),
         "time": _times(session, cut),
     }

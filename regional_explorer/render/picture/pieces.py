@@ -50,7 +50,7 @@ def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
 
 
 def connected(names: Iterable[str], inputs: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
-    """Return the connected parts of ``names``, each in the order of ``names``; ``inputs`` tells who feeds whom."""
+    """Return the connected parts of ``names``, each in the order of ``names``; ``inputs`` says who feeds whom."""
     parent = {name: name for name in names}
 
     def root(name: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regional_explorer.render.picture.dot import scene_dot
-from regional_explorer.render.picture.layout import TIME_LIMIT_S, graphviz
+from regional_explorer.render.picture.graphviz_process import TIME_LIMIT_S, graphviz
 from regional_explorer.render.picture.scene import Box, Scene, Section
 from regional_explorer.render.picture.text_size import TITLE, box_size, text_width
 
@@ -50,7 +50,7 @@ class Placement:
 
 
 def place(scene: Scene, *, time_limit_s: float = TIME_LIMIT_S) -> Placement:
-    """Return where the parts of ``scene`` lie: Graphviz's placement if it comes in time, else that of ``layers``."""
+    """Return the placement of ``scene``: Graphviz's if it comes in time, else that of ``layers``."""
     return arranged(scene, time_limit_s=time_limit_s) or layers(scene)
 
 

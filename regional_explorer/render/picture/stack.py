@@ -26,7 +26,7 @@ class Stretch:
 
 
 def stretches(keys: Sequence[Hashable]) -> list[Stretch]:
-    """Return, from left to right, where ``keys`` repeats; the first pattern of each repetition is left out of it."""
+    """Return the stretches in which ``keys`` repeats, from left to right, without the first pattern of each."""
     found = []
     here = 0
     while here < len(keys):

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from regional_explorer.record.region import State
-from regional_explorer.render.picture.arrays import Part, Payload
+from regional_explorer.render.picture.arrays import Payload, TabGraph
 from regional_explorer.render.picture.scene import Look
 from regional_explorer.render.style.palette import DARK, LIGHT, Ground, Tone, paint
 
@@ -23,8 +23,8 @@ HullStyle = tuple[int, State | None]
 """Region, and how its piece stands."""
 
 
-def stroke_arrays(parts: Sequence[Part], regions: int) -> Payload:
-    """Return the number of the style of each box and of each piece, and the styles in each theme, also of ``regions``.
+def stroke_arrays(parts: Sequence[TabGraph], regions: int) -> Payload:
+    """Return the style number of each box and piece, and the styles of boxes, pieces and ``regions`` in each theme.
 
     Without a ``fill`` what lies below shows through; the fill ``"paper"`` is the ground of the page.
     """

@@ -14,7 +14,7 @@ from math import hypot
 from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.compose import compose
-from regional_explorer.render.picture.layout import TIME_LIMIT_S
+from regional_explorer.render.picture.graphviz_process import TIME_LIMIT_S
 from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.placement import Placement, Point, Rect, place
 from regional_explorer.render.picture.scene import Box, BoxGroup, Look, Scene

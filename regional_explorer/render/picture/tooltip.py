@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 from regional_explorer.record.graph import Node
-from regional_explorer.render.picture.arrays import Part, Payload, Texts, fact
+from regional_explorer.render.picture.arrays import Payload, TabGraph, Texts, fact
 from regional_explorer.render.picture.scene import Box
 from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.untrusted import clean
@@ -14,18 +14,18 @@ from regional_explorer.render.style.untrusted import clean
 MOST_NAMED = 4
 """So many tensors read are named of a node, and none of a box with as many nodes."""
 MOST_HALF = 110
-"""Characters kept of a node's name, and of its target, where both are told."""
+"""Characters kept of a node's name, and of its target, where both are shown."""
 NOTES: Mapping[str, str] = {
     "recompute": "recomputed in the backward",
     "random": "random",
     "carved": "taken out of its region: runs eagerly",
 }
-"""What is told where a node of the box is so."""
+"""The note in the tooltip of a box with such a node."""
 
 
-def tooltip_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
-    """Return for each box the numbers of its words and texts in turn, as one array, and where each box ends in it."""
-    told, ends = array("I"), array("I")
+def tooltip_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
+    """Return the tooltip rows of all boxes as one array of text numbers, and the index where each box ends in it."""
+    rows, ends = array("I"), array("I")
     for part in parts:
         held: list[list[Node]] = [[] for _ in part.section.boxes]
         for node in part.nodes:
@@ -35,9 +35,9 @@ def tooltip_arrays(parts: Sequence[Part], texts: Texts) -> Payload:
             opens = leaf is not None and leaf.fold.opens
             for word, text in _tooltip_rows(box, nodes, outside, opens=opens):
                 if text:
-                    told.extend((texts.number(word), texts.number(text)))
-            ends.append(len(told))
-    return {"box_told": told.tobytes(), "box_told_ends": ends.tobytes()}
+                    rows.extend((texts.number(word), texts.number(text)))
+            ends.append(len(rows))
+    return {"box_tooltips": rows.tobytes(), "box_tooltip_ends": ends.tobytes()}
 
 
 def _tooltip_rows(

@@ -1,4 +1,4 @@
-"""The generated code of a region as HTML: kernels, then the code, highlighted, with what is seldom read folded.
+"""The generated code of a region as HTML: kernels, then the highlighted code, imports and the like folded.
 
 Lines and rows carry ``data-kernels`` (numbers of kernels) and ``data-nodes`` (``graph:name``), for a page that links
 them with graph and source.
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
-from regional_explorer.render.report.code_sections import Section, sections
+from regional_explorer.render.report.code_sections import CodeSection, sections
 from regional_explorer.render.report.code_tables import kernels_table
 from regional_explorer.render.report.code_text import not_compiled
 from regional_explorer.render.report.table_node import table_nodes
@@ -89,7 +89,7 @@ def _line(row: str, kernels: Sequence[LinkedKernel], part: PartitionCode) -> str
     return f'<span data-kernels="{numbers}" data-nodes="{escape(sendable(nodes), quote=True)}">{row}</span>'
 
 
-def _language(part: PartitionCode, section: Section) -> str:
+def _language(part: PartitionCode, section: CodeSection) -> str:
     return "cpp" if section.kernels and part.code.language == "C++" else "python"
 
 

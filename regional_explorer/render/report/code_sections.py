@@ -1,4 +1,4 @@
-"""Splits generated code into the sections that a reader looks at: kernels, the calls, and the rest, which is folded."""
+"""Splits generated code into sections: kernels, the calls, and the rest, which is folded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HARNESS = re.compile(r"def (get_args|benchmark_compiled_module)\(|if __name__ =
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class CodeSection:
     """Lines ``first`` to ``last`` of the code, counted from 1; ``kernels`` are the numbers of those defined in it."""
 
     title: str
@@ -31,13 +31,13 @@ class Section:
         return self.last - self.first + 1
 
 
-def sections(code: ArtifactCode) -> tuple[Section, ...]:
+def sections(code: ArtifactCode) -> tuple[CodeSection, ...]:
     """Return the sections of ``code``, in order, every line in one of them."""
     lines = code.text.splitlines()
     return tuple(section for section in _sections(code, lines) if section.lines > 0)
 
 
-def _sections(code: ArtifactCode, lines: list[str]) -> Iterator[Section]:
+def _sections(code: ArtifactCode, lines: list[str]) -> Iterator[CodeSection]:
     defined: dict[tuple[int, int], list[int]] = {}
     for number, kernel in enumerate(code.kernels, 1):
         if kernel.defined is not None:
@@ -45,15 +45,15 @@ def _sections(code: ArtifactCode, lines: list[str]) -> Iterator[Section]:
     end = 0
     for (first, last), numbers in sorted(defined.items()):
         if not end or first > end + 1:
-            yield Section("Imports and settings" if not end else "Between kernels", end + 1, first - 1, folded=True)
+            yield CodeSection("Imports and settings" if not end else "Between kernels", end + 1, first - 1, folded=True)
         name = code.kernels[numbers[0] - 1].name
-        yield Section(name, first, last, folded=last - first >= LONG_KERNEL, kernels=tuple(numbers))
+        yield CodeSection(name, first, last, folded=last - first >= LONG_KERNEL, kernels=tuple(numbers))
         end = last
     calls = _first(_CALLS, lines, end)
-    yield Section("Between kernels" if end else "Imports and settings", end + 1, calls, folded=True)
+    yield CodeSection("Between kernels" if end else "Imports and settings", end + 1, calls, folded=True)
     harness = _first(_HARNESS, lines, calls)
-    yield Section("The calls, in order", calls + 1, harness, folded=False)
-    yield Section("Inductor's own benchmark", harness + 1, len(lines), folded=True)
+    yield CodeSection("The calls, in order", calls + 1, harness, folded=False)
+    yield CodeSection("Inductor's own benchmark", harness + 1, len(lines), folded=True)
 
 
 def _first(pattern: re.Pattern[str], lines: list[str], start: int) -> int:

@@ -46,7 +46,7 @@ def _row(linked: LinkedKernel, target: GpuTarget | None) -> tuple[Cell, ...]:
 
 
 def _gpu_cells(kernel: Kernel, target: GpuTarget) -> tuple[Cell, ...]:
-    """Return what a kernel takes of a GPU; the bound has its sign, so that nobody reads it as a measured time."""
+    """Return the cells about registers, occupancy and bound on a GPU; the bound has a sign, as it is not measured."""
     bound = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype)
     found = kernel.gpu
     if found is None:

@@ -11,7 +11,7 @@ from regional_explorer.render.style.untrusted import clean
 
 
 def not_compiled(region: str) -> str:
-    """Return what to say of a region without code."""
+    """Return the text for a region without code."""
     return f"No code yet for region {clean(repr(region))}: it has not been compiled. Call ex.compile()."
 
 

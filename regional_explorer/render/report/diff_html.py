@@ -17,7 +17,7 @@ _TONES = {"+": "rx-good", "-": "rx-bad", "@": "rx-quiet"}
 
 
 def diff_text(region: str, parts: Sequence[CodeDiff]) -> str:
-    """Return what became of the kernels of each partition, and the changed lines."""
+    """Return, for each partition, its kernels as same, changed, new or gone, and the changed lines."""
     return f"{_summary(region, parts)}\n\n" + "\n\n".join(f"{_head(part)}\n{part.unified}".rstrip() for part in parts)
 
 

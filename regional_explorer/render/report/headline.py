@@ -1,4 +1,4 @@
-"""What a benchmark says, in one line."""
+"""The result of a benchmark in one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def whole_phase(session: Session) -> Phase:
 
 
 def headline(session: Session) -> str:
-    """Return what is faster than eager, by how much, and which regions pay; nothing before a benchmark."""
+    """Return which variants are faster than eager, by how much, and which regions pay; empty before a benchmark."""
     whole = {timing.variant: timing for timing in session.timings if timing.phase is whole_phase(session)}
     parts = [_variant(whole[name]) for name in ("regional", "full") if name in whole]
     if not parts:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import picture_html, session_svg
-from regional_explorer.render.report.diagnostics import diagnostics_nodes
+from regional_explorer.render.report.diagnostics_list import diagnostics_nodes
 from regional_explorer.render.report.headline import headline, whole_phase
 from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table, summary
 from regional_explorer.render.report.profile_tables import profile_tables
@@ -41,7 +41,7 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
 
 
 def results_nodes(session: Session) -> list[Node]:
-    """Return what was found but the regions, which a panel shows in its own way: the whole call, then the rest."""
+    """Return the results but for the regions, which a panel shows in its own way: the whole call, then the rest."""
     said = headline(session)
     return [
         *([node("p", said, class_="rx-headline", role="status")] if said else []),

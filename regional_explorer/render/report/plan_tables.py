@@ -24,7 +24,7 @@ MOST_BREAKS = 20
 
 
 def breaks_table(session: Session) -> Table:
-    """Return the places where the capture broke."""
+    """Return one row per graph break."""
     rows = tuple(
         (
             Cell(clean(found.source or "unknown line")),
@@ -52,7 +52,7 @@ def regions_table(session: Session) -> Table:
 
 
 def partitions_table(session: Session) -> Table:
-    """Return what was cut out; equal partitions of one region share a row."""
+    """Return one row per group of equal partitions of a region."""
     alike: dict[tuple[object, ...], list[Partition]] = {}
     for cut in session.partitions:
         key = (
@@ -73,7 +73,7 @@ def partitions_table(session: Session) -> Table:
     )
     return Table(
         "Partitions",
-        ("region", "graph", "instances", "ops", "state", "asked", "applied", "artifacts", "compile"),
+        ("region", "graph", "instances", "ops", "state", "requested", "applied", "artifacts", "compile"),
         tuple(_partition_row(cuts, index) for cuts in alike.values()),
         empty,
         "\n".join(_partition_notes(session, alike.values())),
@@ -97,7 +97,7 @@ def summary(session: Session) -> tuple[tuple[str, str], ...]:
 
 
 def region_config_text(region: Region) -> str:
-    """Return what a region asks for; where its directions differ, each with its name."""
+    """Return the requested config of a region; where forward and backward differ, both."""
     if region.backward_config is None:
         return config_text(region.config)
     return "; ".join(f"{direction} {config_text(config) or 'default'}" for direction, config in region.configs)
@@ -144,24 +144,24 @@ def _partition_notes(session: Session, alike: Collection[Sequence[Partition]]) -
 
 
 def _applied(cut: Partition) -> tuple[str, str]:
-    """Return the config applied, each key that differs from the one asked marked with a word, and a tone."""
+    """Return the applied config with a word at each key that differs from the requested one, and a tone."""
     if cut.config_applied is None:
         return "not seen yet", "quiet"
     words, differs = [], False
     for key in (*cut.config_requested, *(key for key in cut.config_applied if key not in cut.config_requested)):
-        asked = cut.config_requested.get(key)
+        requested = cut.config_requested.get(key)
         if key not in cut.config_applied:
             words.append(clean(f"{key} missing", 2 * SHORT))
             differs = True
         elif key not in cut.config_requested:
-            words.append(clean(f"{key}={cut.config_applied[key]!r} (not asked)", 2 * SHORT))
+            words.append(clean(f"{key}={cut.config_applied[key]!r} (not requested)", 2 * SHORT))
             differs = True
-        elif cut.config_applied[key] != asked:
+        elif cut.config_applied[key] != requested:
             words.append(clean(f"{key}={cut.config_applied[key]!r} (differs)", 2 * SHORT))
             differs = True
         else:
-            words.append(clean(f"{key}={asked!r}", 2 * SHORT))
-    return (listing(words, MOST_KEYS) if differs else "as asked"), "warn" if differs else ""
+            words.append(clean(f"{key}={requested!r}", 2 * SHORT))
+    return (listing(words, MOST_KEYS) if differs else "as requested"), "warn" if differs else ""
 
 
 def _instances(numbers: Sequence[int]) -> str:

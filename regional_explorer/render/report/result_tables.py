@@ -62,7 +62,7 @@ def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
 
 
 def compile_table(session: Session) -> Table:
-    """Return what compiling cost; it is no part of any run time."""
+    """Return one row per compile; its cost is not part of any run time."""
     rows = tuple(
         (Cell(clean(c.what, SHORT)), Cell(duration(c.seconds)), Cell(clean(c.cache, SHORT)))
         for c in session.compile_costs
@@ -71,7 +71,7 @@ def compile_table(session: Session) -> Table:
 
 
 def numerics_table(session: Session) -> Table:
-    """Return every tensor that failed, and of each variant that passed the tensor that came nearest to failing."""
+    """Return every tensor that failed, and of each variant that passed the tensor closest to failing."""
     by_variant: dict[str, list[Numerics]] = {}
     for found in session.numerics:
         by_variant.setdefault(found.variant, []).append(found)
@@ -86,7 +86,7 @@ def numerics_table(session: Session) -> Table:
     note = ""
     if len(shown) < len(session.numerics):
         checked = ", ".join(f"{clean(name, SHORT)} {count(len(t), 'tensor')}" for name, t in by_variant.items())
-        note = f"Checked: {checked}. The nearest to failing, and all that failed, are shown; ex.numerics has every one."
+        note = f"Checked: {checked}. The closest to failing, and all that failed, are shown; ex.numerics has every one."
     opaque = dict.fromkeys(
         clean(f"{t.tensor} ({t.note})") for t in session.numerics if t.verdict == NumericsVerdict.NOT_COMPARED
     )
@@ -131,7 +131,7 @@ def conditions(session: Session) -> str:
         else f"{under.confidence:.4%} confidence".replace(".0000%", "%"),
         f"budget {duration(under.budget_s)}",
         f"stopped: {clean(under.stopped)}" if under.stopped else "",
-        f"differences below {significant(100 * under.smallest_difference)} % cannot be told here"
+        f"differences below {significant(100 * under.smallest_difference)} % cannot be detected here"
         if under.smallest_difference
         else "",
     ]

@@ -13,7 +13,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.style.untrusted import LONG, SHORT, clean, clean_page, sendable
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
-"""Parts of paths that tell a library from what the user wrote."""
+"""Parts of paths by which a library is known from what the user wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function as it is shown; ``library`` tells that the user did not write it."""
+    """A function as it is shown; ``library`` says that the user did not write it."""
 
     name: str
     file: str

@@ -22,7 +22,7 @@ class Cell:
 class Table:
     """A titled table. ``figures`` are the columns set flush right; ``empty`` stands where there is no row.
 
-    ``outdated`` tells that its figures are those of another plan, which the title says.
+    ``outdated`` says that its figures are those of another plan, which the title says.
     """
 
     title: str

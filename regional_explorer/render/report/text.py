@@ -73,7 +73,7 @@ def numerics_text(session: Session, *, width: int = WIDTH) -> str:
 def diagnostics_text(diagnostics: Sequence[Diagnostic], *, width: int = WIDTH) -> str:
     """Return the diagnostics as paragraphs."""
     if not diagnostics:
-        return "Diagnostics\n  None: what was asked was done."
+        return "Diagnostics\n  None: everything was done as requested."
     lines = [f"Diagnostics ({len(diagnostics)})"]
     for found in diagnostics:
         text = f"{found.severity}: {clean(found, LONG_TEXT)}"

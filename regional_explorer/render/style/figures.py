@@ -75,7 +75,7 @@ def speedup(timing: Timing) -> str:
 
 
 def ratio(value: float | None, numerics: NumericsVerdict | None) -> str:
-    """Return a speedup beside what the numerics check said: a dash where that failed, its word where it is one."""
+    """Return a speedup; a dash where the numerics check failed, with ``not comparable`` where it said so."""
     if value is None or numerics is NumericsVerdict.FAILED:
         return NONE
     return (
@@ -94,7 +94,7 @@ def interval(timing: Timing) -> str:
 
 
 def wrong(timing: Timing) -> bool:
-    """Tell whether the numerics check of this variant failed: then no speedup stands."""
+    """Return whether the numerics check of this variant failed: then no speedup is shown."""
     return timing.numerics is NumericsVerdict.FAILED
 
 

@@ -70,7 +70,7 @@ def mix(colour: str, other: str, share: float) -> str:
 
 
 def contrast(colour: str, other: str) -> float:
-    """Return about the contrast that WCAG 2 gives two colours, from 1 to 21; text wants 4.5."""
+    """Return roughly the contrast ratio of WCAG 2, from 1 to 21; text needs 4.5."""
     dark, light = sorted(map(_luminance, (colour, other)))
     return (light + 0.05) / (dark + 0.05)
 

@@ -1,4 +1,4 @@
-"""The tones of what a reader should not miss, each with a sign: colour never stands alone."""
+"""Tones for warnings and results, each with a sign: colour never stands alone."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.session import Session
-from regional_explorer.render.report.diagnostics import diagnostics_nodes
+from regional_explorer.render.report.diagnostics_list import diagnostics_nodes
 from regional_explorer.render.style.element import Node
 from regional_explorer.ui.control import nodes_of_region
 from regional_explorer.ui.panel.controls import button

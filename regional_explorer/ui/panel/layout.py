@@ -65,7 +65,7 @@ def frame(pane: str) -> list[Node]:
 class Shown:
     """What a panel shows: the state, the session, and what is derived from the session once.
 
-    ``key`` tells the explorations of a page apart; ``owner`` is the Python expression of the exploration.
+    ``key`` says the explorations of a page apart; ``owner`` is the Python expression of the exploration.
     """
 
     key: str

@@ -5,7 +5,7 @@ const FACTS = 5,
 const ARRAYS = [
   [
     Uint32Array,
-    "box_texts box_styles box_told box_told_ends box_shares box_share_ends piece_styles node_facts node_boxes group_pieces edges",
+    "box_texts box_styles box_tooltips box_tooltip_ends box_shares box_share_ends piece_styles node_facts node_boxes group_pieces edges",
   ],
   [Int32Array, "box_pieces node_pieces"],
 ];

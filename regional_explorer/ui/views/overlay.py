@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from regional_explorer.record.region_timing import standing
+from regional_explorer.record.region_timing import current_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
 from regional_explorer.render.style.palette import contrast, mix
@@ -24,7 +24,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...]
 
 def overlays(session: Session) -> list[dict[str, Any]]:
     """Return the available overlays, each with numbers by partition; empty before regions were measured."""
-    measured = standing(session)
+    measured = current_timings(session)
     found = []
     for title, unit, figure in _FIGURES:
         values = {sendable(one.partition): value for one in measured if (value := figure(one)) is not None}

@@ -128,7 +128,7 @@ class _Run:
                 outputs = entry.forward()
                 if entry.backward is not None:
                     entry.backward(outputs)
-                self.clock.settle()
+                self.clock.synchronize()
             del outputs
             overhead = overhead_s(self.clock)
         spans = [

@@ -10,19 +10,19 @@ from regional_explorer.regions.instances import Claim
 
 
 @dataclass(frozen=True)
-class Leg:
-    """One part of a circle: a path of nodes from region ``start`` to region ``end``."""
+class CyclePath:
+    """One stretch of a cycle: a path of nodes from region ``start`` to region ``end``."""
 
     start: str
     end: str
     path: tuple[str, ...]
 
 
-Circle = tuple[Leg, ...]
+Cycle = tuple[CyclePath, ...]
 
 
-def circle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Circle:
-    """Return a shortest circle among the instances of ``regions`` in ``graph``, region by region; empty if none."""
+def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Cycle:
+    """Return a shortest cycle among the instances of ``regions`` in ``graph``, region by region; empty if none."""
     claims = {name: claim for name, claim in evidence.claims[graph].items() if claim.region in regions}
     members: dict[Claim, list[str]] = {}
     for name, claim in claims.items():
@@ -33,12 +33,12 @@ def circle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Circle:
         for unit in queue:
             for target, path in _reached(evidence, graph, unit, members[unit], claims):
                 if target == start and unit != start:
-                    legs = [Leg(unit.region, start.region, path)]
+                    paths = [CyclePath(unit.region, start.region, path)]
                     while unit != start:
                         before, path_here = came[unit]
-                        legs.append(Leg(before.region, unit.region, path_here))
+                        paths.append(CyclePath(before.region, unit.region, path_here))
                         unit = before  # noqa: PLW2901 - walked back, then returned
-                    return tuple(reversed(legs))
+                    return tuple(reversed(paths))
                 if target != start and target not in came:
                     came[target] = (unit, path)
                     queue.append(target)
@@ -48,7 +48,7 @@ def circle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Circle:
 def _reached(
     evidence: Evidence, graph: str, unit: Claim, nodes: Sequence[str], claims: dict[str, Claim]
 ) -> Iterator[tuple[Claim, tuple[str, ...]]]:
-    """Yield the other instances that ``unit`` feeds, directly or through ops of nobody among them, with the path."""
+    """Yield the other instances that ``unit`` feeds, directly or through ops outside all of them, with the path."""
     users = evidence.users(graph, random=True)
     before: dict[str, str] = {}
     queue = list(nodes)

@@ -16,7 +16,7 @@ Extra = Callable[[int, Diagnostic], Node | None]
 
 
 def diagnostics_nodes(found: Sequence[Diagnostic], extra: Extra = lambda _number, _found: None) -> list[Node]:
-    """Return warnings and errors as a titled list, and what is merely to be known counted, in a fold."""
+    """Return warnings and errors as a titled list, and infos counted in a fold."""
     items = [(one.severity, diagnostic_item(one, extra(number, one))) for number, one in enumerate(found)]
     severe = [item for severity, item in items if severity is not Severity.INFO]
     infos = [item for severity, item in items if severity is Severity.INFO]

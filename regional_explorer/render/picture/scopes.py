@@ -1,4 +1,4 @@
-"""Where each op stands in the user's program: in which modules, functions and line."""
+"""The scopes of each op in the user's program: modules, functions and line, outermost first."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from regional_explorer.record.graph import Graph, Node, SourceLine
 from regional_explorer.render.picture.drawn import drawn, sources
 
 
-class PlaceKind(StrEnum):
-    """What a place is: one call of a module, one call of a function, a line, or a piece of a region."""
+class ScopeKind(StrEnum):
+    """The kind of a scope: one call of a module, one call of a function, a line, or a piece of a region."""
 
     MODULE = "module"
     FUNCTION = "function"
@@ -21,26 +21,26 @@ class PlaceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Scope:
     """A module, function, line or piece that ops stand in.
 
     ``name`` is the path of the module, the name of the function, the text of the line, or the id of the piece;
-    ``about`` the module's class, the line that calls the function, or where the line is. ``run`` tells apart times
+    ``about`` the module's class, the line that calls the function, or where the line is. ``run`` says apart times
     when the program comes back to a function or line, as a loop does.
     """
 
-    kind: PlaceKind
+    kind: ScopeKind
     name: str
     about: str = ""
     run: int = 0
 
 
-Chain = tuple[Place, ...]
-"""The places of an op, outermost first."""
+Chain = tuple[Scope, ...]
+"""The scopes of an op, outermost first."""
 
 
-def places(graph: Graph) -> dict[str, Chain]:
-    """Return the places of each op that is drawn, in the order they run.
+def scopes(graph: Graph) -> dict[str, Chain]:
+    """Return the scopes of each op that is drawn, in the order they run.
 
     A sum of gradients, which AOTAutograd adds and gives no module, stands where all stand that it sums.
     """
@@ -56,28 +56,28 @@ def places(graph: Graph) -> dict[str, Chain]:
 
 
 def _around(stacks: Sequence[Sequence[SourceLine]]) -> int:
-    """Return how many lines, from the outside in, all ops were called from: wrappers, which tell nothing apart."""
+    """Return how many lines, from the outside in, all ops were called from: wrappers that all have in common."""
     least = min((len(stack) - 1 for stack in stacks), default=0)
     return next((depth for depth in range(least) if len({(s[depth].file, s[depth].line) for s in stacks}) > 1), least)
 
 
-def _chain(node: Node, around: int) -> Iterator[Place]:
+def _chain(node: Node, around: int) -> Iterator[Scope]:
     modules = [call for call in node.modules if call.path]
     for call in modules:
         again = f" (call {call.call + 1})" if call.call else ""
-        yield Place(PlaceKind.MODULE, call.path + again, call.class_name)
+        yield Scope(ScopeKind.MODULE, call.path + again, call.class_name)
     if not modules:
         yield from _functions(node.stack[around:])
     if (line := node.source) is not None:
-        yield Place(PlaceKind.LINE, line.text.strip() or str(line), str(line))
+        yield Scope(ScopeKind.LINE, line.text.strip() or str(line), str(line))
 
 
-def _functions(stack: Sequence[SourceLine]) -> Iterator[Place]:
+def _functions(stack: Sequence[SourceLine]) -> Iterator[Scope]:
     """Yield the functions that were called on the way to an op, without the one that was captured."""
     for caller, line in pairwise(stack):
         # A comprehension has a frame of its own, on the very line that holds it.
         if (caller.file, caller.line) != (line.file, line.line):
-            yield Place(PlaceKind.FUNCTION, line.scope or line.function, str(caller))
+            yield Scope(ScopeKind.FUNCTION, line.scope or line.function, str(caller))
 
 
 def _common(chains: Iterable[Chain]) -> Chain:
@@ -86,7 +86,7 @@ def _common(chains: Iterable[Chain]) -> Chain:
 
 
 def shared(one: Chain, other: Chain) -> int:
-    """Return how many places two chains have in common, from the outside in."""
+    """Return how many scopes two chains have in common, from the outside in."""
     same = 0
     for left, right in zip(one, other, strict=False):
         if left != right:
@@ -100,16 +100,16 @@ def _numbered(found: Mapping[str, Chain]) -> dict[str, Chain]:
     numbered: dict[str, Chain] = {}
     raw: Chain = ()
     before: Chain = ()
-    runs: dict[Place, int] = {}
+    runs: dict[Scope, int] = {}
     for name, chain in found.items():
         same = shared(raw, chain)
         now = list(before[:same])
-        for place in chain[same:]:
-            if place.kind is PlaceKind.MODULE:
-                now.append(place)
+        for scope in chain[same:]:
+            if scope.kind is ScopeKind.MODULE:
+                now.append(scope)
             else:
-                runs[place] = runs.get(place, 0) + 1
-                now.append(replace(place, run=runs[place]))
+                runs[scope] = runs.get(scope, 0) + 1
+                now.append(replace(scope, run=runs[scope]))
         raw, before = chain, tuple(now)
         numbered[name] = before
     return numbered

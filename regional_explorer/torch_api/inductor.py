@@ -212,7 +212,7 @@ def cxx_compiler() -> str | None:
 
 
 def has_cxx_compiler() -> bool:
-    """Tell whether Inductor would find a C++ compiler."""
+    """Return whether Inductor would find a C++ compiler."""
     return cxx_compiler() is not None
 
 

@@ -1,4 +1,4 @@
-"""What ``rx.explore`` takes: every argument is checked before the call is made."""
+"""Checks the arguments of ``rx.explore`` before the call is made."""
 
 from __future__ import annotations
 

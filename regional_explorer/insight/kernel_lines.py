@@ -10,7 +10,7 @@ from dataclasses import replace
 from regional_explorer.record.kernels import Kernel, KernelKind
 
 
-def placed(kernels: Sequence[Kernel], text: str) -> Iterator[Kernel]:
+def with_lines(kernels: Sequence[Kernel], text: str) -> Iterator[Kernel]:
     """Yield the kernels with the lines where they are defined and called."""
     lines = text.splitlines()
     launches: Counter[str] = Counter()

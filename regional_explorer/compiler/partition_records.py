@@ -66,7 +66,7 @@ def _state(region: Region, artifact: Artifact | None, problem: str | None) -> St
 
 
 def evidence_of(program: CutProgram, parts: Sequence[Partition] = ()) -> Evidence:
-    """Return what the capture noted, and these partitions; without them nothing depends on how the plan was cut."""
+    """Return the evidence for checks: what the capture recorded, and these partitions, if any."""
     capture = program.capture
     return Evidence(
         graphs=capture.graphs,
@@ -83,18 +83,18 @@ def evidence_of(program: CutProgram, parts: Sequence[Partition] = ()) -> Evidenc
 
 
 def diagnostics(program: CutProgram, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
-    """Return what differs between asked and done: how the graphs were cut, what compiling and later calls showed."""
+    """Return the diagnostics of cutting, of compiling and of later calls."""
     evidence = replace(evidence_of(program, parts), cyclic=program.cyclic)
     return [*check(evidence), *inert_configs(program, parts, device_type), *recompiles(program)]
 
 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:
-    """Return what another plan would give."""
+    """Return the partitions and diagnostics that another plan would give."""
     return preview([(live.id, live.gm) for live in program.capture.live], evidence_of(program), plan)
 
 
 def environment_of(graphs: Sequence[Graph]) -> Environment:
-    """Return where graphs run: torch, Python, the device of their values, and the number of threads."""
+    """Return the environment of graphs: torch, Python, the device of their values, and the number of threads."""
     devices = {value.device for graph in graphs for node in graph.nodes for value in node.values}
     device = next((name for name in sorted(devices) if not name.startswith(("cpu", "meta"))), "cpu")
     shown = f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device

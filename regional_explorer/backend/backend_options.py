@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from regional_explorer.capture.arguments import check_partitioner
+from regional_explorer.capture.call_arguments import check_partitioner
 from regional_explorer.compiler.config.validate import check_plan, without_unknown_configs
 from regional_explorer.errors import InvalidArgumentError, did_you_mean
 from regional_explorer.errors.arguments import check_argument, check_flag

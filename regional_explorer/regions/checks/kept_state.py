@@ -1,4 +1,4 @@
-"""What the call leaves behind in Python."""
+"""Reports what the call assigned in Python and what stays assigned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMED = 16
 
 
 def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``state-kept`` where the first call assigned what stays assigned."""
+    """Yield one ``state-kept`` for values that the first call assigned and that are not put back."""
     if evidence.kept_state:
         yield Diagnostic(
             DiagnosticCode.STATE_KEPT,

@@ -18,7 +18,7 @@ _DEFAULT_PARTITIONER = "min_cut_rematerialization_partition"
 
 
 def calls_subgraph(node: fx.Node) -> bool:
-    """Tell whether a node runs the body of a ``nested_compile_region``."""
+    """Return whether a node runs the body of a ``nested_compile_region``."""
     return node.op == "call_function" and str(node.target) == "invoke_subgraph"
 
 
@@ -51,7 +51,7 @@ def _patches(options: Any, compiler: str, option: str) -> dict[str, Any] | None:
 
 
 def _is_inductor(compiler: Any) -> bool:
-    """Tell whether a compiler is the one that torch's own options give, which is Inductor under some configs."""
+    """Return whether a compiler is the one that torch's own options give, which is Inductor under some configs."""
     # The package has an operator of the module's name.
     module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
     own = getattr(module, "invoke_subgraph_inductor_compile", None)

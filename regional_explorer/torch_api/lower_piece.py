@@ -16,7 +16,7 @@ from torch._inductor.codegen import cpp, triton
 from torch._inductor.virtualized import V
 
 from regional_explorer.record.kernels import Kernel, RefusedFusion
-from regional_explorer.torch_api.compile import run_inductor
+from regional_explorer.torch_api.inductor import run_inductor
 from regional_explorer.torch_api.kernel_facts import (
     Launch,
     dependencies_of,

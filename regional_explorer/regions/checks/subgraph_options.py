@@ -1,4 +1,4 @@
-"""Bodies of ``nested_compile_region``: which run eagerly, and which of their options do not reach a plan."""
+"""Reports bodies of ``nested_compile_region`` that run eagerly, and options of theirs that a plan cannot hold."""
 
 from __future__ import annotations
 
