@@ -164,7 +164,7 @@ def test_the_table_of_regions_says_why_one_runs_eagerly() -> None:
 def test_equal_partitions_share_a_row() -> None:
     table = partitions_table(sessions.trained(4))
     assert [[cell.text for cell in row] for row in table.rows] == [
-        ["mlp", f"0/{way}", "0–3", "3 ×4", "compiled", "max_autotune=True", "as requested", "1", "1.50 s cold"]
+        ["mlp", f"0/{way}", "0–3", "3 ×4", "compiled", "max_autotune=True", "same", "1", "1.50 s cold"]
         for way in ("forward", "backward")
     ]
 

@@ -161,7 +161,7 @@ def _applied(cut: Partition) -> tuple[str, str]:
             differs = True
         else:
             words.append(clean(f"{key}={requested!r}", 2 * SHORT))
-    return (listing(words, MOST_KEYS) if differs else "as requested"), "warn" if differs else ""
+    return (listing(words, MOST_KEYS) if differs else "same"), "warn" if differs else ""
 
 
 def _instances(numbers: Sequence[int]) -> str:
