@@ -10,9 +10,9 @@ from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.render.picture.payload import picture
+from regional_explorer.render.viewer.overlay import overlays
 from regional_explorer.ui.panel.region_table import ordered, region_table
 from regional_explorer.ui.state import Sort
-from regional_explorer.ui.views.overlay import overlays
 from tests.render import sessions
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from regional_explorer.render import static
 from regional_explorer.render.style.element import TAGS
-from regional_explorer.ui import static
 from regional_explorer.ui.panel.panel import Panel
 from regional_explorer.ui.views.graph_view import GraphView
 from regional_explorer.ui.views.source_view import SourceView

@@ -8,9 +8,9 @@ import pytest
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import Plan
+from regional_explorer.render.viewer.overlay import heat
 from regional_explorer.ui.views import graph_view
 from regional_explorer.ui.views.graph_view import GraphView
-from regional_explorer.ui.views.overlay import heat
 from regional_explorer.ui.views.source_view import SourceView
 from tests.render import sessions
 from tests.render.test_small_parts import contrast

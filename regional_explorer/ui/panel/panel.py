@@ -10,16 +10,16 @@ import traitlets
 from regional_explorer.record.codec import plan_line
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
+from regional_explorer.render.static import script, style
+from regional_explorer.render.viewer.overlay import overlays
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.diagnostics import nodes_of
 from regional_explorer.ui.panel.events import Event, handle
 from regional_explorer.ui.panel.layout import PARTS, Shown, frame
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.messages import InOrder
-from regional_explorer.ui.static import script, style
 from regional_explorer.ui.views.element_tree import ElementTree
 from regional_explorer.ui.views.graph_view import GraphView
-from regional_explorer.ui.views.overlay import overlays
 from regional_explorer.ui.views.source_view import SourceView
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from regional_explorer.ui.static import script
+from regional_explorer.render.static import script
 
 OnMessage = Callable[[Mapping[str, Any]], None]
 """Called with a message of the page: ``do`` and ``of`` of the element, an input's ``value``, ``shift``, ``ctrl``."""

@@ -20,11 +20,11 @@ from regional_explorer.render.picture.opening import Detail, Opening
 from regional_explorer.render.picture.payload import Outlines, Picture, first_tab, picture, tabs
 from regional_explorer.render.picture.placement import arranged, layers
 from regional_explorer.render.picture.scene import Scene
+from regional_explorer.render.static import script, style
 from regional_explorer.render.style.untrusted import clean_page
-from regional_explorer.ui.static import script, style
+from regional_explorer.render.viewer.graph_bars import graph_bars
+from regional_explorer.render.viewer.overlay import heat
 from regional_explorer.ui.views.element_tree import ElementTree
-from regional_explorer.ui.views.graph_bars import graph_bars
-from regional_explorer.ui.views.overlay import heat
 
 TIME_LIMIT_S = 6.0
 """How long Graphviz may take to improve a layout that is already shown."""

@@ -8,7 +8,7 @@ from typing import Any
 from regional_explorer.render.picture.scene import Entry
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.palette import paint
-from regional_explorer.ui.views.overlay import scale
+from regional_explorer.render.viewer.overlay import scale
 
 FIND = (
     ("previous", "↑", "Previous match (Shift+Enter)"),
