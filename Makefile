@@ -25,7 +25,7 @@ NOTEBOOK := notebooks/quickstart.ipynb
 # Jupyter shall take the kernel of the virtual environment, whatever other kernels there are.
 OWN_KERNEL := env -u JUPYTER_PATH JUPYTER_PREFER_ENV_PATH=1
 
-.PHONY: help demo gallery lab docs test test-fast test-engine test-browser test-all test-torch test-python bench lint clean cxx \
+.PHONY: help demo gallery lab docs test test-fast test-engine test-browser test-all test-torch test-python dist bench lint clean cxx \
 	chromium
 
 help: ## list the targets
@@ -99,6 +99,10 @@ test-torch: .venv-$(TORCH)/.stamp cxx ## all but the browser tests with another 
 # An environment of its own for each Python, with the pinned versions: the classifiers name those that pass.
 test-python: cxx ## the fast and the engine tests with another Python: make test-python PYTHON=python3.13
 	$(MAKE) VENV=.venv-$(notdir $(PYTHON)) test-fast test-engine
+
+dist: cxx ## build the sdist and the wheel into dist/, check them, and use the wheel in an empty environment
+	$(if $(PYTHON),,$(error no Python 3.11 or newer; name one: make PYTHON=/path/to/python))
+	scripts/check_dist.sh $(PYTHON) constraints.txt
 
 bench: $(STAMP) cxx ## run the benchmarks, or some rows of them: make bench ROWS="a b"
 	$(BIN)/python -m benchmarks $(ROWS)
