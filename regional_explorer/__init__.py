@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from regional_explorer.backend.compile import compile  # noqa: A004 - as torch.compile is called
     from regional_explorer.backend.status import Status, status
     from regional_explorer.errors import (
+        ArtifactError,
         CaptureError,
         ClosedError,
         InvalidArgumentError,
@@ -52,6 +53,7 @@ use_panel(f"{__name__}.ui.display")
 
 __all__ = [
     "DEFAULT",
+    "ArtifactError",
     "CaptureError",
     "ClosedError",
     "Exploration",

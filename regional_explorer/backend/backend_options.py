@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regional_explorer.capture.call_arguments import check_partitioner
+from regional_explorer.compiler.artifacts.folder import folder_at
 from regional_explorer.compiler.config.validate import check_plan, without_unknown_configs
 from regional_explorer.errors import InvalidArgumentError, did_you_mean
 from regional_explorer.errors.arguments import check_argument, check_flag
@@ -36,11 +37,13 @@ class BackendOptions:
 
     Without a ``plan`` the regions are those marked in the source. With ``strict``, whatever does not match the plan is
     an error instead of a warning. The ``partitioner`` is by default that of the exploration a saved plan comes from.
+    ``artifacts`` is a directory that compiled partitions are loaded from and saved in.
     """
 
     plan: Plan | str | Path | None = None
     strict: bool = False
     partitioner: str | None = None
+    artifacts: str | Path | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> BackendOptions:
@@ -66,6 +69,8 @@ class BackendOptions:
         check_flag("strict", self.strict)
         if self.partitioner is not None:
             check_partitioner(self.partitioner)
+        if self.artifacts is not None:
+            folder_at(self.artifacts)
 
     def load(self) -> LoadedPlan:
         """Return what is to run.

@@ -19,6 +19,7 @@ def compile(  # noqa: A001 - as torch.compile is called
     *,
     strict: bool = False,
     partitioner: str | None = None,
+    artifacts: str | Path | None = None,
     dynamic: bool | None = None,
     fullgraph: bool = False,
 ) -> Callable[..., Any]:
@@ -32,16 +33,20 @@ def compile(  # noqa: A001 - as torch.compile is called
         plan: a plan, or the path of one saved with ``ex.save_plan``; without it the regions marked in the source.
         strict: raise PlanError where the plan does not hold, instead of warning once and running that part eagerly.
         partitioner: as in ``rx.explore``; by default that of the exploration a saved plan comes from.
+        artifacts: a directory of compiled partitions, as ``ex.save_artifacts`` writes it. What fits is loaded instead
+            of compiled; what does not is told, compiled, and saved there. Artifacts are code: name none that you
+            would not run.
         dynamic: as in ``torch.compile``.
         fullgraph: as in ``torch.compile``.
 
     Raises:
         InvalidArgumentError: an argument has the wrong type.
+        ArtifactError: ``artifacts`` is no directory.
         PlanError: the plan's file cannot be read; when called, with ``strict``: the plan does not hold.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
     """
     check_callable("fn", fn, "the function or module itself: rx.compile(fn, plan='plan.json')")
     check_flag("dynamic", dynamic, optional=True)
     check_flag("fullgraph", fullgraph)
-    backend = PlannedBackend(BackendOptions(plan, strict, partitioner))
+    backend = PlannedBackend(BackendOptions(plan, strict, partitioner, artifacts))
     return compile_isolated(fn, backend, dynamic=dynamic, fullgraph=fullgraph)

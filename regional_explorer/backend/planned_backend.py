@@ -11,6 +11,8 @@ from regional_explorer.backend.backend_options import BackendOptions
 from regional_explorer.backend.planned_program import PlannedProgram
 from regional_explorer.capture.modules import module_names, reachable_modules
 from regional_explorer.capture.traced_graphs import TracedGraphs
+from regional_explorer.compiler.artifacts.artifact import ArtifactStore
+from regional_explorer.compiler.artifacts.folder import folder_at
 from regional_explorer.compiler.partition_records import environment_of, evidence_of, partitions
 from regional_explorer.compiler.recompile_warning import stacklevel_of_caller
 from regional_explorer.errors import PlanError
@@ -37,7 +39,14 @@ class PlannedBackend:
         self.loaded = options.load()
         plan = self.loaded.plan
         self.traced = TracedGraphs(self.loaded.partitioner)
-        self.program = PlannedProgram(self.traced, plan or Plan(), report=self.report, from_source=plan is None)
+        folder = None if options.artifacts is None else folder_at(options.artifacts)
+        self.program = PlannedProgram(
+            self.traced,
+            plan or Plan(),
+            ArtifactStore(folder=folder),
+            report=self.report,
+            from_source=plan is None,
+        )
         self.findings: list[Diagnostic] = []
         self._checked = False
 

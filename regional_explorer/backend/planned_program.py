@@ -99,10 +99,17 @@ class PlannedProgram(CutProgram):
                     pass
             except NoCompilerError as error:
                 self.store.failures |= dict.fromkeys(self.stale(), str(error))
-                found = f"Nothing is compiled, every region runs eagerly: {error}"
+                found = f"What is not compiled yet runs eagerly: {error}"
                 self.report(Diagnostic(DiagnosticCode.NO_COMPILER, found, Severity.ERROR))
                 return
+            finally:
+                self._report_artifacts()
         self._report_failures(switches)
+
+    def _report_artifacts(self) -> None:
+        """Tell what of the folder of artifacts did not fit, was damaged, or could not be written."""
+        while self.store.folder is not None and self.store.folder.findings:
+            self.report(self.store.folder.findings.pop(0))
 
     def _report_failures(self, switches: Sequence[Switch]) -> None:
         if not any(switch.failure or self._keys.get(switch) in self.store.failures for switch in switches):

@@ -36,9 +36,11 @@ def compile_stale(
     Raises:
         NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
     """
-    wanted, store = program.stale(), program.store
+    stale, store = program.stale(), program.store
     known_failures = dict(store.failures)
-    requested = {key: program.config_for(switch) for key, switch in wanted.items()}
+    requested = {key: program.config_for(switch) for key, switch in stale.items()}
+    # All that is saved comes first: without a compiler the first compile is the end.
+    wanted = {key: switch for key, switch in stale.items() if not _loaded(program, key, switch, requested[key])}
 
     def sendable(key: str) -> bytes | None:
         try:
@@ -72,14 +74,20 @@ def compile_stale(
         program.apply_artifacts()
 
 
+def _loaded(program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any]) -> bool:
+    """Load an artifact that an earlier process saved; tell whether there was one."""
+    assert switch.inputs is not None  # noqa: S101 - what is stale has had its layouts recorded
+    return program.store.load(key, switch.piece, switch.inputs, config) is not None
+
+
 def _artifact(
     program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool
 ) -> Artifact:
     """Compile a partition; a failure beside helpers is believed only if it comes again without them."""
     assert switch.inputs is not None  # noqa: S101 - what is stale has had its layouts recorded
     try:
-        return program.store.compile(key, switch.piece, switch.inputs, config)
+        return program.store.make(key, switch.piece, switch.inputs, config)
     except RegionCompileError:
         if not compile_pool.stop_workers():
             raise
-        return program.store.compile(key, switch.piece, switch.inputs, config)
+        return program.store.make(key, switch.piece, switch.inputs, config)

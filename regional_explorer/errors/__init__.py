@@ -92,6 +92,10 @@ class PlanError(RegionalExplorerError):
     """A plan is malformed, or its file cannot be read."""
 
 
+class ArtifactError(RegionalExplorerError):
+    """Artifacts cannot be written to a directory."""
+
+
 class SessionError(RegionalExplorerError):
     """A saved session is malformed, or its file cannot be read or written."""
 

@@ -29,10 +29,10 @@ from regional_explorer.exploration.first_plan import begin
 from regional_explorer.exploration.profiling import Profiling
 from regional_explorer.exploration.results import Results, ResultTable
 from regional_explorer.exploration.snapshot import Insights, take_snapshot
+from regional_explorer.exploration.taking_home import TakingHome
 from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.plan_source import plan_source
-from regional_explorer.export.save import save_plan
 from regional_explorer.export.shown_diagnostics import DiagnosticList
 from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.insight.codes import Codes
@@ -42,7 +42,7 @@ from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.codec import load_plan_file
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.plan_file import Explored, PlanFile
+from regional_explorer.record.plan_file import PlanFile
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.regions.cutting.preview import Preview
@@ -100,7 +100,7 @@ def explore(
     return Exploration(Call(fn, args, kwargs, grad=grad), title, dynamic=dynamic, plan=first, partitioner=partitioner)
 
 
-class Exploration(CodeViews, Profiling):
+class Exploration(CodeViews, Profiling, TakingHome):
     """One call, traced once: its graphs, regions, artifacts and measurements. Made by ``explore``.
 
     ``results`` has the tables, pictures and texts of all results so far; the tables are also attributes of this class.
@@ -176,16 +176,6 @@ class Exploration(CodeViews, Profiling):
     def to_source(self) -> str:
         """Return the plan as Python text to paste."""
         return plan_source(self.plan)
-
-    def save_plan(self, path: str | Path) -> Path:
-        """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
-
-        The file also says what the plan was explored and measured on.
-
-        Raises:
-            PlanError: the file cannot be written.
-        """
-        return save_plan(self.plan, path, Explored.of(self.session, self._capture.partitioner))
 
     # ------------------------------------------------------------------------------------------- compile and measure
 

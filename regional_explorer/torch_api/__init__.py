@@ -29,6 +29,7 @@ from regional_explorer.torch_api.inductor import (
     compiler_version,
     has_cxx_compiler,
     inductor_cache_directory,
+    load_compiled,
     probe_instruction_set,
 )
 from regional_explorer.torch_api.compiled import TracedCall, backend_of, calling_wrapper, named_backend, traced_call
@@ -57,6 +58,7 @@ from regional_explorer.torch_api.graphs import (
     target_key,
 )
 from regional_explorer.torch_api.lock import acquired, compile_lock
+from regional_explorer.torch_api.machine import Machine
 from regional_explorer.torch_api.marks import OpenMark, noting_marks
 from regional_explorer.torch_api.release import GeneratedCode, release_compiled, traces_of
 from regional_explorer.torch_api.settings import Settings
@@ -68,6 +70,7 @@ from regional_explorer.torch_api.shapes import (
     substitute,
     symbols_of,
 )
+from regional_explorer.torch_api.shipping import Shipment, ShipmentError
 from regional_explorer.torch_api.nested_compile_region import calls_subgraph, subgraph_options
 from regional_explorer.torch_api.dynamo import (
     Break,
@@ -96,8 +99,11 @@ __all__ = [
     "ConfigEntry",
     "Folded",
     "GeneratedCode",
+    "Machine",
     "OpenMark",
     "Settings",
+    "Shipment",
+    "ShipmentError",
     "TracedCall",
     "acquired",
     "aot_backend",
@@ -128,6 +134,7 @@ __all__ = [
     "is_carved",
     "is_effect_token",
     "is_operator",
+    "load_compiled",
     "load_piece",
     "named_backend",
     "new_symbol",

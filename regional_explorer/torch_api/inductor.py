@@ -11,7 +11,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -29,6 +30,8 @@ from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, R
 from regional_explorer.torch_api.config import read_config
 from regional_explorer.torch_api.graphs import bodies, is_carved
 from regional_explorer.torch_api.lock import compile_lock
+from regional_explorer.torch_api.shapes import fake_mode_with_symbols
+from regional_explorer.torch_api.shipping import Shipment, packer, unpack
 from regional_explorer.torch_api.versions import BoxedCall
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ class Compiled:
     """What one run of Inductor over one piece gave.
 
     ``config`` maps every key asked for to the value read inside the compile, at the moment code was produced or
-    loaded; it is None if that moment never came. ``seconds`` is wall time.
+    loaded; it is None if that moment never came. ``seconds`` is wall time. ``pack`` makes it ready to be saved.
     """
 
     call: BoxedCall
@@ -48,6 +51,7 @@ class Compiled:
     config: Mapping[str, Any] | None
     seconds: float
     cache: str
+    pack: Callable[[], Shipment]
 
 
 def compile_piece(
@@ -62,12 +66,25 @@ def compile_piece(
         RegionCompileError: Inductor failed; the text is its own, trimmed.
     """
     with compile_lock():
-        return _compile_piece(gm, inputs, mode, config)
+        return _made(lambda at_code: run_inductor(gm, inputs, mode, config, at_code), config)
 
 
-def _compile_piece(
-    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, config: Mapping[str, Any]
-) -> Compiled:
+def load_compiled(code: bytes, libraries: Mapping[str, Path], config: Mapping[str, Any]) -> Compiled:
+    """Load what was compiled under ``config`` elsewhere and packed; that runs the code, and needs no compiler.
+
+    Raises:
+        ShipmentError: it cannot be loaded.
+    """
+
+    def load(at_code: Callable[[str], None]) -> Any:
+        with _compile_context(config, fake_mode_with_symbols(), at_code):
+            return unpack(code, libraries)
+
+    with compile_lock():
+        return replace(_made(load, config), cache="shipped")
+
+
+def _made(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any]) -> Compiled:
     seen: list[dict[str, Any]] = []
     codes: list[str] = []
 
@@ -77,7 +94,7 @@ def _compile_piece(
 
     answers = CacheAnswers.now()
     started = time.perf_counter()
-    artifact = run_inductor(gm, inputs, mode, config, at_code)
+    artifact = make(at_code)
     seconds = time.perf_counter() - started
     return Compiled(
         # Two layers of Python calls below the artifact: they do nothing but pass the arguments on.
@@ -86,6 +103,7 @@ def _compile_piece(
         config=seen[-1] if seen else None,
         seconds=seconds,
         cache=answers.since(),
+        pack=packer(artifact, config),
     )
 
 
@@ -104,19 +122,28 @@ def run_inductor(
     """
     try:
         with (
-            torch.fx.traceback.preserve_node_meta(enable=False),
-            inductor_config.patch(dict(config)),
+            _compile_context(config, mode, at_code),
             compiler_config.patch(cache_key_tag=compiler_config.cache_key_tag + _carved(gm)),  # type: ignore[attr-defined]  # made at import
-            # Graph rematerialisation ran before the pieces were cut and must not run again (pytorch #180251).
-            functorch_config.patch(_known_functorch({"remat_using_tags_for_fwd_loss_bwd_graph": False})),
-            mock.patch.object(GraphLowering, "save_output_code", staticmethod(at_code)),
-            tracing(TracingContext(mode)),
-            _outside_of_calls(),
-            torch.no_grad(),
         ):
             return torch._inductor.standalone_compile(gm, list(inputs), dynamic_shapes="from_tracing_context", aot=True)
     except Exception as error:
         raise _compile_error(error) from error
+
+
+@contextlib.contextmanager
+def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: Callable[[str], None]) -> Iterator[None]:
+    """A block in which a piece is compiled, or loaded, under ``config`` and with nothing of what is around it."""
+    with (
+        torch.fx.traceback.preserve_node_meta(enable=False),
+        inductor_config.patch(dict(config)),
+        # Graph rematerialisation ran before the pieces were cut and must not run again (pytorch #180251).
+        functorch_config.patch(_known_functorch({"remat_using_tags_for_fwd_loss_bwd_graph": False})),
+        mock.patch.object(GraphLowering, "save_output_code", staticmethod(at_code)),
+        tracing(TracingContext(mode)),
+        _outside_of_calls(),
+        torch.no_grad(),
+    ):
+        yield
 
 
 @contextlib.contextmanager

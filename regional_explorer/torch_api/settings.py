@@ -72,6 +72,10 @@ class Settings:
         knobs, underneath = ({name: knob.read() for name, knob in group.items()} for group in (_KNOBS, _UNDERNEATH))
         return cls(torch.__version__, knobs, changed_config(), underneath, changed_functorch_config())
 
+    def facts(self) -> dict[str, str]:
+        """Return what reaches the generated code, by name, as texts to compare."""
+        return {name: repr(value) for name, value in (*self.knobs.items(), *self.inductor.items())}
+
     def take_over(self) -> None:
         """Set this process to the same; whether that worked, ``Settings.now()`` tells.
 

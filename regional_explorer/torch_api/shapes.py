@@ -89,7 +89,7 @@ def guard_check(mode: FakeTensorMode, symbols: Sequence[torch.SymInt]) -> Callab
 
 
 class _Guard:
-    """A conjunction of sympy conditions, evaluated once per distinct tuple of sizes."""
+    """A conjunction of sympy conditions, evaluated once per distinct tuple of sizes; it can be pickled."""
 
     def __init__(self, names: tuple[Any, ...], conditions: tuple[Any, ...]) -> None:
         self._names = names

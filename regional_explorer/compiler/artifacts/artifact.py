@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from regional_explorer.compiler.artifacts.canonical import canonical
+from regional_explorer.compiler.artifacts.fingerprint import fingerprint
+from regional_explorer.compiler.artifacts.folder import ArtifactFolder, Label, Packed
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
 from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import (
     BoxedCall,
+    Compiled,
     GeneratedCode,
     compile_lock,
     compile_piece,
     fake_mode_with_symbols,
     guard_check,
+    load_compiled,
 )
 
 
@@ -29,7 +34,8 @@ class Artifact:
     ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
     ``config`` is what was read inside the compile for every key asked for. ``guard`` takes the call's arguments and
     says whether the code may be used for them; None when it always may. ``seconds`` and ``cache`` (``cold`` or
-    ``warm``) belong to the one compile that made it, in whichever process.
+    ``warm``) belong to the one compile that made it, in whichever process; one that was loaded from a folder of
+    artifacts is ``shipped``. ``pack`` makes it ready to be saved in one.
     """
 
     key: str
@@ -40,6 +46,15 @@ class Artifact:
     cache: str
     guard: Callable[[Sequence[Any]], bool] | None = None
     dynamic: bool = False
+    pack: Callable[[], Packed] | None = None
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The dynamic sizes of a piece: where in a call each is found (-1 for no dimension), and what they must fulfil."""
+
+    places: Sequence[tuple[int, int]] = ()
+    check: Callable[[Sequence[int]], bool] | None = None
 
 
 @dataclass
@@ -47,7 +62,8 @@ class ArtifactStore:
     """All artifacts of one exploration, by key; ``compiles`` counts the runs of Inductor.
 
     ``retried`` are failures that say nothing of the region: the next compile tries again.
-    ``generated`` is the code behind them, which torch lets go together with the store.
+    ``generated`` is the code behind them, which torch lets go together with the store. ``folder`` is where artifacts
+    are looked for before they are compiled, and saved afterwards.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
@@ -55,6 +71,42 @@ class ArtifactStore:
     retried: set[str] = field(default_factory=set)
     compiles: int = 0
     generated: GeneratedCode = field(default_factory=GeneratedCode)
+    folder: ArtifactFolder | None = None
+
+    def load(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact | None:
+        """Return the artifact of ``piece`` under ``config`` from the folder, None where it has none that fits."""
+        if self.folder is None:
+            return None
+
+        def use(code: bytes, libraries: Mapping[str, Path], sizes: Sizes) -> Artifact:
+            return _assembled(key, load_compiled(code, libraries, config), sizes, inputs)
+
+        with compile_lock(), self.generated.collected():
+            artifact: Artifact | None = self.folder.load(label_of(key, piece, inputs, config), use)
+        if artifact is not None:
+            self.artifacts[key] = artifact
+        return artifact
+
+    def make(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
+        """Compile ``piece`` as ``compile`` does, and save it in the folder, if there is one.
+
+        What another process compiles at the moment is waited for, and loaded.
+
+        Raises:
+            RegionCompileError: as ``compile``.
+        """
+        folder = self.folder
+        if folder is None:
+            return self.compile(key, piece, inputs, config)
+        wanted = label_of(key, piece, inputs, config)
+        with folder.claimed(wanted):
+            if loaded := self.load(key, piece, inputs, config):
+                return loaded
+            folder.note_missing(wanted)
+            artifact = self.compile(key, piece, inputs, config)
+            with compile_lock(), self.generated.collected():
+                save_artifact(folder, wanted, artifact)
+        return artifact
 
     def compile(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
         """Compile ``piece`` under ``config`` and keep the artifact under ``key``.
@@ -82,13 +134,30 @@ class ArtifactStore:
         return artifact
 
 
+def label_of(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Label:
+    """Return what an artifact in a folder is found by, and told apart."""
+    types = {layout.device.partition(":")[0] for layout in inputs if layout.device}
+    return Label.here(key, piece.claim.region, fingerprint(piece, inputs), config, types)
+
+
+def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> None:
+    """Save an artifact that was compiled in this process."""
+    if artifact.pack is not None:
+        folder.save(label, artifact.pack)
+
+
 def _compiled(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
     mode = fake_mode_with_symbols()
     gm, fakes, symbols = canonical(piece, inputs, mode)
-    sizes = [(argument, dim) for _, (argument, dim) in symbols if dim >= 0]
     compiled = compile_piece(gm, fakes, mode, config)
-    check = guard_check(mode, [size for size, _ in symbols])
-    call = _with_sizes(compiled.call, sizes) if sizes else compiled.call
+    sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
+    made = _assembled(key, compiled, sizes, inputs)
+    return replace(made, pack=lambda: Packed(compiled.pack(), sizes))
+
+
+def _assembled(key: str, compiled: Compiled, sizes: Sizes, inputs: Sequence[Layout]) -> Artifact:
+    places = [(argument, dim) for argument, dim in sizes.places if dim >= 0]
+    call = _with_sizes(compiled.call, places) if places else compiled.call
     tokens = [index for index, layout in enumerate(inputs) if layout == TOKEN]
     return Artifact(
         key=key,
@@ -97,8 +166,8 @@ def _compiled(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[
         config=compiled.config,
         seconds=compiled.seconds,
         cache=compiled.cache,
-        guard=None if check is None else _guard(check, [place for _, place in symbols]),
-        dynamic=bool(symbols),
+        guard=None if sizes.check is None else _guard(sizes.check, sizes.places),
+        dynamic=bool(sizes.places),
     )
 
 

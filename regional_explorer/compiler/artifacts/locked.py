@@ -1,0 +1,53 @@
+"""A lock that processes share by a file; it is given back however its holder ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_POLL_S = 0.1
+
+
+@contextlib.contextmanager
+def locked(path: Path, patience_s: float) -> Iterator[bool]:
+    """A block with the lock of ``path`` held; without it where it did not come free in time, or cannot be had at all.
+
+    Windows and file systems without locks have none: the block then runs as if alone.
+    """
+    number = _opened(path)
+    held = number is not None and _acquired(number, patience_s)
+    try:
+        yield held
+    finally:
+        if number is not None:
+            os.close(number)
+
+
+def _opened(path: Path) -> int | None:
+    try:
+        path.parent.mkdir(exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:
+        return None
+
+
+def _acquired(number: int, patience_s: float) -> bool:
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    until = time.monotonic() + patience_s
+    while time.monotonic() < until:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_POLL_S)
+        except OSError:
+            return False
+        else:
+            return True
+    return False

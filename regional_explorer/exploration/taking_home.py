@@ -1,0 +1,80 @@
+"""What an exploration leaves for other programs: the plan's file, and compiled artifacts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler.artifacts.artifact import label_of, save_artifact
+from regional_explorer.compiler.artifacts.folder import ArtifactFolder, folder_at
+from regional_explorer.compiler.program import Program
+from regional_explorer.errors import ArtifactError
+from regional_explorer.export.save import save_plan
+from regional_explorer.record.plan_file import Explored
+from regional_explorer.record.region import Plan
+from regional_explorer.record.session import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class TakingHome(ABC):
+    """The part of an Exploration that writes what production needs."""
+
+    _program: Program
+    _capture: Capture
+    plan: Plan
+
+    @property
+    @abstractmethod
+    def session(self) -> Session:
+        """The frozen record of all results so far."""
+
+    @abstractmethod
+    def compile(self) -> pd.DataFrame:
+        """Compile the stale partitions."""
+
+    @abstractmethod
+    def _require_open(self) -> None:
+        """Raise ClosedError if the exploration was closed."""
+
+    def save_plan(self, path: str | Path) -> Path:
+        """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
+
+        The file also says what the plan was explored and measured on.
+
+        Raises:
+            PlanError: the file cannot be written.
+        """
+        return save_plan(self.plan, path, Explored.of(self.session, self._capture.partitioner))
+
+    def save_artifacts(self, path: str | Path) -> Path:
+        """Write the compiled partitions of the plan to a directory, for ``rx.compile(fn, plan, artifacts=path)``.
+
+        Stale partitions are compiled first. A process that runs the same call under the same plan then starts without
+        compiling, on a machine without a compiler too. Artifacts are code: whoever loads them runs them.
+
+        Raises:
+            ArtifactError: an artifact cannot be written, or torch cannot serialize it; the others are written.
+            NoCompilerError: there is no C++ compiler.
+        """
+        self._require_open()
+        folder = folder_at(path)
+        self.compile()
+        self._save_all(folder)
+        if folder.findings:
+            raise ArtifactError(" ".join(found.message for found in folder.findings))
+        return folder.path
+
+    def _save_all(self, folder: ArtifactFolder) -> None:
+        saved: set[str] = set()
+        for switch in self._program.switches:
+            artifact, inputs, piece = switch.artifact, switch.inputs, switch.piece
+            if artifact is None or inputs is None or artifact.key in saved:
+                continue
+            saved.add(artifact.key)
+            label = label_of(artifact.key, piece, inputs, self._program.config_for(switch))
+            with self._capture.generated.collected():
+                save_artifact(folder, label, artifact)

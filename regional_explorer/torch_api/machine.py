@@ -1,0 +1,82 @@
+"""What compiled code is tied to besides its graph: the build of torch and Python, the processor, the GPU."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_INSTRUCTIONS = re.compile(
+    r"^(ss?se|avx|amx|fma|f16c|bmi|abm|lzcnt|movbe|popcnt|v?aes|v?pclmul|gfni|sha|adx|xop|tbm|asimd|sve|sme|neon|i8mm|bf16)"
+)
+"""The flags of a processor that a compiler may take as leave to use instructions; the rest is the kernel's affair."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where code was compiled. ``cpu`` are the sets of instructions that the processor has."""
+
+    system: str
+    python: str
+    torch: str
+    cpu: tuple[str, ...]
+    gpu: str = ""
+
+    @classmethod
+    def here(cls, device_types: Collection[str] = ()) -> Machine:
+        """Return this machine, with its GPU where ``device_types`` has one."""
+        return cls(
+            system=f"{platform.system()} {platform.machine()}",
+            python=str(sys.implementation.cache_tag),
+            torch=f"{torch.__version__} ({(torch.version.git_version or 'unknown')[:10]})",
+            cpu=_instructions(),
+            gpu=_gpu() if "cuda" in device_types else "",
+        )
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Machine:
+        """Return what ``vars`` made of a machine."""
+        texts = {name: str(data[name]) for name in ("system", "python", "torch", "gpu")}
+        return cls(cpu=tuple(map(str, data["cpu"])), **texts)
+
+    def unfit(self, here: Machine) -> str:
+        """Return why what was compiled on this machine cannot run ``here``; nothing if it can."""
+        pairs: Sequence[tuple[str, str, str]] = (
+            ("torch", self.torch, here.torch),
+            ("Python", self.python, here.python),
+            ("", self.system, here.system),
+            ("GPU", self.gpu, here.gpu),
+        )
+        for what, then, now in pairs:
+            if then != now:
+                return f"they were made with {what} {then or 'none'}, here is {now or 'none'}".replace("  ", " ")
+        if lacking := [flag for flag in self.cpu if flag not in here.cpu]:
+            return f"they were made for a processor with {', '.join(lacking[:6])}, which this one lacks"
+        return ""
+
+
+@functools.cache
+def _instructions() -> tuple[str, ...]:
+    """Return the sets of instructions of this processor: code is compiled for all of them ("-march=native")."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    line = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), "")
+    found = {flag for flag in line.partition(":")[2].split() if _INSTRUCTIONS.match(flag)}
+    return tuple(sorted(found or {torch.backends.cpu.get_cpu_capability(), platform.processor()} - {""}))
+
+
+def _gpu() -> str:
+    if not torch.cuda.is_available():
+        return ""
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    runtime = torch.version.cuda or torch.version.hip
+    return f"{found.name} ({found.major}.{found.minor}), runtime {runtime}"

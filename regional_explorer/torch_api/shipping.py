@@ -1,0 +1,122 @@
+"""Packs the compiled code of a partition with its shared objects, and loads it where there is no compiler.
+
+What torch serializes of a compiled graph is its source (2.13): the process that loads it looks for a shared object by
+the hash of source and command line, and to know the command line it asks for a compiler. So the shared objects are
+packed too, each by the source it was built from, and handed out by that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch._inductor.config as inductor_config
+from torch._inductor.codecache import CppCodeCache, PyCodeCache
+from torch._inductor.standalone_compile import AOTCompiledArtifact
+
+from regional_explorer.torch_api.config import changed_config
+
+
+class ShipmentError(Exception):
+    """Compiled code cannot be packed, or what was packed cannot be loaded."""
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """The compiled code of one partition: torch's own pickle, and the shared objects by what they were built from."""
+
+    code: bytes
+    libraries: Mapping[str, bytes]
+
+
+def packer(artifact: Any, config: Mapping[str, Any]) -> Callable[[], Shipment]:
+    """Return what packs ``artifact``, which was compiled just now under ``config``; it may be asked much later."""
+    settings = {**changed_config(), **config}
+    return functools.partial(_pack, artifact, settings)
+
+
+def _pack(artifact: Any, settings: Mapping[str, Any]) -> Shipment:
+    """Pack an artifact; its shared objects are found by loading it once more.
+
+    Raises:
+        ShipmentError: torch cannot serialize it, or it has parts that are not packed.
+    """
+    built: dict[str, Callable[[], Any]] = {}
+    load = CppCodeCache.load_async.__func__  # type: ignore[attr-defined]  # a class method
+
+    def noted(cls: Any, main_code: str, *args: Any, **kwargs: Any) -> Any:
+        loader = load(cls, main_code, *args, **kwargs)
+        built[_source_key(cls, main_code, *args, **kwargs)] = loader
+        return loader
+
+    since = {key: inductor_config._config[key].default for key in changed_config()}  # type: ignore[attr-defined]
+    try:
+        code = artifact.serialize()
+        with (
+            inductor_config.patch({**since, **settings}),
+            mock.patch.object(CppCodeCache, "load_async", classmethod(noted)),
+            # Else what is loaded already is not loaded again, and nothing is noted.
+            mock.patch.object(PyCodeCache, "modules_no_attr", {}),
+        ):
+            _load(code)
+        return Shipment(code, {key: _library(loader()).read_bytes() for key, loader in built.items()})
+    except Exception as error:
+        raise ShipmentError(f"{type(error).__name__}: {error}") from error
+
+
+def unpack(code: bytes, libraries: Mapping[str, Path]) -> Any:
+    """Return the artifact of a shipment, whose ``libraries`` lie at these paths. It runs the code.
+
+    Raises:
+        ShipmentError: it cannot be loaded.
+    """
+
+    def shipped(cls: Any, main_code: str, *args: Any, **kwargs: Any) -> Any:
+        path = libraries.get(_source_key(cls, main_code, *args, **kwargs))
+        if path is None:
+            raise ShipmentError("it lacks a shared object")
+        return functools.partial(cls._load_library, str(path), path.stem)
+
+    try:
+        with mock.patch.object(CppCodeCache, "load_async", classmethod(shipped)):
+            return _load(code)
+    except ShipmentError:
+        raise
+    except Exception as error:
+        raise ShipmentError(f"{type(error).__name__}: {error}") from error
+
+
+def _load(code: bytes) -> Any:
+    with _no_native_compile():
+        return AOTCompiledArtifact.deserialize(code)
+
+
+@contextlib.contextmanager
+def _no_native_compile() -> Iterator[None]:
+    """A block in which code that needs a compiler other than C++'s for the CPU or Triton's is refused."""
+    from torch._inductor.async_compile import AsyncCompile
+
+    def refused(*_args: Any, **_kwargs: Any) -> Any:
+        raise ShipmentError("it has kernels in a language that is not packed")
+
+    with contextlib.ExitStack() as stack:
+        for name in ("cutlass", "cuda", "xpu", "rocm", "halide", "metal"):
+            if hasattr(AsyncCompile, name):
+                stack.enter_context(mock.patch.object(AsyncCompile, name, refused))
+        yield
+
+
+def _source_key(cls: Any, main_code: str, device_type: str = "cpu", *_args: Any, **kwargs: Any) -> str:
+    """Return what identifies a shared object: all that is compiled into it but for the command line."""
+    parts = (cls.__name__, device_type, main_code, str(kwargs.get("optimized_code") or ""))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _library(loaded: Any) -> Path:
+    return Path(getattr(loaded, "__file__", None) or loaded._name)
