@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.backend.options import BackendOptions
+from regional_explorer.backend.backend_options import BackendOptions
 from regional_explorer.backend.planned_backend import regional_explorer
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder
 from regional_explorer.compiler.artifacts.locked import locked
