@@ -22,6 +22,7 @@ from regional_explorer.backend.planned_backend import regional_explorer
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder
 from regional_explorer.compiler.artifacts.locked import locked
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
+from regional_explorer.record.region import SelectorKind
 from regional_explorer.torch_api import Machine
 
 pytestmark = pytest.mark.compiles
@@ -29,8 +30,8 @@ ROOT = Path(__file__).parents[2]
 
 PLAN = rx.Plan(
     (
-        rx.Region("act", (rx.Selector("modules", ("act",)),), {"max_fusion_size": 8}),
-        rx.Region("norm", (rx.Selector("modules", ("norm",)),)),
+        rx.Region("act", (rx.Selector(SelectorKind.MODULES, ("act",)),), {"max_fusion_size": 8}),
+        rx.Region("norm", (rx.Selector(SelectorKind.MODULES, ("norm",)),)),
     )
 )
 
