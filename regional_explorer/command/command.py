@@ -15,8 +15,8 @@ from regional_explorer.errors import did_you_mean
 from regional_explorer.record.region import Direction, Plan
 
 if TYPE_CHECKING:
+    from regional_explorer.compiler.run_context import ProgressCallback
     from regional_explorer.exploration.exploration import Exploration
-    from regional_explorer.measure.benchmark import ProgressCallback
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.region import State
 
 if TYPE_CHECKING:
-    from regional_explorer.measure.benchmark import ProgressCallback
+    from regional_explorer.compiler.run_context import ProgressCallback
 
 BUDGET_S = 0.05
 """Only the numerics check is of interest; the few rounds after it are not looked at."""

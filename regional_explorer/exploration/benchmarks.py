@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import torch
 
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.processes import toolchain
+from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.variants import VariantName, Variants
-from regional_explorer.errors import InvalidArgumentError, MeasureError, NoCompilerError, did_you_mean
-from regional_explorer.errors.arguments import check_callable, check_flag, shown_value
+from regional_explorer.errors import MeasureError, NoCompilerError, did_you_mean
+from regional_explorer.errors.arguments import check_flag, shown_value
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.measurements import MAX_PLANS, Measurements
-from regional_explorer.measure.benchmark import Outcome, ProgressCallback, benchmark
+from regional_explorer.measure.benchmark import Outcome, benchmark
 from regional_explorer.measure.reconcile import reconcile
 from regional_explorer.measure.region_benchmark import benchmark_regions
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.executor import Executor
+from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.plan_content import plan_content
 from regional_explorer.record.region import Partition, Plan
@@ -29,10 +31,6 @@ from regional_explorer.record.timing import Reconciled
 ALL_VARIANTS = tuple(VariantName)
 REGION_SHARE = 0.5
 """Measuring regions alone takes this share of the budget in addition."""
-
-
-def no_progress(_doing: str, _fraction: float) -> None:
-    """Ignore the progress."""
 
 
 class Benchmarks:
@@ -56,9 +54,7 @@ class Benchmarks:
         budget_s: float,
         *,
         regions: bool,
-        cancelled: Callable[[], bool],
-        progress: ProgressCallback,
-        executor: Executor,
+        run: RunContext,
         session: Callable[[], Session],
     ) -> None:
         """Compile stale partitions, check the numerics, measure, and store the results; see ``Exploration.benchmark``.
@@ -68,8 +64,6 @@ class Benchmarks:
         options = BenchmarkOptions(budget_s=budget_s)
         names = _variants(variants)
         check_flag("regions", regions)
-        check_progress(cancelled, progress)
-        check_executor(executor)
         if self._variants.program.capture.failed_ops:  # reported as aot-eager-failed
             names = [name for name in names if name is not VariantName.AOT_EAGER]
         if VariantName.AOT_EAGER in names and not self._variants.program.switches:  # nothing is cut out: it is the same
@@ -77,46 +71,31 @@ class Benchmarks:
         outcome = Outcome()
         if VariantName.REGIONAL in names or VariantName.FULL in names:
             requested = names
-            names = executor.run_untimed(lambda: self._compile(requested, outcome, cancelled, progress))
-        if cancelled():
+            names, outcome = run.executor.run_untimed(lambda: self._compile(requested, run))
+        if run.cancelled():
             return
         plan, compiled = self._variants.program.plan, partitions(self._variants.program)
         toolchain.build.wait()
-        # The current number of threads: artifacts are compiled for it, and all variants run with it.
-        environment = replace(self._environment, threads=torch.get_num_threads())
-        regions = regions and VariantName.REGIONAL in names
-        variants_share = 1.0 / (1.0 + REGION_SHARE) if regions else 1.0
-
-        def progress_of_variants(doing: str, fraction: float) -> None:
-            progress(doing, variants_share * fraction)
-
-        def progress_of_regions(doing: str, fraction: float) -> None:
-            progress(doing, variants_share + (1.0 - variants_share) * fraction)
-
         try:
-            benchmark(
-                self._variants,
-                names,
-                options,
-                environment,
-                outcome,
-                cancelled=cancelled,
-                progress=progress_of_variants,
-                executor=executor,
-            )
-            if regions and outcome.complete:
-                share = BenchmarkOptions(budget_s=budget_s * REGION_SHARE)
-                benchmark_regions(
-                    self._variants,
-                    share,
-                    environment,
-                    outcome,
-                    cancelled=cancelled,
-                    progress=progress_of_regions,
-                    executor=executor,
-                )
+            with closing(self._measured(names, options, regions=regions, run=run)) as found:
+                for part in found:
+                    outcome += part
         finally:
             self._store(outcome, plan, compiled, session)
+
+    def _measured(
+        self, names: Sequence[VariantName], options: BenchmarkOptions, *, regions: bool, run: RunContext
+    ) -> Generator[Outcome]:
+        # The current number of threads: artifacts are compiled for it, and all variants run with it.
+        environment = replace(self._environment, threads=torch.get_num_threads())
+        context = MeasureContext.of(run, environment)
+        if not (regions and VariantName.REGIONAL in names):
+            yield from benchmark(self._variants, names, options, context)
+            return
+        share = 1.0 / (1.0 + REGION_SHARE)
+        if (yield from benchmark(self._variants, names, options, context.part(0.0, share))):
+            alone = BenchmarkOptions(budget_s=options.budget_s * REGION_SHARE)
+            yield from benchmark_regions(self._variants, alone, context.part(share, 1.0))
 
     def _store(
         self, outcome: Outcome, plan: Plan, compiled: Sequence[Partition], session: Callable[[], Session]
@@ -131,25 +110,24 @@ class Benchmarks:
         self.revision += 1
         if not is_current:
             return
-        outcome.reconciliation = reconciled(session(), outcome)
+        self.measurements.reconcile(reconciled(session(), outcome))
         self.revision += 1
         if outcome.timings:
             now = session()
             others = (run for run in self.runs if plan_content(run.partitions) != plan_content(now.partitions))
             self.runs = (*others, now)[-MAX_PLANS:]
 
-    def _compile(
-        self, names: list[VariantName], outcome: Outcome, cancelled: Callable[[], bool], progress: ProgressCallback
-    ) -> list[VariantName]:
+    def _compile(self, names: list[VariantName], run: RunContext) -> tuple[list[VariantName], Outcome]:
         """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
         try:
             if VariantName.FULL in names:
-                self._compiling.start_toolchain(progress)
-            self._compiling.compile_stale(cancelled, progress)
+                self._compiling.start_toolchain(run.progress)
+            self._compiling.compile_stale(run)
         except NoCompilerError as error:
-            outcome.diagnostics.append(Diagnostic(DiagnosticCode.NO_COMPILER, str(error), Severity.ERROR))
-            return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
-        return names
+            missing = Diagnostic(DiagnosticCode.NO_COMPILER, str(error), Severity.ERROR)
+            runnable = (VariantName.EAGER, VariantName.AOT_EAGER)
+            return [name for name in names if name in runnable], Outcome(diagnostics=(missing,))
+        return names, Outcome()
 
 
 def reconciled(session: Session, outcome: Outcome) -> tuple[Reconciled, ...]:
@@ -157,19 +135,6 @@ def reconciled(session: Session, outcome: Outcome) -> tuple[Reconciled, ...]:
     if not outcome.partition_results.timings or outcome.conditions is None:
         return ()
     return reconcile(outcome.timings, region_timings(session), outcome.cut, outcome.conditions.confidence)
-
-
-def check_progress(cancelled: object, progress: object) -> None:
-    """Raise InvalidArgumentError unless both are callable."""
-    check_callable("cancelled", cancelled, "a function that returns whether to stop")
-    check_callable("progress", progress, "a function that takes what is being done and the fraction done")
-
-
-def check_executor(executor: object) -> None:
-    """Raise InvalidArgumentError unless ``executor`` has ``run_timed`` and ``run_untimed``."""
-    for method in ("run_timed", "run_untimed"):
-        if not callable(getattr(executor, method, None)):
-            raise InvalidArgumentError(f"executor={shown_value(executor)}: it has no {method}(); leave it out.")
 
 
 def _variants(names: Sequence[str]) -> list[VariantName]:

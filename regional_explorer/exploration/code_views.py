@@ -7,15 +7,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.config.validate import configured
-from regional_explorer.exploration.benchmarks import check_executor, check_progress, no_progress
+from regional_explorer.compiler.run_context import (
+    SAME_THREAD,
+    Executor,
+    ProgressCallback,
+    RunContext,
+    never_cancelled,
+    no_progress,
+)
 from regional_explorer.exploration.results import Results
 from regional_explorer.insight.code import RegionCode
 from regional_explorer.insight.codes import Codes
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_timer import KernelTimes
-from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.region import Plan
@@ -48,7 +53,7 @@ class CodeViews(ABC):
         *,
         config: Mapping[str, Any] | None = None,
         target: str | None = None,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Callable[[], bool] = never_cancelled,
         progress: ProgressCallback = no_progress,
     ) -> RegionCode:
         """Return the generated code of a region, each kernel linked to the nodes and lines it computes.
@@ -71,17 +76,17 @@ class CodeViews(ABC):
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
             ClosedError: the exploration is closed, and only the code of its artifacts is kept.
         """
-        check_progress(cancelled, progress)
+        run = RunContext.checked(cancelled, progress)
         region = self.plan[name].name
         gpu = None if target is None else gpu_target(target)
         if config is None and gpu is None:
             if self._call is not None:
-                self._codes.look_at(region, cancelled, progress)
+                self._codes.look_at(region, run)
             return self.results.code(name)
         changes = {} if config is None else config
         configured(self.plan, region, changes)
         self._require_open()
-        found = self._codes.under(region, changes, gpu, cancelled, progress)
+        found = self._codes.under(region, changes, gpu, run)
         return RegionCode.under(self.results.session, region, changes, gpu, found)
 
     def kernel_times(
@@ -89,7 +94,7 @@ class CodeViews(ABC):
         name: str,
         budget_s: float = 2.0,
         *,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Callable[[], bool] = never_cancelled,
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
     ) -> pd.DataFrame:
@@ -112,10 +117,10 @@ class CodeViews(ABC):
             ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
         """
         self._require_open()
-        check_executor(executor)
+        run = RunContext.checked(cancelled, progress, executor)
         budget = BenchmarkOptions(budget_s=budget_s).budget_s
         self.code(name, cancelled=cancelled, progress=progress)
-        self._kernel_times.measure(name, self._codes.found, budget, cancelled, progress, executor)
+        self._kernel_times.measure(name, self._codes.found, budget, run)
         return self.results.kernel_times(name)
 
     def diagnose(
@@ -123,7 +128,7 @@ class CodeViews(ABC):
         name: str,
         budget_s: float = 4.0,
         *,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Callable[[], bool] = never_cancelled,
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
     ) -> list[Diagnostic]:
@@ -144,11 +149,12 @@ class CodeViews(ABC):
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed.
         """
+        run = RunContext.checked(cancelled, progress, executor)
         half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
         self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
         parts = self.results.code(name).partitions
         times = self._kernel_times.found
-        return list(self._diagnoses.look_at(name, parts, times, half_s, cancelled, progress, executor))
+        return list(self._diagnoses.look_at(name, parts, times, half_s, run))
 
     @abstractmethod
     def _require_open(self) -> None:

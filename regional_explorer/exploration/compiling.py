@@ -8,8 +8,8 @@ from collections.abc import Callable
 from regional_explorer.compiler.compilation import CompileStep, compile_stale
 from regional_explorer.compiler.processes.warmup import warm_toolchain
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run_context import ProgressCallback, RunContext
 from regional_explorer.errors import CompileEnvironmentError
-from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.record.timing import CompileCost
 from regional_explorer.torch_api import acquired, compile_lock
 
@@ -25,7 +25,7 @@ class Compiling:
         self._device_type = device_type
         self.toolchain: CompileCost | None = None
 
-    def compile_stale(self, cancelled: Callable[[], bool], progress: ProgressCallback) -> set[str]:
+    def compile_stale(self, run: RunContext) -> set[str]:
         """Compile the stale partitions and return the keys of the new artifacts.
 
         Artifacts compiled before an interrupt are kept. Compiles of other threads are waited for.
@@ -35,15 +35,15 @@ class Compiling:
         """
 
         def on_wait() -> None:
-            progress("waiting for another thread of this process that compiles", 0.0)
+            run.progress("waiting for another thread of this process that compiles", 0.0)
 
-        with acquired(self._program.compiling, cancelled, on_wait) as is_free:
+        with acquired(self._program.compiling, run.cancelled, on_wait) as is_free:
             before = set(self._program.store.artifacts)
-            if is_free and _wait_for_compile_lock(cancelled, on_wait):
+            if is_free and _wait_for_compile_lock(run.cancelled, on_wait):
                 if self._program.stale():
-                    self.start_toolchain(progress)
-                for step in compile_stale(self._program, cancelled, on_wait):
-                    progress(_describe(step), step.done / step.total)
+                    self.start_toolchain(run.progress)
+                for step in compile_stale(self._program, run.cancelled, on_wait):
+                    run.progress(_describe(step), step.done / step.total)
             return set(self._program.store.artifacts) - before
 
     def start_toolchain(self, progress: ProgressCallback) -> None:

@@ -12,15 +12,18 @@ from regional_explorer.capture.call_arguments import check_call, check_options
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.config.validate import check_plan
 from regional_explorer.compiler.partition_records import environment_of, preview_of
+from regional_explorer.compiler.run_context import (
+    SAME_THREAD,
+    Executor,
+    ProgressCallback,
+    RunContext,
+    never_cancelled,
+    no_progress,
+)
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError, RegionalExplorerError
 from regional_explorer.errors.arguments import check_flag
-from regional_explorer.exploration.benchmarks import (
-    ALL_VARIANTS,
-    Benchmarks,
-    check_progress,
-    no_progress,
-)
+from regional_explorer.exploration.benchmarks import ALL_VARIANTS, Benchmarks
 from regional_explorer.exploration.code_views import CodeViews
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.dropped import collect_dropped, note_when_dropped
@@ -38,8 +41,6 @@ from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.insight.codes import Codes
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_timer import KernelTimes
-from regional_explorer.measure.benchmark import ProgressCallback
-from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.codec import load_plan_file
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.plan_file import PlanFile
@@ -180,7 +181,7 @@ class Exploration(CodeViews, Profiling, TakingHome):
     # ------------------------------------------------------------------------------------------- compile and measure
 
     def compile(
-        self, *, cancelled: Callable[[], bool] = lambda: False, progress: ProgressCallback = no_progress
+        self, *, cancelled: Callable[[], bool] = never_cancelled, progress: ProgressCallback = no_progress
     ) -> pd.DataFrame:
         """Compile the stale partitions; return one row per partition that was compiled or failed, with its cost.
 
@@ -191,8 +192,7 @@ class Exploration(CodeViews, Profiling, TakingHome):
             NoCompilerError: there is no C++ compiler.
         """
         self._require_open()
-        check_progress(cancelled, progress)
-        made = self._compiling.compile_stale(cancelled, progress)
+        made = self._compiling.compile_stale(RunContext.checked(cancelled, progress))
         report = self.partitions
         chosen = report["compile_s"].notna() & report["artifact"].isin(made) | (report["state"] == "failed")
         return ShownFrame(report[chosen])
@@ -214,7 +214,7 @@ class Exploration(CodeViews, Profiling, TakingHome):
         budget_s: float = 5.0,
         *,
         regions: bool = True,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Callable[[], bool] = never_cancelled,
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
     ) -> pd.DataFrame:
@@ -239,14 +239,13 @@ class Exploration(CodeViews, Profiling, TakingHome):
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
         """
         self._require_open()
+        run = RunContext.checked(cancelled, progress, executor)
         with self._capture.generated.collected():
             self._benchmarks.run(
                 variants,
                 budget_s,
                 regions=regions,
-                cancelled=cancelled,
-                progress=progress,
-                executor=executor,
+                run=run,
                 session=lambda: self.session,
             )
         return self.timings

@@ -9,7 +9,7 @@ from typing import Any
 from regional_explorer.measure.benchmark import Outcome
 from regional_explorer.record.plan_content import PartitionContent, PlanContent, partition_content, plan_content
 from regional_explorer.record.region import Partition
-from regional_explorer.record.timing import Numerics, PartitionTiming
+from regional_explorer.record.timing import Numerics, PartitionTiming, Reconciled
 
 MAX_PLANS = 50
 """How many measured plans are kept."""
@@ -62,6 +62,12 @@ class Measurements:
         self._plans[content] = self.last
         if len(self._plans) > MAX_PLANS:
             del self._plans[next(iter(self._plans))]
+
+    def reconcile(self, rows: tuple[Reconciled, ...]) -> None:
+        """Add to the last benchmark how the regions add up to the whole."""
+        assert self.last is not None  # noqa: S101 - called after ``add``
+        self.last = replace(self.last, outcome=replace(self.last.outcome, reconciliation=rows))
+        self._plans[plan_content(self.last.partitions)] = self.last
 
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
         """Return the last benchmark of the plan of these partitions."""

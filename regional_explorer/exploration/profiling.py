@@ -6,12 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from regional_explorer.compiler.run_context import (
+    SAME_THREAD,
+    Executor,
+    ProgressCallback,
+    RunContext,
+    never_cancelled,
+    no_progress,
+)
 from regional_explorer.compiler.variants import Variants
-from regional_explorer.exploration.benchmarks import check_executor, check_progress, no_progress
 from regional_explorer.exploration.results import Results, ResultTable
-from regional_explorer.measure.benchmark import ProgressCallback
 from regional_explorer.measure.profiler import profile
-from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.session import Environment
 
@@ -41,7 +46,7 @@ class Profiling(ABC):
         self,
         budget_s: float = 5.0,
         *,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Callable[[], bool] = never_cancelled,
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
     ) -> pd.DataFrame:
@@ -60,15 +65,7 @@ class Profiling(ABC):
             MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
         """
         self._require_open()
-        check_progress(cancelled, progress)
-        check_executor(executor)
-        found = profile(
-            self._variants,
-            budget_s,
-            self._environment.device,
-            cancelled=cancelled,
-            progress=progress,
-            executor=executor,
-        )
+        run = RunContext.checked(cancelled, progress, executor)
+        found = profile(self._variants, budget_s, self._environment.device, run)
         self._profile = found or self._profile
         return self.op_times

@@ -61,7 +61,7 @@ def take_snapshot(
         partition_timings=alone.timings,
         partition_numerics=alone.numerics,
         reconciliation=outcome.reconciliation,
-        memory=tuple(outcome.memory),
+        memory=outcome.memory,
         codes=tuple(insights.codes[key] for key in artifacts if key in insights.codes),
         kernel_times=tuple(insights.kernel_times[key] for key in artifacts if key in insights.kernel_times),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from regional_explorer.compiler.artifacts.canonical import portable
 from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.gpu_code import CancelledError, GpuCodeGenerator
 from regional_explorer.insight.lowering import artifact_code, code_under, positions_of
@@ -16,8 +17,6 @@ from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.region import DEFAULT
 from regional_explorer.torch_api import compile_lock
-
-Progress = Callable[[str, float], object]
 
 NOT_SENT = "it has dynamic sizes, constants, or operators of other libraries, which the other process would not know"
 
@@ -34,7 +33,7 @@ class Codes:
         self.found: dict[str, ArtifactCode] = {}
         self._others: dict[tuple[str, str], ArtifactCode] = {}
 
-    def look_at(self, region: str, cancelled: Callable[[], bool], progress: Progress) -> None:
+    def look_at(self, region: str, run: RunContext) -> None:
         """Find out what the kernels of a region are, one artifact after the other, until ``cancelled``."""
         program, store = self._program, self._program.store
         keys = program.keys()
@@ -43,7 +42,7 @@ class Codes:
             for switch in self._switches(region)
             if keys.get(switch, "") in store.artifacts and keys[switch] not in self.found
         }
-        for key, switch in _told(wanted, region, cancelled, progress):
+        for key, switch in _in_turn(wanted, region, run):
             config = program.config_for(switch)
             inputs = switch.inputs or ()
             self.found[key] = artifact_code(store.artifacts[key], switch.piece, inputs, config, store.generated)
@@ -53,8 +52,7 @@ class Codes:
         region: str,
         changes: Mapping[str, Any],
         target: GpuTarget | None,
-        cancelled: Callable[[], bool],
-        progress: Progress,
+        run: RunContext,
     ) -> dict[str, ArtifactCode]:
         """Return the code that a region's partitions have under ``changes`` of its config, by id of the partition.
 
@@ -71,12 +69,12 @@ class Codes:
         with ExitStack() as stack:
             generator = None
             if target is not None and wanted:
-                progress(f"starting a process for {target.title}", 0.0)
+                run.progress(f"starting a process for {target.title}", 0.0)
                 try:
-                    generator = stack.enter_context(GpuCodeGenerator(target, cancelled))
+                    generator = stack.enter_context(GpuCodeGenerator(target, run.cancelled))
                 except CancelledError:
                     wanted = {}
-            for key, switch in _told(wanted, region, cancelled, progress):
+            for key, switch in _in_turn(wanted, region, run):
                 config = self._config(switch, changes)
                 if generator is None:
                     found = code_under(key, switch.piece, switch.inputs or (), config, program.store.generated)
@@ -112,12 +110,10 @@ def _on_gpu(generator: GpuCodeGenerator, key: str, switch: Switch, config: Mappi
     return generator.code(key, sent, positions_of(switch.piece, inputs))
 
 
-def _told(
-    wanted: Mapping[str, Switch], region: str, cancelled: Callable[[], bool], progress: Progress
-) -> Iterator[tuple[str, Switch]]:
-    """Yield what is wanted until cancelled, each told before its turn."""
+def _in_turn(wanted: Mapping[str, Switch], region: str, run: RunContext) -> Iterator[tuple[str, Switch]]:
+    """Yield the wanted partitions until cancelled, and report each before its turn."""
     for done, (key, switch) in enumerate(wanted.items()):
-        if cancelled():
+        if run.cancelled():
             return
-        progress(f"reading the code of {region} ({done + 1} of {len(wanted)})", done / len(wanted))
+        run.progress(f"reading the code of {region} ({done + 1} of {len(wanted)})", done / len(wanted))
         yield key, switch

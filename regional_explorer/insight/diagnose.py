@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from regional_explorer.compiler.input_recording import record_inputs
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run_context import RunContext, no_progress
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError, RegionCompileError
-from regional_explorer.insight.codes import Codes, Progress
+from regional_explorer.insight.codes import Codes
 from regional_explorer.insight.why import KEEP_RESULTS, from_times, op_recomputed, recomputed, wins
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.executor import Executor
 from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.summary import summarize
 from regional_explorer.measure.timing.timed_call import TimedCall
@@ -53,17 +54,15 @@ class Diagnoses:
         parts: Sequence[PartitionCode],
         times: Mapping[str, ArtifactKernelTimes],
         budget_s: float,
-        cancelled: Callable[[], bool],
-        progress: Progress,
-        executor: Executor,
+        run: RunContext,
     ) -> tuple[Diagnostic, ...]:
         """Find out why a region, whose kernels have been timed, is fast or slow; measure each remedy first."""
         distinct = list({part.code.artifact: part for part in parts}.values())
         found = [
             *from_times(region, distinct, times),
-            *self._recomputed(region, distinct, budget_s, cancelled, progress, executor),
+            *self._recomputed(region, distinct, budget_s, run),
         ]
-        if cancelled():
+        if run.cancelled():
             return ()
         self._found[region] = self._program.plan[region], tuple(found)
         self.revision += 1
@@ -74,12 +73,10 @@ class Diagnoses:
         region: str,
         distinct: Sequence[PartitionCode],
         budget_s: float,
-        cancelled: Callable[[], bool],
-        progress: Progress,
-        executor: Executor,
+        run: RunContext,
     ) -> Iterator[Diagnostic]:
         """Yield an ``op-recomputed`` per direction in which keeping results was measured to win."""
-        kept = executor.run_untimed(lambda: self._codes.under(region, KEEP_RESULTS, None, cancelled, progress))
+        kept = run.executor.run_untimed(lambda: self._codes.under(region, KEEP_RESULTS, None, run))
         changed = [
             part
             for part in distinct
@@ -88,11 +85,11 @@ class Diagnoses:
         for direction in Direction:
             mine = [part for part in changed if Direction.of_graph(part.partition.graph) is direction]
             again = [one for part in mine if (one := recomputed(part, kept[part.partition.id])) is not None]
-            if not again or cancelled():
+            if not again or run.cancelled():
                 continue
-            progress(f"measuring a remedy for {region}", 0.5)
+            run.progress(f"measuring a remedy for {region}", 0.5)
             share_s = budget_s / len(mine)
-            timings = [self._timing(part, KEEP_RESULTS, share_s, cancelled, executor) for part in mine]
+            timings = [self._timing(part, KEEP_RESULTS, share_s, run) for part in mine]
             if wins(timings):
                 best = timings[mine.index(again[0].part)]
                 if best is not None:
@@ -103,22 +100,21 @@ class Diagnoses:
         part: PartitionCode,
         config: Mapping[str, Any],
         budget_s: float,
-        cancelled: Callable[[], bool],
-        executor: Executor,
+        run: RunContext,
     ) -> Timing | None:
         """Return how equal partitions run under ``config`` against how they run now; None where it is not known."""
         key = part.code.artifact
         program = self._program
         switches = [one for one in program.switches if one.artifact is not None and one.artifact.key == key]
-        recorded = executor.run_untimed(lambda: record_inputs(program, switches))
+        recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
         switch, args = recorded.switch, recorded.args
         if switch is None or args is None:
             return None
         try:
-            calls = executor.run_untimed(lambda: self._calls(switch, args, config))
+            calls = run.executor.run_untimed(lambda: self._calls(switch, args, config))
             with as_in_the_call():
                 options = BenchmarkOptions(budget_s=budget_s)
-                result = run_rounds(calls, options, baseline="now", cancelled=cancelled, executor=executor)
+                result = run_rounds(calls, options, baseline="now", context=replace(run, progress=no_progress))
         except (RegionCompileError, MeasureError):
             return None
         return next(

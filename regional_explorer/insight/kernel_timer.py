@@ -14,11 +14,11 @@ from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.input_recording import record_inputs
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.rates import copy_s, matrix_s
 from regional_explorer.insight.timed_code import build_timed
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
-from regional_explorer.measure.timing.executor import Executor
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.torch_api import fake_mode_with_symbols
@@ -40,9 +40,7 @@ class KernelTimes:
         region: str,
         codes: dict[str, ArtifactCode],
         budget_s: float,
-        cancelled: Callable[[], bool],
-        progress: Callable[[str, float], object],
-        executor: Executor,
+        run: RunContext,
     ) -> None:
         """Time the kernels of each distinct partition of a region; what was timed before ``cancelled`` is kept."""
         program = self._program
@@ -51,11 +49,11 @@ class KernelTimes:
             if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes:
                 switches.setdefault(switch.artifact.key, []).append(switch)
         for done, (key, equal) in enumerate(switches.items()):
-            if cancelled():
+            if run.cancelled():
                 return
-            progress(f"timing the kernels of {region} ({done + 1} of {len(switches)})", done / len(switches))
+            run.progress(f"timing the kernels of {region} ({done + 1} of {len(switches)})", done / len(switches))
             share_s = budget_s / len(switches)
-            measured = _measured(program, equal, codes[key], share_s, cancelled, executor)
+            measured = _measured(program, equal, codes[key], share_s, run)
             if measured is not None:
                 self.found[key] = measured
                 self.revision += 1
@@ -66,13 +64,12 @@ def _measured(
     switches: Sequence[Switch],
     code: ArtifactCode,
     budget_s: float,
-    cancelled: Callable[[], bool],
-    executor: Executor,
+    run: RunContext,
 ) -> ArtifactKernelTimes | None:
     """Return the times of the kernels of equal partitions; None where cancelled before there were enough."""
     if code.problem is not None:
         return ArtifactKernelTimes(code.artifact, problem=code.problem)
-    recorded = executor.run_untimed(lambda: record_inputs(program, switches))
+    recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
     if recorded.switch is None or recorded.args is None or recorded.switch.artifact is None:
         return ArtifactKernelTimes(code.artifact, problem="the call does not come by here: a branch not taken")
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
@@ -80,17 +77,17 @@ def _measured(
     with as_in_the_call():
         started = time.perf_counter()
         try:
-            timed = executor.run_untimed(lambda: _timed(program, switch, code, args, notes))
+            timed = run.executor.run_untimed(lambda: _timed(program, switch, code, args, notes))
         except Exception as error:  # noqa: BLE001 - whatever it is, there are no times, and all else works
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(code.artifact, problem=problem.splitlines()[0])
         build_s = time.perf_counter() - started
         whole = timed_calls(switch, args)[-1]
-        if not executor.run_untimed(lambda: _same_results(artifact, timed, args, whole.before)):
+        if not run.executor.run_untimed(lambda: _same_results(artifact, timed, args, whole.before)):
             return ArtifactKernelTimes(
                 code.artifact, problem="the code with clocks gives other results", build_s=build_s
             )
-        wholes_s = _rounds(whole.forward, timed, whole.before, notes, budget_s, cancelled, executor)
+        wholes_s = _rounds(whole.forward, timed, whole.before, notes, budget_s, run)
     if len(wholes_s) < FEWEST_ROUNDS:
         return None
     return ArtifactKernelTimes(
@@ -149,8 +146,7 @@ def _rounds(
     put_back: Callable[[], object],
     notes: _Notes,
     budget_s: float,
-    cancelled: Callable[[], bool],
-    executor: Executor,
+    run: RunContext,
 ) -> list[float]:
     """Call both in turns until the budget is spent; return the times of the whole without clocks."""
 
@@ -162,14 +158,14 @@ def _rounds(
         whole()
         return time.perf_counter() - started
 
-    executor.run_timed(turn)
+    run.executor.run_timed(turn)
     notes.times.clear()
     wholes_s: list[float] = []
     ends = time.perf_counter() + budget_s
     while len(wholes_s) < FEWEST_ROUNDS or (time.perf_counter() < ends and len(wholes_s) < MOST_ROUNDS):
-        if cancelled():
+        if run.cancelled():
             break
-        wholes_s.append(executor.run_timed(turn))
+        wholes_s.append(run.executor.run_timed(turn))
     put_back()
     return wholes_s
 

@@ -3,7 +3,7 @@
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, CpuClock, CudaClock, clock_for
 from regional_explorer.measure.timing.rounds import run_rounds
-from regional_explorer.measure.timing.rounds_result import Progress, RoundsResult, Stop
+from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop
 from regional_explorer.measure.timing.summary import Summary, summarize
 from regional_explorer.measure.timing.timed_call import TimedCall
 
@@ -12,7 +12,6 @@ __all__ = [
     "Clock",
     "CpuClock",
     "CudaClock",
-    "Progress",
     "RoundsResult",
     "Stop",
     "Summary",

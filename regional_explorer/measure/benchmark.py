@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.variants import Variant, VariantName, Variants
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.numerics import Reference, compare, not_comparable, run_once, verdict
 from regional_explorer.measure.accuracy.reference import find_reference
-from regional_explorer.measure.partitions import PartitionResults
-from regional_explorer.measure.peak_memory import gauge_for, peak
+from regional_explorer.measure.partitions import NO_RESULTS, PartitionResults
+from regional_explorer.measure.peak_memory import Gauge, gauge_for, peak
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.clock import clock_for
-from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
-from regional_explorer.measure.timing.machine import describe, device_state, launch_warnings, throttled
-from regional_explorer.measure.timing.rounds import run_rounds
-from regional_explorer.measure.timing.rounds_result import Progress, RoundsResult, Stop
-from regional_explorer.measure.timing.summary import summarize
+from regional_explorer.measure.timing.measured_rounds import MeasureContext, measure_rounds
+from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop
 from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import (
     CompileCost,
     Conditions,
@@ -38,90 +35,93 @@ from regional_explorer.record.timing import (
 )
 from regional_explorer.torch_api import AUTOCAST_DEVICES
 
-ProgressCallback = Callable[[str, float], None]
-"""Called with what is being done now, and the fraction of the time budget that is spent."""
 
-
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
-    """What a benchmark found, filled in as it goes: an interrupt keeps what is there.
+    """What a benchmark found, or a part of it. ``a + b`` has the findings of both.
 
     ``partition_results`` is of partitions measured alone, ``cut`` the rounds of the cut graph with all regions eager
-    against ``aot_eager``; ``complete`` says that the variants were measured to the end.
+    against ``aot_eager``.
     """
 
     timings: tuple[Timing, ...] = ()
     conditions: Conditions | None = None
     numerics: tuple[Numerics, ...] = ()
-    costs: list[CompileCost] = field(default_factory=list)
-    diagnostics: list[Diagnostic] = field(default_factory=list)
-    memory: list[MemoryPeak] = field(default_factory=list)
-    partition_results: PartitionResults = field(default_factory=PartitionResults)
+    costs: tuple[CompileCost, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    memory: tuple[MemoryPeak, ...] = ()
+    partition_results: PartitionResults = NO_RESULTS
     cut: RoundsResult | None = None
     reconciliation: tuple[Reconciled, ...] = ()
-    complete: bool = False
+
+    def __add__(self, other: Outcome) -> Outcome:
+        """Return the findings of both."""
+        return Outcome(
+            timings=self.timings + other.timings,
+            conditions=other.conditions or self.conditions,
+            numerics=self.numerics + other.numerics,
+            costs=self.costs + other.costs,
+            diagnostics=self.diagnostics + other.diagnostics,
+            memory=self.memory + other.memory,
+            partition_results=self.partition_results + other.partition_results,
+            cut=other.cut or self.cut,
+            reconciliation=self.reconciliation + other.reconciliation,
+        )
 
 
 def benchmark(
-    variants: Variants,
-    names: Sequence[VariantName],
-    options: BenchmarkOptions,
-    environment: Environment,
-    outcome: Outcome,
-    *,
-    cancelled: Callable[[], bool],
-    progress: ProgressCallback,
-    executor: Executor = SAME_THREAD,
-) -> None:
-    """Check and measure the variants ``names``, writing into ``outcome``.
+    variants: Variants, names: Sequence[VariantName], options: BenchmarkOptions, context: MeasureContext
+) -> Generator[Outcome, None, bool]:
+    """Check and measure the variants ``names``, yielding each finding at once: an interrupt loses none of them.
+
+    Returns:
+        Whether they were measured to the end.
 
     Raises:
         MeasureError: no variant could be measured.
     """
-    call, program = variants.call, variants.program
-    chosen = executor.run_untimed(lambda: _ready(variants, names, outcome, cancelled, progress))
+    run, call, program = context.run, variants.call, variants.program
+    untimed = run.executor.run_untimed
+    chosen, found = untimed(lambda: _ready(variants, names, run))
+    yield found
     traces = variants.traces()
-    if cancelled():
-        return
-    said = executor.run_untimed(lambda: _check(call, program, chosen, outcome, cancelled, progress))
-    if cancelled():
-        return
+    if run.cancelled():
+        return False
+    run.progress("checking numerics: eager", 0.0)
+    expected = untimed(lambda: find_reference(call, program))
+    yield Outcome(diagnostics=tuple(expected.diagnostics))
+    steady = not expected.reference.nondeterministic
+    verdicts: dict[str, NumericsVerdict] = {
+        VariantName.EAGER: NumericsVerdict.REFERENCE if steady else NumericsVerdict.NOT_COMPARABLE
+    }
+    for variant in chosen:
+        if run.cancelled():
+            return False
+        if variant.name is not VariantName.EAGER:
+            run.progress(f"checking numerics: {variant.name}", 0.0)
+            rows = untimed(partial(_rows, call, program, variant, expected.reference))
+            yield Outcome(numerics=rows)
+            verdicts[variant.name] = verdict(rows)
+    if run.cancelled():
+        return False
     timed_calls = [timed_call(call, variant) for variant in chosen]
-
-    def on_progress(stage: Progress) -> None:
-        progress(stage.doing, stage.fraction)
-
-    clock, before = clock_for(environment.device), device_state(environment.device)
     try:
         with call.kept():
-            result = run_rounds(
-                timed_calls,
-                options,
-                baseline=VariantName.EAGER,
-                clock=clock,
-                cancelled=cancelled,
-                on_progress=on_progress,
-                executor=executor,
-            )
-            steady = [entry for entry in timed_calls if entry.name not in result.dropped]
-            asked = before is not None and not cancelled()
-            launched = launch_warnings(steady, clock, executor) if asked else {}
+            measured = measure_rounds(timed_calls, options, context, baseline=VariantName.EAGER, numerics=verdicts)
     finally:
         program.select_regional(on=True)
-    after = device_state(environment.device)
-    withheld = [name for name, word in said.items() if word == NumericsVerdict.FAILED]
-    summary = summarize(result, environment, numerics=said, withheld=withheld)
-    fell = throttled(before, after)
-    outcome.timings = tuple(
-        replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ()), *fell))
-        for timing in _without_verdict(summary.timings, traces, variants.traces())
-    )
-    outcome.conditions = replace(summary.conditions, gpu=describe(before, after))
-    outcome.diagnostics += summary.diagnostics
-    outcome.complete = result.stopped in (Stop.PRECISE, Stop.BUDGET)
-    if outcome.complete:
-        ran = [variant for variant in chosen if variant.name not in result.dropped]
-        executor.run_untimed(lambda: _read_memory(variants, ran, environment, outcome, cancelled, progress))
+    timings = tuple(_without_verdict(measured.timings, traces, variants.traces()))
+    yield Outcome(timings=timings, conditions=measured.conditions, diagnostics=measured.diagnostics)
+    if measured.result.stopped not in (Stop.PRECISE, Stop.BUDGET):
+        return False
+    gauge = gauge_for(context.environment.device)
+    for variant in chosen:
+        if gauge is None or run.cancelled():
+            break
+        if variant.name not in measured.result.dropped:
+            run.progress(f"reading the memory of {variant.name}", 1.0)
+            yield Outcome(memory=(untimed(partial(_memory_peak, variants, variant, gauge)),))
+    return True
 
 
 def _without_verdict(
@@ -171,58 +171,41 @@ def timed_call(call: Call, variant: Variant) -> TimedCall:
     )
 
 
-def _read_memory(
-    variants: Variants,
-    chosen: Sequence[Variant],
-    environment: Environment,
-    outcome: Outcome,
-    cancelled: Callable[[], bool],
-    progress: ProgressCallback,
-) -> None:
-    call, gauge = variants.call, gauge_for(environment.device)
-    for variant in chosen:
-        if gauge is None or cancelled():
-            return
-        progress(f"reading the memory of {variant.name}", 1.0)
+def _memory_peak(variants: Variants, variant: Variant, gauge: Gauge) -> MemoryPeak:
+    call = variants.call
 
-        def work(variant: Variant = variant) -> None:
-            if call.stateful:
-                call.restore()
-            outputs = variant.forward()
-            if variant.backward is not None:
-                variant.backward(outputs)
+    def work() -> None:
+        if call.stateful:
+            call.restore()
+        outputs = variant.forward()
+        if variant.backward is not None:
+            variant.backward(outputs)
 
-        variant.select()
-        try:
-            with call.kept():
-                outcome.memory.append(peak(variant.name, work, gauge))
-        finally:
-            variants.program.select_regional(on=True)
+    variant.select()
+    try:
+        with call.kept():
+            return peak(variant.name, work, gauge)
+    finally:
+        variants.program.select_regional(on=True)
 
 
 def _nothing() -> None:
     """Restore nothing: the call neither changes tensors nor draws random numbers."""
 
 
-def _ready(
-    variants: Variants,
-    names: Sequence[VariantName],
-    outcome: Outcome,
-    cancelled: Callable[[], bool],
-    progress: ProgressCallback,
-) -> list[Variant]:
-    """Return the variants that can run; ``full`` is compiled here, and left out with a word where it cannot be."""
-    ready = []
+def _ready(variants: Variants, names: Sequence[VariantName], run: RunContext) -> tuple[list[Variant], Outcome]:
+    """Return the variants that can run, and what was found; ``full`` is compiled here, and left out if that fails."""
+    ready, failures = [], []
     for name in names:
-        if cancelled():
+        if run.cancelled():
             break
         if name is VariantName.FULL:
-            progress("compiling the whole call with torch.compile", 0.0)
+            run.progress("compiling the whole call with torch.compile", 0.0)
             try:
                 variants.compile_full()
             except Exception as error:  # noqa: BLE001 - Dynamo and Inductor raise whatever they like; the rest goes on
                 first = (str(error).splitlines() or [""])[0]
-                outcome.diagnostics.append(
+                failures.append(
                     Diagnostic(
                         DiagnosticCode.FULL_FAILED,
                         f"Plain torch.compile failed on this call: {type(error).__name__}: {first}",
@@ -232,34 +215,8 @@ def _ready(
                 )
                 continue
         ready.append(variants.get(name))
-    if variants.cost is not None:
-        outcome.costs.append(variants.cost)
-    return ready
-
-
-def _check(
-    call: Call,
-    program: Program,
-    chosen: Sequence[Variant],
-    outcome: Outcome,
-    cancelled: Callable[[], bool],
-    progress: ProgressCallback,
-) -> Mapping[str, NumericsVerdict]:
-    """Compare every variant with eager; return the verdicts by variant."""
-    progress("checking numerics: eager", 0.0)
-    found = find_reference(call, program)
-    outcome.diagnostics += found.diagnostics
-    steady = not found.reference.nondeterministic
-    eager = NumericsVerdict.REFERENCE if steady else NumericsVerdict.NOT_COMPARABLE
-    said: dict[str, NumericsVerdict] = {VariantName.EAGER: eager}
-    for variant in chosen:
-        if variant.name is VariantName.EAGER or cancelled():
-            continue
-        progress(f"checking numerics: {variant.name}", 0.0)
-        rows = _rows(call, program, variant, found.reference)
-        outcome.numerics += rows
-        said[variant.name] = verdict(rows)
-    return said
+    costs = () if variants.cost is None else (variants.cost,)
+    return ready, Outcome(costs=costs, diagnostics=tuple(failures))
 
 
 def _rows(call: Call, program: Program, variant: Variant, reference: Reference) -> tuple[Numerics, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,65 +17,58 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.accuracy.partition_check import VARIANT, Check, check_partition
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.clock import Clock
-from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
-from regional_explorer.measure.timing.machine import device_state, launch_warnings, throttled
-from regional_explorer.measure.timing.rounds import run_rounds
-from regional_explorer.measure.timing.rounds_result import Progress, Stop
-from regional_explorer.measure.timing.summary import summarize
+from regional_explorer.measure.timing.measured_rounds import MeasureContext, measure_rounds
+from regional_explorer.measure.timing.rounds_result import Stop
 from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import Numerics, NumericsVerdict, PartitionTiming, Phase, Timing
 from regional_explorer.torch_api import outside_autocast
 
 EAGER = "eager"
 
 
-@dataclass
+@dataclass(frozen=True)
 class PartitionResults:
-    """What measuring partitions alone found, filled in as it goes.
+    """What measuring partitions alone found, or a part of it. ``a + b`` has the findings of both.
 
     ``cures`` has the config under which a partition passes the numerics check, None where none was found.
     """
 
-    timings: list[PartitionTiming] = field(default_factory=list)
-    numerics: list[Numerics] = field(default_factory=list)
-    diagnostics: list[Diagnostic] = field(default_factory=list)
-    cures: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    timings: tuple[PartitionTiming, ...] = ()
+    numerics: tuple[Numerics, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    cures: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+
+    def __add__(self, other: PartitionResults) -> PartitionResults:
+        """Return the findings of both."""
+        return PartitionResults(
+            self.timings + other.timings,
+            self.numerics + other.numerics,
+            self.diagnostics + other.diagnostics,
+            {**self.cures, **other.cures},
+        )
+
+
+NO_RESULTS = PartitionResults()
 
 
 def measure_partitions(
-    program: Program,
-    options: BenchmarkOptions,
-    environment: Environment,
-    clock: Clock[Any],
-    partition_results: PartitionResults,
-    *,
-    cancelled: Callable[[], bool],
-    progress: Callable[[str, float], None],
-    executor: Executor = SAME_THREAD,
-) -> None:
-    """Measure one partition of each kind, writing into ``partition_results``; others of its kind take over its figures.
+    program: Program, kinds: Sequence[Sequence[Switch]], options: BenchmarkOptions, context: MeasureContext
+) -> Iterator[PartitionResults]:
+    """Measure one partition of each of the ``distinct`` kinds, yielding results at once; others of its kind share them.
 
-    Of one kind are those that share an artifact and whose inputs have equal layouts. What one kind leaves of its share
-    of the budget goes to the next.
+    What one kind leaves of its share of the budget goes to the next.
     """
-    kinds = executor.run_untimed(lambda: distinct(program))
-    left_s = options.budget_s
+    left_s, count = options.budget_s, len(kinds)
     for done, switches in enumerate(kinds):
         name = switches[0].partition.name
-        if cancelled():
+        if context.run.cancelled():
             return
-        progress(f"{name} alone ({done + 1} of {len(kinds)})", done / len(kinds))
-
-        def on_progress(stage: Progress, name: str = name, done: int = done) -> None:
-            progress(f"{name} alone: {stage.doing}", (done + stage.fraction) / len(kinds))
-
-        share = replace(options, budget_s=max(left_s, options.budget_s / 100) / (len(kinds) - done))
-        measured = _PartitionKind(program, switches, share, environment, clock, partition_results, executor)
-        spent_s, stopped = measured.go(cancelled, on_progress)
+        context.run.progress(f"{name} alone ({done + 1} of {count})", done / count)
+        share = replace(options, budget_s=max(left_s, options.budget_s / 100) / (count - done))
+        part = context.part(done / count, (done + 1) / count, f"{name} alone: ")
+        spent_s, stopped = yield from _PartitionKind(program, switches, share, part).measure()
         left_s -= spent_s
         if stopped in (Stop.CANCELLED, Stop.INTERRUPTED):
             return
@@ -108,70 +101,46 @@ class _PartitionKind:
     program: Program
     switches: Sequence[Switch]
     options: BenchmarkOptions
-    environment: Environment
-    clock: Clock[Any]
-    partition_results: PartitionResults
-    executor: Executor
+    context: MeasureContext
 
-    def go(self, cancelled: Callable[[], bool], on_progress: Callable[[Progress], None]) -> tuple[float, Stop]:
-        """Measure; return the seconds spent and why it ended."""
-        recorded = self.executor.run_untimed(lambda: record_inputs(self.program, self.switches))
-        if recorded.switch is None or recorded.args is None:
-            self.partition_results.timings += [self._passed_by(switch) for switch in self.switches]
+    def measure(self) -> Generator[PartitionResults, None, tuple[float, Stop]]:
+        """Check and measure; return the seconds spent and why it ended."""
+        untimed = self.context.run.executor.run_untimed
+        recorded = untimed(lambda: record_inputs(self.program, self.switches))
+        switch, args = recorded.switch, recorded.args
+        if switch is None or args is None:
+            yield PartitionResults(timings=tuple(self._passed_by(switch) for switch in self.switches))
             return 0.0, Stop.PRECISE
+        name, check = switch.partition.name, None
         # Not around the call itself: in another mode it would be traced anew.
         with as_in_the_call():
-            return self._measure(recorded, recorded.switch, recorded.args, cancelled, on_progress)
-
-    def _measure(
-        self,
-        recorded: Recorded,
-        switch: Switch,
-        args: Sequence[Any],
-        cancelled: Callable[[], bool],
-        on_progress: Callable[[Progress], None],
-    ) -> tuple[float, Stop]:
-        name = switch.partition.name
-        check, entries = self.executor.run_untimed(
-            lambda: (
-                check_partition(self.program, switch, args, name) if switch.artifact is not None else None,
-                timed_calls(switch, args),
-            )
-        )
-        if check is not None and switch.artifact is not None:
-            self.partition_results.numerics += check.rows
-            self.partition_results.cures[name] = check.cure
-        before = device_state(self.environment.device)
+            if switch.artifact is not None:
+                check = untimed(lambda: check_partition(self.program, switch, args, name))
+            calls = untimed(lambda: timed_calls(switch, args))
+        verdict = NumericsVerdict.NOT_CHECKED
+        if check is not None:
+            verdict = check.verdict
+            yield PartitionResults(numerics=tuple(check.rows), cures={name: check.cure})
         try:
-            result = run_rounds(
-                entries,
-                self.options,
-                baseline=EAGER,
-                clock=self.clock,
-                cancelled=cancelled,
-                on_progress=on_progress,
-                executor=self.executor,
-            )
+            with as_in_the_call():
+                measured = measure_rounds(
+                    calls, self.options, self.context, baseline=EAGER, numerics={VARIANT: verdict}
+                )
         except MeasureError as error:
             text = f"Partition {name} alone: {error}"
-            self._add_diagnostic(Diagnostic(DiagnosticCode.VARIANT_FAILED, text, Severity.ERROR), switch)
+            region, graph = switch.piece.claim.region, switch.piece.graph_id
+            found = Diagnostic(DiagnosticCode.VARIANT_FAILED, text, Severity.ERROR, region=region, graph=graph)
+            yield PartitionResults(diagnostics=(found,))
             return 0.0, Stop.FAILED
-        entries = [entry for entry in entries if entry.name not in result.dropped]
-        fell = throttled(before, device_state(self.environment.device))
-        asked = before is not None and not cancelled()
-        launched = launch_warnings(entries, self.clock, self.executor) if asked else {}
-        said = check.verdict if check is not None else NumericsVerdict.NOT_CHECKED
-        withheld = [VARIANT] if said == NumericsVerdict.FAILED else []
-        summary = summarize(result, self.environment, numerics={VARIANT: said}, withheld=withheld)
-        found = {
-            timing.variant: replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ()), *fell))
-            for timing in summary.timings
-        }
-        if EAGER in found:
-            self._note(recorded, found[EAGER], found.get(VARIANT), check)
-        return result.spent_s, result.stopped
+        timings = {timing.variant: timing for timing in measured.timings}
+        if EAGER in timings:
+            yield PartitionResults(tuple(self._rows(recorded, timings[EAGER], timings.get(VARIANT), check)))
+        return measured.result.spent_s, measured.result.stopped
 
-    def _note(self, recorded: Recorded, eager: Timing, compiled: Timing | None, check: Check | None) -> None:
+    def _rows(
+        self, recorded: Recorded, eager: Timing, compiled: Timing | None, check: Check | None
+    ) -> Iterator[PartitionTiming]:
+        """Yield the timing of every partition of the kind."""
         assert recorded.switch is not None  # noqa: S101 - something was recorded, or nothing could have been measured
         name = recorded.switch.partition.name
         artifact = recorded.switch.artifact
@@ -202,9 +171,7 @@ class _PartitionKind:
             )
         for switch in self.switches:
             mine = replace(timing, runs=recorded.runs[switch], **self._who(switch))
-            self.partition_results.timings.append(
-                mine if switch is recorded.switch else replace(mine, measured_as=name)
-            )
+            yield mine if switch is recorded.switch else replace(mine, measured_as=name)
 
     def _passed_by(self, switch: Switch) -> PartitionTiming:
         key = self._artifact(switch)
@@ -223,10 +190,6 @@ class _PartitionKind:
             "region": switch.piece.claim.region,
             "phase": Phase.BACKWARD if backward else Phase.FORWARD,
         }
-
-    def _add_diagnostic(self, found: Diagnostic, switch: Switch) -> None:
-        executor = replace(found, region=switch.piece.claim.region, graph=switch.piece.graph_id)
-        self.partition_results.diagnostics.append(executor)
 
 
 def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:

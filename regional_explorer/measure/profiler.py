@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from regional_explorer.compiler.run_context import Executor, RunContext
 from regional_explorer.compiler.variants import VariantName, Variants
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.bandwidth import copy_bandwidth
-from regional_explorer.measure.benchmark import ProgressCallback, timed_call
+from regional_explorer.measure.benchmark import timed_call
 from regional_explorer.measure.op_timer import OpTimer, overhead_s
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, clock_for
-from regional_explorer.measure.timing.executor import Executor
 from regional_explorer.measure.timing.rounds_result import Stop
 from regional_explorer.measure.timing.statistics import Floats, rank_interval
 from regional_explorer.measure.timing.timed_call import gc_paused
@@ -39,15 +39,7 @@ Key = tuple[str, str]
 """Graph and name of an op."""
 
 
-def profile(
-    variants: Variants,
-    budget_s: float,
-    device: str,
-    *,
-    cancelled: Callable[[], bool],
-    progress: ProgressCallback,
-    executor: Executor,
-) -> Profile | None:
+def profile(variants: Variants, budget_s: float, device: str, context: RunContext) -> Profile | None:
     """Return the eager time of every op of the captured graphs; None where it was cancelled before the first round.
 
     Raises:
@@ -56,9 +48,9 @@ def profile(
     options = BenchmarkOptions(budget_s=budget_s)
     run, bandwidth = _Run(variants, clock_for(device)), None
     try:
-        progress("measuring the copy bandwidth", 0.0)
-        bandwidth = executor.run_timed(lambda: copy_bandwidth(device))
-        stopped = run.go(budget_s, cancelled, progress, executor)
+        context.progress("measuring the copy bandwidth", 0.0)
+        bandwidth = context.executor.run_timed(lambda: copy_bandwidth(device))
+        stopped = run.go(budget_s, context)
     except CancelledError:
         stopped = Stop.CANCELLED
     except KeyboardInterrupt:
@@ -82,23 +74,21 @@ class _Run:
     overheads_s: list[float] = field(default_factory=list)
     timers: dict[str, OpTimer] = field(default_factory=dict)
 
-    def go(
-        self, budget_s: float, cancelled: Callable[[], bool], progress: ProgressCallback, executor: Executor
-    ) -> Stop:
+    def go(self, budget_s: float, context: RunContext) -> Stop:
         """Measure rounds until the budget is spent; return why it ended."""
         self.timers = {live.id: OpTimer(live.gm, self.clock) for live in self.variants.program.capture.live}
         began_s = self.clock.now()
-        progress("profiling: first round", 0.0)
+        context.progress("profiling: first round", 0.0)
         # The first round warms up, and weighs what the ops move. It counts only where the budget has room for no other.
-        first_s = self._timed_round(executor, weighing=True)
+        first_s = self._timed_round(context.executor, weighing=True)
         while self.rounds:
             spent_s = self.clock.now() - began_s
-            if cancelled():
+            if context.cancelled():
                 return Stop.CANCELLED
             if spent_s + (first_s if len(self.rounds) == 1 else spent_s / len(self.rounds)) > budget_s:
                 return Stop.BUDGET
-            self._timed_round(executor, weighing=False)
-            progress(f"profiling: round {len(self.rounds)}", min(1.0, (self.clock.now() - began_s) / budget_s))
+            self._timed_round(context.executor, weighing=False)
+            context.progress(f"profiling: round {len(self.rounds)}", min(1.0, (self.clock.now() - began_s) / budget_s))
         return Stop.FAILED
 
     def measured(self) -> slice:

@@ -2,66 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
+from regional_explorer.compiler.run_context import no_progress
 from regional_explorer.compiler.variants import VariantName, Variants
-from regional_explorer.measure.benchmark import Outcome, ProgressCallback, timed_call
+from regional_explorer.measure.benchmark import Outcome, timed_call
 from regional_explorer.measure.partitions import distinct, measure_partitions
 from regional_explorer.measure.reconcile import AOT_EAGER, CUT
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.clock import Clock, clock_for
-from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
+from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.rounds_result import RoundsResult
-from regional_explorer.record.session import Environment
 
 
-def benchmark_regions(
-    variants: Variants,
-    options: BenchmarkOptions,
-    environment: Environment,
-    outcome: Outcome,
-    *,
-    cancelled: Callable[[], bool],
-    progress: ProgressCallback,
-    executor: Executor = SAME_THREAD,
-) -> None:
-    """Measure every distinct partition alone, and what dispatching the cut graph costs, writing into ``outcome``."""
-    program, clock = variants.program, clock_for(environment.device)
+def benchmark_regions(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> Iterator[Outcome]:
+    """Measure every distinct partition alone, and what dispatching the cut graph costs, yielding results at once."""
+    program, run = variants.program, context.run
     if not program.switches:
         return
-    kinds = executor.run_untimed(lambda: distinct(program))
+    kinds = run.executor.run_untimed(lambda: distinct(program))
     each = replace(options, budget_s=options.budget_s / (len(kinds) + 1))
     rest = replace(options, budget_s=options.budget_s - each.budget_s)
     try:
-        measure_partitions(
-            program,
-            rest,
-            environment,
-            clock,
-            outcome.partition_results,
-            cancelled=cancelled,
-            progress=progress,
-            executor=executor,
-        )
-        if not cancelled():
-            progress("dispatch of the cut graph", 1.0)
-            outcome.cut = _dispatch(variants, each, clock, cancelled, executor)
+        for found in measure_partitions(program, kinds, rest, context):
+            yield Outcome(partition_results=found)
+        if not run.cancelled():
+            run.progress("dispatch of the cut graph", 1.0)
+            yield Outcome(cut=_dispatch(variants, each, context))
     finally:
         program.apply_artifacts()
         program.select_regional(on=True)
 
 
-def _dispatch(
-    variants: Variants, options: BenchmarkOptions, clock: Clock[Any], cancelled: Callable[[], bool], executor: Executor
-) -> RoundsResult:
+def _dispatch(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> RoundsResult:
     """Measure the cut graph with every region eager against the graph as captured."""
     call, program = variants.call, variants.program
     whole, regional = variants.get(VariantName.AOT_EAGER), variants.get(VariantName.REGIONAL)
     for switch in program.switches:
         switch.use_eager()
+    silent = replace(context.run, progress=no_progress)
     with call.kept():
         entries = [timed_call(call, whole), replace(timed_call(call, regional), name=CUT)]
-        return run_rounds(entries, options, baseline=AOT_EAGER, clock=clock, cancelled=cancelled, executor=executor)
+        return run_rounds(entries, options, baseline=AOT_EAGER, clock=context.clock, context=silent)

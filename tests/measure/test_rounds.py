@@ -8,9 +8,9 @@ from itertools import chain, pairwise, repeat
 import numpy as np
 import pytest
 
+from regional_explorer.compiler.run_context import SAME_THREAD, RunContext, SameThread, T
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure import BenchmarkOptions, Progress, RoundsResult, Stop, TimedCall, run_rounds
-from regional_explorer.measure.timing.executor import SAME_THREAD, SameThread, T
+from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop, TimedCall, run_rounds
 from regional_explorer.measure.timing.rounds import FIRST_CALLS
 from regional_explorer.record.timing import Phase
 from tests.measure.fakes import FakeClock, Make
@@ -64,7 +64,11 @@ def test_waiting_for_a_turn_costs_nothing_of_the_budget(clock: FakeClock, taking
     for executor in (SAME_THREAD, Queue(clock)):
         noise = np.random.default_rng(0).uniform(0.5, 1.5, 10_000)
         wild = taking("full", (float(seconds) for seconds in LONG * noise))
-        results.append(run_rounds([taking("eager", LONG), wild], BenchmarkOptions(4.0), clock=clock, executor=executor))
+        results.append(
+            run_rounds(
+                [taking("eager", LONG), wild], BenchmarkOptions(4.0), clock=clock, context=RunContext(executor=executor)
+            )
+        )
     assert results[0].rounds == results[1].rounds > 50
     assert results[0].spent_s == pytest.approx(results[1].spent_s)
 
@@ -203,27 +207,29 @@ def test_an_interrupt_while_warming_up_keeps_nothing_and_is_told(clock: FakeCloc
 
 def test_cancelling_is_seen_between_samples(clock: FakeClock, taking: Make) -> None:
     timed_calls = [taking("eager", LONG), taking("full", LONG)]
-    wanted = len(timed_calls) * WARMUP + 3 * 7 + 1  # seven rounds of three seats, and one sample of the eighth
-    result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock, cancelled=lambda: len(clock.log) == wanted)
+    wanted = len(timed_calls) * WARMUP + 3 * 7 + 1  # seven rounds of three entries, and one sample of the eighth
+    context = RunContext(cancelled=lambda: len(clock.log) == wanted)
+    result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock, context=context)
     assert (result.stopped, result.rounds) == (Stop.CANCELLED, 7)
     assert len(clock.log) == wanted
 
 
-def test_progress_is_told(clock: FakeClock, taking: Make) -> None:
-    told: list[Progress] = []
+def test_progress_is_reported(clock: FakeClock, taking: Make) -> None:
+    reports: list[tuple[str, float]] = []
+    context = RunContext(progress=lambda doing, fraction: reports.append((doing, fraction)))
     options = BenchmarkOptions(4.0, control=False)
-    result = run_rounds([taking("eager", LONG), taking("full", LONG)], options, clock=clock, on_progress=told.append)
-    assert [progress.doing for progress in told[:4]] == [
+    result = run_rounds([taking("eager", LONG), taking("full", LONG)], options, clock=clock, context=context)
+    assert [doing for doing, _ in reports[:4]] == [
         "first calls of eager",
         "first calls of full",
         "warming up eager",
         "warming up full",
     ]
-    assert told[0] == Progress(0, 0.0, "first calls of eager")
-    assert told[4] == Progress(1, (4 + 2) * LONG / 4.0, "round 1")
-    assert told[5].round == 3  # two rounds of two calls take more than 50 ms
-    assert told[-1].round <= result.rounds
-    assert all(earlier.fraction <= later.fraction <= 1.0 for earlier, later in pairwise(told))
+    assert reports[0] == ("first calls of eager", 0.0)
+    assert reports[4] == ("round 1", (4 + 2) * LONG / 4.0)
+    assert reports[5][0] == "round 3"  # two rounds of two calls take more than 50 ms
+    assert int(reports[-1][0].removeprefix("round ")) <= result.rounds
+    assert all(earlier <= later <= 1.0 for (_, earlier), (_, later) in pairwise(reports))
 
 
 def test_phases_are_kept_apart(clock: FakeClock, taking: Make) -> None:

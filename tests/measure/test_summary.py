@@ -84,7 +84,6 @@ def test_a_wrong_result_has_no_speedup(environment: Environment) -> None:
         seen({"eager": [2.0] * 20, "full": [1.0] * 20}),
         environment,
         numerics={"full": NumericsVerdict.FAILED},
-        withheld={"full"},
     )
     full = summary.timings[1]
     assert (full.speedup, full.speedup_low, full.speedup_high, full.verdict) == (None, None, None, Verdict.UNKNOWN)

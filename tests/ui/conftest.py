@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from regional_explorer.compiler.run_context import SAME_THREAD, Executor
 from regional_explorer.exploration.exploration import Exploration, explore
-from regional_explorer.measure.timing.executor import SAME_THREAD, Executor
 from regional_explorer.render.style.element import words
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.panel.panel import Panel

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from regional_explorer.compiler.run_context import Executor
 from regional_explorer.measure.timing.clock import Clock
-from regional_explorer.measure.timing.executor import Executor
 from regional_explorer.measure.timing.timed_call import TimedCall
 
 LAUNCH_BOUND = 0.8

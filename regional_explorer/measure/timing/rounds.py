@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from regional_explorer.compiler.run_context import RunContext, T
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.timing.benchmark_options import STOP_CHECKS, BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, CpuClock
-from regional_explorer.measure.timing.executor import SAME_THREAD, Executor, T
 from regional_explorer.measure.timing.machine import waited_s
-from regional_explorer.measure.timing.rounds_result import Progress, RoundsResult, Stop, ratios_of
+from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop, ratios_of
 from regional_explorer.measure.timing.statistics import Floats, bootstrap_interval, rank_interval
 from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.timing import Phase
@@ -46,9 +46,7 @@ def run_rounds(
     *,
     baseline: str = "eager",
     clock: Clock[Any] | None = None,
-    cancelled: Callable[[], bool] = lambda: False,
-    on_progress: Callable[[Progress], None] = lambda _: None,
-    executor: Executor = SAME_THREAD,
+    context: RunContext | None = None,
 ) -> RoundsResult:
     """Measure the calls against each other.
 
@@ -60,19 +58,15 @@ def run_rounds(
         options: the limits of the run.
         baseline: the name of the variant the others are compared with. Without it there are no speedups.
         clock: the clock of the device; the host's by default.
-        cancelled: called between samples; the run ends when it returns True.
-        on_progress: called before a variant is warmed up, and after a round when the last time is 50 ms ago: it costs
-            time that is not measured with.
-        executor: runs the calls on the right threads.
+        context: ``cancelled`` is called between samples, and ends the run when it returns True; ``progress`` before a
+            variant is warmed up, and after a round when the last time is 50 ms ago: it costs time that is not measured.
 
     Raises:
         MeasureError: there is no call, two have the same name, or all of them raised before the first round
             was complete.
     """
     _check_names(timed_calls)
-    run = _Run(
-        timed_calls, options or BenchmarkOptions(), baseline, clock or CpuClock(), cancelled, on_progress, executor
-    )
+    run = _Run(timed_calls, options or BenchmarkOptions(), baseline, clock or CpuClock(), context or RunContext())
     return run.finish(run.go())
 
 
@@ -88,9 +82,7 @@ class _Run:
     options: BenchmarkOptions
     baseline: str
     clock: Clock[Any]
-    cancelled: Callable[[], bool]
-    on_progress: Callable[[Progress], None]
-    executor: Executor
+    context: RunContext
     entries: dict[str, TimedCall] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)
@@ -214,7 +206,7 @@ class _Run:
 
     def _sample(self, entry: str, calls: int) -> Mapping[Phase, float] | None:
         """Return one sample, or None if the call raised; its entries are removed then."""
-        if self.cancelled():
+        if self.context.cancelled():
             raise _Cancelled
         timed_call = self.entries[entry]
         try:
@@ -270,7 +262,7 @@ class _Run:
             self.queued_s += self.clock.now() - requested_s
             return work()
 
-        return self.executor.run_timed(begin)
+        return self.context.executor.run_timed(begin)
 
     def _waited_s(self) -> float | None:
         if self.waited_before_s is None:
@@ -283,7 +275,7 @@ class _Run:
 
     def _report(self, doing: str) -> None:
         self.reported_s = self.clock.now()
-        self.on_progress(Progress(len(self.history), min(1.0, self._spent_s() / self.options.budget_s), doing))
+        self.context.progress(doing, min(1.0, self._spent_s() / self.options.budget_s))
 
 
 def _check_names(timed_calls: Sequence[TimedCall]) -> None:

@@ -1,4 +1,4 @@
-"""The progress and the result of a run of interleaved rounds."""
+"""The result of a run of interleaved rounds."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ class Stop(StrEnum):
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
     FAILED = "nothing is left to measure"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress of a run: complete rounds, the fraction of the budget spent, and what is being done."""
-
-    round: int
-    fraction: float
-    doing: str
 
 
 @dataclass(frozen=True, slots=True)

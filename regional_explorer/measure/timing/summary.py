@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from regional_explorer.measure.timing.rounds_result import RoundsResult
@@ -39,7 +39,6 @@ def summarize(
     environment: Environment,
     *,
     numerics: Mapping[str, NumericsVerdict] | None = None,
-    withheld: Collection[str] = (),
 ) -> Summary:
     """Return the timings of a run with verdicts, warnings and diagnostics.
 
@@ -47,17 +46,11 @@ def summarize(
         result: the run.
         environment: where it ran.
         numerics: the verdict of the numerics check by variant; others are "not checked".
-        withheld: variants whose speedup is not shown because their numerics check failed.
+            No speedup is given where it failed.
     """
     numerics_by_variant = numerics or {}
     timings = tuple(
-        _timing(
-            result,
-            variant,
-            phase,
-            numerics_by_variant.get(variant, NumericsVerdict.NOT_CHECKED),
-            show=variant not in withheld,
-        )
+        _timing(result, variant, phase, numerics_by_variant.get(variant, NumericsVerdict.NOT_CHECKED))
         for variant, phases in result.samples.items()
         for phase in phases
     )
@@ -74,11 +67,11 @@ def summarize(
     return Summary(timings, conditions, _diagnostics(result))
 
 
-def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict, *, show: bool) -> Timing:
+def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict) -> Timing:
     samples = result.samples[variant][phase]
     median_s, iqr_s = median_and_iqr(samples)
     enough = len(samples) >= LEAST_SAMPLES
-    ratios = result.ratios(variant, phase) if show and enough else None
+    ratios = result.ratios(variant, phase) if enough and numerics is not NumericsVerdict.FAILED else None
     speedup, low, high, verdict = _comparison(result, variant, phase, ratios)
     if variant == result.baseline:
         warnings = (

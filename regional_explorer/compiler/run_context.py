@@ -1,0 +1,92 @@
+"""What a long run takes from its caller: cancellation, progress, and the threads to run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from regional_explorer.errors import InvalidArgumentError
+from regional_explorer.errors.arguments import check_callable, shown_value
+
+T = TypeVar("T")
+
+ProgressCallback = Callable[[str, float], object]
+"""Called with what is being done now, and the fraction done."""
+
+
+class Executor(Protocol):
+    """Runs work and returns what it returns, or raises what it raises.
+
+    The two are kept apart because a thread is not like another: each one that runs a parallel kernel gets a team of
+    OpenMP threads, and from the second team on they are more than the machine has cores. GNU OpenMP then lets them
+    sleep sooner between kernels (``gomp_managed_threads`` in libgomp's wait.h), and everything takes longer, eager code
+    the most. So what is timed runs where the user's code runs, and what is not leaves no thread behind.
+    """
+
+    def run_timed(self, work: Callable[[], T]) -> T:
+        """Run what is timed, or a piece of it: it may take turns with other work of that thread.
+
+        Raises:
+            concurrent.futures.CancelledError: the measurement was cancelled before its turn came.
+        """
+
+    def run_untimed(self, work: Callable[[], T]) -> T:
+        """Run untimed work: compiles, checks, recorded calls."""
+
+
+class SameThread:
+    """Executor that runs everything on the calling thread."""
+
+    def run_timed(self, work: Callable[[], T]) -> T:
+        """Run ``work``."""
+        return work()
+
+    def run_untimed(self, work: Callable[[], T]) -> T:
+        """Run ``work``."""
+        return work()
+
+
+SAME_THREAD = SameThread()
+
+
+def never_cancelled() -> bool:
+    """Return False."""
+    return False
+
+
+def no_progress(_doing: str, _fraction: float) -> None:
+    """Ignore the progress."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """How a long run is cancelled, where it reports its progress, and which threads do its work."""
+
+    cancelled: Callable[[], bool] = never_cancelled
+    progress: ProgressCallback = no_progress
+    executor: Executor = SAME_THREAD
+
+    @classmethod
+    def checked(
+        cls, cancelled: Callable[[], bool], progress: ProgressCallback, executor: Executor = SAME_THREAD
+    ) -> RunContext:
+        """Return the context of arguments that a user gave.
+
+        Raises:
+            InvalidArgumentError: one cannot be called, or ``executor`` lacks a method.
+        """
+        check_callable("cancelled", cancelled, "a function that returns whether to stop")
+        check_callable("progress", progress, "a function that takes what is being done and the fraction done")
+        for method in ("run_timed", "run_untimed"):
+            if not callable(getattr(executor, method, None)):
+                raise InvalidArgumentError(f"executor={shown_value(executor)}: it has no {method}(); leave it out.")
+        return cls(cancelled, progress, executor)
+
+    def part(self, start: float, end: float, title: str = "") -> RunContext:
+        """Return the context of a part of the run, which reports fractions from ``start`` to ``end`` of the whole."""
+
+        def progress(doing: str, fraction: float) -> None:
+            self.progress(title + doing, start + (end - start) * fraction)
+
+        return replace(self, progress=progress)

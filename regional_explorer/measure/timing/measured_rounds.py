@@ -1,0 +1,82 @@
+"""Measures calls against each other and summarizes: rounds, launch warnings, throttling, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regional_explorer.compiler.run_context import RunContext
+from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
+from regional_explorer.measure.timing.clock import Clock, clock_for
+from regional_explorer.measure.timing.machine import describe, device_state, launch_warnings, throttled
+from regional_explorer.measure.timing.rounds import run_rounds
+from regional_explorer.measure.timing.rounds_result import RoundsResult
+from regional_explorer.measure.timing.summary import summarize
+from regional_explorer.measure.timing.timed_call import TimedCall
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.session import Environment
+from regional_explorer.record.timing import Conditions, NumericsVerdict, Timing
+
+
+@dataclass(frozen=True)
+class MeasureContext:
+    """The context of a measurement: that of the run, where it runs, and the clock of the device."""
+
+    run: RunContext
+    environment: Environment
+    clock: Clock[Any]
+
+    @classmethod
+    def of(cls, run: RunContext, environment: Environment) -> MeasureContext:
+        """Return the context of a run in ``environment``."""
+        return cls(run, environment, clock_for(environment.device))
+
+    def part(self, start: float, end: float, title: str = "") -> MeasureContext:
+        """Return the context of a part of the run; see ``RunContext.part``."""
+        return replace(self, run=self.run.part(start, end, title))
+
+
+@dataclass(frozen=True)
+class MeasuredRounds:
+    """The rounds of some calls, and their timings with verdicts and warnings."""
+
+    result: RoundsResult
+    timings: tuple[Timing, ...]
+    conditions: Conditions
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def measure_rounds(
+    timed_calls: Sequence[TimedCall],
+    options: BenchmarkOptions,
+    context: MeasureContext,
+    *,
+    baseline: str,
+    numerics: Mapping[str, NumericsVerdict],
+) -> MeasuredRounds:
+    """Measure the calls against ``baseline``; ``numerics`` has the verdict of the numerics check by name.
+
+    Raises:
+        MeasureError: nothing could be measured.
+    """
+    run, device = context.run, context.environment.device
+
+    before = device_state(device)
+    result = run_rounds(timed_calls, options, baseline=baseline, clock=context.clock, context=run)
+    after = device_state(device)
+    launched = {}
+    if before is not None and not run.cancelled():
+        measured = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
+        launched = launch_warnings(measured, context.clock, run.executor)
+    slowed = throttled(before, after)
+    summary = summarize(result, context.environment, numerics=numerics)
+    return MeasuredRounds(
+        result,
+        tuple(
+            replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ()), *slowed))
+            for timing in summary.timings
+        ),
+        replace(summary.conditions, gpu=describe(before, after)),
+        summary.diagnostics,
+    )
