@@ -1,6 +1,5 @@
 """Partitions measured alone: recorded inputs, equal ones once, what adds up, and what is withheld."""
 
-import itertools
 import time
 from dataclasses import replace
 
@@ -11,13 +10,11 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.compiler.input_recording import copied, record_inputs
 from regional_explorer.compiler.variants import VariantName
-from regional_explorer.measure import partitions
 from regional_explorer.measure.accuracy.partition_check import check_partition
 from regional_explorer.measure.benchmark import timed_call
 from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.record.timing import Phase
 from tests.engine import programs
-from tests.measure.test_machine import COOL, HOT
 
 pytestmark = pytest.mark.compiles
 
@@ -81,15 +78,6 @@ def test_a_slow_eager_piece_shows_up_as_a_gain(monkeypatch):
     (worth,) = [item for item in ex.diagnostics if item.code == "region-worth"]
     assert "'second' saves" in worth.message
     assert "cold compile" in worth.message or "warm compile" in worth.message
-
-
-def test_a_clock_that_fell_is_told_of_a_partition_alone(monkeypatch):
-    states = itertools.cycle((COOL, HOT))
-    monkeypatch.setattr(partitions, "device_state", lambda _device: next(states))
-    ex = rx.explore(programs.textbook, programs.pair(grad=False))
-    ex.benchmark(variants=("regional",), budget_s=0.2)
-    (warnings,) = ex.partition_timings.warnings
-    assert warnings.count("throttling: the SM clock fell from 1980 to 1400 MHz") == 1
 
 
 def test_what_is_disabled_is_measured_eagerly():

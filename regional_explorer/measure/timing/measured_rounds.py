@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, clock_for
-from regional_explorer.measure.timing.machine import describe, device_state, launch_warnings, throttled
+from regional_explorer.measure.timing.machine import DeviceState, describe, device_state, launch_warnings, throttled
 from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.rounds_result import RoundsResult
 from regional_explorer.measure.timing.summary import summarize
@@ -21,16 +22,17 @@ from regional_explorer.record.timing import Conditions, NumericsVerdict, Timing
 
 @dataclass(frozen=True)
 class MeasureContext:
-    """The context of a measurement: that of the run, where it runs, and the clock of the device."""
+    """The context of a measurement: that of the run, its environment, the clock of the device, and its state now."""
 
     run: RunContext
     environment: Environment
     clock: Clock[Any]
+    device_state: Callable[[], DeviceState | None]
 
     @classmethod
     def of(cls, run: RunContext, environment: Environment) -> MeasureContext:
         """Return the context of a run in ``environment``."""
-        return cls(run, environment, clock_for(environment.device))
+        return cls(run, environment, clock_for(environment.device), partial(device_state, environment.device))
 
     def part(self, start: float, end: float, title: str = "") -> MeasureContext:
         """Return the context of a part of the run; see ``RunContext.part``."""
@@ -60,11 +62,11 @@ def measure_rounds(
     Raises:
         MeasureError: nothing could be measured.
     """
-    run, device = context.run, context.environment.device
+    run = context.run
 
-    before = device_state(device)
+    before = context.device_state()
     result = run_rounds(timed_calls, options, baseline=baseline, clock=context.clock, context=run)
-    after = device_state(device)
+    after = context.device_state()
     launched = {}
     if before is not None and not run.cancelled():
         measured = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
