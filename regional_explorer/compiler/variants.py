@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -11,7 +11,14 @@ from typing import Any
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.record.timing import CompileCost
-from regional_explorer.torch_api import CacheAnswers, as_first_call, compile_isolated, release_compiled, traces_of
+from regional_explorer.torch_api import (
+    CacheAnswers,
+    as_first_call,
+    compile_isolated,
+    has_given_up,
+    release_compiled,
+    traces_of,
+)
 
 
 class VariantName(StrEnum):
@@ -43,6 +50,7 @@ class Variants:
         self._dynamic = dynamic
         self._full: Callable[..., Any] | None = None
         self.cost: CompileCost | None = None
+        self._traced_anew: set[VariantName] = set()
 
     def get(self, name: VariantName) -> Variant:
         """Return the variant ``name``; ``full`` is compiled by its first call, see ``compile_full``."""
@@ -89,6 +97,16 @@ class Variants:
         own = len(self.program.capture.frames)
         full = 0 if self._full is None else traces_of(self._full)
         return {VariantName.AOT_EAGER: own, VariantName.REGIONAL: own, VariantName.FULL: full}
+
+    def traced_since(self, before: Mapping[VariantName, int]) -> dict[VariantName, int]:
+        """Return how often Dynamo has traced the call since ``traces`` returned ``before``, where it has at all."""
+        since = {name: count - before[name] for name, count in self.traces().items() if count != before[name]}
+        self._traced_anew |= since.keys()
+        return since
+
+    def given_up(self) -> set[VariantName]:
+        """Return the variants that Dynamo traced anew while they were measured, now or before, until it gave up."""
+        return {name for name in self._traced_anew if has_given_up(self._function(name))}
 
     def close(self) -> None:
         """Free the whole-graph compile, and what torch keeps for it."""

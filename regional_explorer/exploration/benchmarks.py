@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.variants import VariantName, Variants
-from regional_explorer.errors import MeasureError, NoCompilerError, did_you_mean
+from regional_explorer.errors import InvalidArgumentError, MeasureError, NoCompilerError, did_you_mean
 from regional_explorer.errors.arguments import check_flag, shown_value
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.measurements import MAX_PLANS, Measurements
@@ -20,6 +21,7 @@ from regional_explorer.measure.benchmark import Outcome, benchmark
 from regional_explorer.measure.reconcile import reconcile
 from regional_explorer.measure.region_benchmark import benchmark_regions
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
+from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.plan_content import plan_content
@@ -55,6 +57,7 @@ class Benchmarks:
         *,
         regions: bool,
         run: RunContext,
+        clock: Clock[Any] | None,
         session: Callable[[], Session],
     ) -> None:
         """Compile stale partitions, check the numerics, measure, and store the results; see ``Exploration.benchmark``.
@@ -64,6 +67,7 @@ class Benchmarks:
         options = BenchmarkOptions(budget_s=budget_s)
         names = _variants(variants)
         check_flag("regions", regions)
+        check_clock(clock)
         if self._variants.program.capture.failed_ops:  # reported as aot-eager-failed
             names = [name for name in names if name is not VariantName.AOT_EAGER]
         if VariantName.AOT_EAGER in names and not self._variants.program.switches:  # nothing is cut out: it is the same
@@ -76,19 +80,19 @@ class Benchmarks:
             return
         plan, compiled = self._variants.program.plan, partitions(self._variants.program)
         toolchain.build.wait()
+        # The current number of threads: artifacts are compiled for it, and all variants run with it.
+        environment = replace(self._environment, threads=torch.get_num_threads())
+        context = MeasureContext.of(run, environment, clock)
         try:
-            with closing(self._measured(names, options, regions=regions, run=run)) as found:
+            with closing(self._measured(names, options, context, regions=regions)) as found:
                 for part in found:
                     outcome += part
         finally:
             self._store(outcome, plan, compiled, session)
 
     def _measured(
-        self, names: Sequence[VariantName], options: BenchmarkOptions, *, regions: bool, run: RunContext
+        self, names: Sequence[VariantName], options: BenchmarkOptions, context: MeasureContext, *, regions: bool
     ) -> Generator[Outcome]:
-        # The current number of threads: artifacts are compiled for it, and all variants run with it.
-        environment = replace(self._environment, threads=torch.get_num_threads())
-        context = MeasureContext.of(run, environment)
         if not (regions and VariantName.REGIONAL in names):
             yield from benchmark(self._variants, names, options, context)
             return
@@ -135,6 +139,13 @@ def reconciled(session: Session, outcome: Outcome) -> tuple[Reconciled, ...]:
     if not outcome.partition_results.timings or outcome.conditions is None:
         return ()
     return reconcile(outcome.timings, region_timings(session), outcome.cut, outcome.conditions.confidence)
+
+
+def check_clock(clock: object) -> None:
+    """Raise InvalidArgumentError unless ``clock`` is None or has the methods of a ``Clock``."""
+    for method in ("now", "flush", "mark", "synchronize", "seconds"):
+        if clock is not None and not callable(getattr(clock, method, None)):
+            raise InvalidArgumentError(f"clock={shown_value(clock)}: it has no {method}(); leave it out.")
 
 
 def _variants(names: Sequence[str]) -> list[VariantName]:

@@ -41,6 +41,7 @@ from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.insight.codes import Codes
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_timer import KernelTimes
+from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.record.codec import load_plan_file
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.plan_file import PlanFile
@@ -217,6 +218,7 @@ class Exploration(CodeViews, Profiling, TakingHome):
         cancelled: Callable[[], bool] = never_cancelled,
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
+        clock: Clock[Any] | None = None,
     ) -> pd.DataFrame:
         """Compile stale partitions, check the numerics, measure, and return ``timings``.
 
@@ -234,6 +236,7 @@ class Exploration(CodeViews, Profiling, TakingHome):
             cancelled: called between compiles and samples; if it returns True the run stops and keeps its results.
             progress: called with what is being done and the fraction done.
             executor: runs timed and untimed work on the right threads.
+            clock: times the calls and the budget; the device's by default.
 
         Raises:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
@@ -246,6 +249,7 @@ class Exploration(CodeViews, Profiling, TakingHome):
                 budget_s,
                 regions=regions,
                 run=run,
+                clock=clock,
                 session=lambda: self.session,
             )
         return self.timings

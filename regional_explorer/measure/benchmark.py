@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -110,7 +110,7 @@ def benchmark(
             measured = measure_rounds(timed_calls, options, context, baseline=VariantName.EAGER, numerics=verdicts)
     finally:
         program.select_regional(on=True)
-    timings = tuple(_without_verdict(measured.timings, traces, variants.traces()))
+    timings = tuple(_without_verdict(measured.timings, variants.traced_since(traces), variants.given_up()))
     yield Outcome(timings=timings, conditions=measured.conditions, diagnostics=measured.diagnostics)
     if measured.result.stopped not in (Stop.PRECISE, Stop.BUDGET):
         return False
@@ -125,22 +125,26 @@ def benchmark(
 
 
 def _without_verdict(
-    timings: Sequence[Timing], before: Mapping[VariantName, int], after: Mapping[VariantName, int]
+    timings: Sequence[Timing], traces: Mapping[VariantName, int], given_up: Collection[VariantName]
 ) -> Sequence[Timing]:
-    """Take away the verdicts on variants that Dynamo traced anew meanwhile."""
-    counted = {name: after[name] - before[name] for name in after}
-    return [_unless_traced(timing, counted.get(VariantName(timing.variant), 0)) for timing in timings]
+    """Take away the verdicts on variants that Dynamo traced anew meanwhile, or gave up on before."""
+    reasons = {name: _retraced(name, count) for name, count in traces.items()}
+    for name in given_up:
+        reasons.setdefault(name, "Dynamo traced the call too often: part of it runs in plain Python now; no verdict")
+    return [
+        replace(timing, verdict=Verdict.NONE, warnings=(*timing.warnings, reasons[name]))
+        if (name := VariantName(timing.variant)) in reasons
+        else timing
+        for timing in timings
+    ]
 
 
-def _unless_traced(timing: Timing, traces: int) -> Timing:
-    if not traces:
-        return timing
-    warning = f"Dynamo traced the call anew ({traces} new graphs) while it was measured: no verdict; " + (
+def _retraced(name: VariantName, traces: int) -> str:
+    return f"Dynamo traced the call anew ({traces} new graphs) while it was measured: no verdict; " + (
         "the samples have compiles in them"
-        if timing.variant == VariantName.FULL
+        if name is VariantName.FULL
         else "new graphs run eagerly, and the diagnostics name the guards that failed"
     )
-    return replace(timing, verdict=Verdict.NONE, warnings=(*timing.warnings, warning))
 
 
 def timed_call(call: Call, variant: Variant) -> TimedCall:

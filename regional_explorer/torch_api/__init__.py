@@ -60,7 +60,7 @@ from regional_explorer.torch_api.graphs import (
 from regional_explorer.torch_api.lock import acquired, compile_lock
 from regional_explorer.torch_api.machine import Machine
 from regional_explorer.torch_api.marks import OpenMark, noting_marks
-from regional_explorer.torch_api.release import GeneratedCode, release_compiled, traces_of
+from regional_explorer.torch_api.release import GeneratedCode, has_given_up, release_compiled, traces_of
 from regional_explorer.torch_api.settings import Settings
 from regional_explorer.torch_api.shapes import (
     fake_mode_with_symbols,
@@ -128,6 +128,7 @@ __all__ = [
     "graph_breaks",
     "guard_check",
     "has_cxx_compiler",
+    "has_given_up",
     "inductor_cache_directory",
     "inductor_knows_fallback",
     "input_expression",

@@ -15,6 +15,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list, reset_code
+from torch._dynamo import config as dynamo_config
 from torch._dynamo import convert_frame
 from torch._dynamo import eval_frame as dynamo_eval_frame
 from torch._dynamo.guards import CheckFunctionManager, DeletedGuardManagerWrapper
@@ -54,6 +55,12 @@ def traces_of(compiled: Callable[..., Any]) -> int:
     if region == NO_REGION:
         return 0
     return sum(_is_of(region, None, entry) for code in _traced_codes() for entry in _entries(code))
+
+
+def has_given_up(compiled: Callable[..., Any]) -> bool:
+    """Tell whether Dynamo traced some code for a compile so often that it runs it in plain Python from now on."""
+    is_ours = functools.partial(_is_of, _region(compiled), _BACKENDS.get(compiled))
+    return any(sum(map(is_ours, _entries(code))) >= dynamo_config.recompile_limit for code in _traced_codes())
 
 
 def _region(compiled: Callable[..., Any]) -> int:

@@ -139,6 +139,7 @@ DOORS: dict[str, Any] = {
     "compile": (lambda ex, **k: ex.compile(**k), [], CANCELLED),
     "benchmark": (lambda ex, *a, **k: ex.benchmark(*a, **k), [("eager",), 0.01], {"regions": False, **CANCELLED}),
     "benchmark executor": (lambda ex, **k: ex.benchmark(("eager",), 0.01, **k, **CANCELLED), [], {"executor": None}),
+    "benchmark clock": (lambda ex, **k: ex.benchmark(("eager",), 0.01, **k, **CANCELLED), [], {"clock": None}),
     "code": (lambda ex, name: ex.code(name), ["act"], {}),
     "code config": (lambda ex, **k: ex.code("act", **k), [], {"config": {"max_fusion_size": 4}, **CANCELLED}),
     "code target": (lambda ex, target: ex.code("act", target=target, **CANCELLED), ["h100"], {}),

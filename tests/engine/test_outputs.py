@@ -118,6 +118,9 @@ def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict():
     assert timings.verdict["full"] == "no verdict"
     assert "traced the call anew" in timings.warnings["full"]
     assert "compiles in them" in timings.warnings["full"]
+    timings = ex.benchmark(("full",), budget_s=0.3).set_index("variant")
+    assert timings.verdict["full"] == "no verdict", "Dynamo gave up on it: nothing new was traced"
+    assert "runs in plain Python" in timings.warnings["full"]
 
 
 @pytest.mark.compiles
@@ -144,3 +147,5 @@ def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict():
     assert timings.verdict["aot_eager"] == "no verdict"
     assert "traced the call anew" in timings.warnings["aot_eager"]
     assert timings.verdict["eager"] == "baseline"
+    timings = ex.benchmark(("aot_eager",), budget_s=0.3).set_index("variant")
+    assert timings.verdict["aot_eager"] == "no verdict", "Dynamo gave up on it: nothing new was traced"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from regional_explorer.measure import TimedCall
 
@@ -16,13 +17,26 @@ class FakeClock:
     """Time stands still but for ``spend``; marks can be read once the clock was synchronized."""
 
     time_s: float = 0.0
+    rate: float = 1.0
     flushes: int = 0
     settled: bool = True
     log: list[str] = field(default_factory=list)
 
     def spend(self, seconds: float) -> None:
         """Let time pass."""
-        self.time_s += seconds
+        self.time_s += self.rate * seconds
+
+    def twice_as_fast(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function in which all takes half of its time."""
+
+        def faster(*args: Any) -> Any:
+            self.rate /= 2
+            try:
+                return function(*args)
+            finally:
+                self.rate *= 2
+
+        return faster
 
     def now(self) -> float:
         """Return the time."""
