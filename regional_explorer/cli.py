@@ -82,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     show.set_defaults(run=_show, verbose=False)
     _add_compare(commands)
     _add_check(commands)
+    _add_source(commands)
     doctor = commands.add_parser(
         "doctor", help="what works on this machine, and what to install", description="Tell what works on this machine."
     )
@@ -129,6 +130,26 @@ def _add_check(commands: Any) -> None:
     check.add_argument("--verbose", action="store_true", help="show the whole traceback of an error")
     _add_json(check, "print what was found as JSON")
     check.set_defaults(run=_check)
+
+
+def _add_source(commands: Any) -> None:
+    source = commands.add_parser(
+        "source",
+        help="show a saved plan as a change of the source, or make it",
+        description="Trace CALL, and print PLAN as a diff of the files it runs through; nothing is compiled.",
+        epilog='Example: regional-explorer source plan.json model.py "step(x)" --apply.',
+        allow_abbrev=False,
+    )
+    source.add_argument("plan", metavar="PLAN", type=Path, help="a plan saved with ex.save_plan()")
+    source.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines everything the call uses")
+    source.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
+    source.add_argument(
+        "--apply", action="store_true", help="write the files too, where git tracks them and has no changes"
+    )
+    source.add_argument("--grad", action=argparse.BooleanOptionalAction, help="take gradients, or run under no_grad")
+    source.add_argument("--dynamic", action=argparse.BooleanOptionalAction, help="dynamic shapes, as in torch.compile")
+    source.add_argument("--verbose", action="store_true", help="show the whole traceback of an error")
+    source.set_defaults(run=_source)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -197,6 +218,19 @@ def _check(options: argparse.Namespace) -> int:
         stream.finish()
     _print((json.dumps(found.as_json()) if options.json else str(found)) + "\n")
     return DONE if found.holds else NO
+
+
+def _source(options: argparse.Namespace) -> int:
+    from regional_explorer.exploration.exploration import explore
+
+    call = read_call(options.call)
+    fn, args, kwargs = call.evaluate(_execute(options.file))
+    exploration = explore(fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, plan=options.plan)
+    try:
+        _print(exploration.to_source(apply=options.apply))
+    finally:
+        exploration.close()
+    return DONE
 
 
 def _doctor(options: argparse.Namespace) -> int:

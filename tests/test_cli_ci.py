@@ -132,6 +132,23 @@ net, x = Net(), torch.ones(4, 8)
 
 
 @pytest.mark.compiles
+def test_a_plan_is_shown_as_a_change_of_the_source(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file, plan = tmp_path / "net_of_mine.py", tmp_path / "plan.json"
+    file.write_text(MODEL.format(name="norm"), encoding="utf-8")
+    names: dict[str, object] = {}
+    exec(file.read_text(encoding="utf-8"), names)  # noqa: S102 - the text above
+    rx.explore(names["net"], (names["x"],)).mark("norm", modules="norm").save_plan(plan)  # type: ignore[arg-type]
+    assert main(["source", str(plan), str(file), "net(x)"]) == DONE
+    out = capsys.readouterr().out
+    assert "+++ b/" in out
+    assert "torch.fx.traceback.annotate" in out
+    assert main(["source", str(plan), str(file), "net(x)", "--apply"]) == FAILED
+    assert "is not under version control" in capsys.readouterr().err
+
+
 def test_a_plan_is_checked(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     file, plan = tmp_path / "net_of_mine.py", tmp_path / "plan.json"

@@ -96,6 +96,10 @@ class ArtifactError(RegionalExplorerError):
     """Artifacts cannot be written to a directory."""
 
 
+class SourcePatchError(RegionalExplorerError):
+    """A plan cannot be written into the source: a file is not tracked by git, not clean, or cannot be written."""
+
+
 class SessionError(RegionalExplorerError):
     """A saved session is malformed, or its file cannot be read or written."""
 

@@ -35,7 +35,6 @@ from regional_explorer.exploration.snapshot import Insights, take_snapshot
 from regional_explorer.exploration.taking_home import TakingHome
 from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
-from regional_explorer.export.plan_source import plan_source
 from regional_explorer.export.shown_diagnostics import DiagnosticList
 from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.insight.codes import Codes
@@ -174,10 +173,6 @@ class Exploration(CodeViews, Profiling, TakingHome):
         self._require_open()
         check_plan(plan)
         return preview_of(self._program, plan)
-
-    def to_source(self) -> str:
-        """Return the plan as Python text to paste."""
-        return plan_source(self.plan)
 
     # ------------------------------------------------------------------------------------------- compile and measure
 

@@ -1,4 +1,4 @@
-"""What an exploration leaves for other programs: the plan's file, and compiled artifacts."""
+"""What an exploration leaves for other programs: the plan's file, a change of the source, and compiled artifacts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from regional_explorer.compiler.artifacts.artifact import label_of, save_artifac
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder, folder_at
 from regional_explorer.compiler.program import Program
 from regional_explorer.errors import ArtifactError
+from regional_explorer.errors.arguments import check_flag
+from regional_explorer.export.patch.source_patch import SourcePatch, source_patch
 from regional_explorer.export.save import save_plan
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
+from regional_explorer.regions.cutting.preview import Preview
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,12 +36,41 @@ class TakingHome(ABC):
         """The frozen record of all results so far."""
 
     @abstractmethod
+    def preview(self, plan: Plan) -> Preview:
+        """Return the partitions and diagnostics that a plan would give, without applying it."""
+
+    @abstractmethod
     def compile(self) -> pd.DataFrame:
         """Compile the stale partitions."""
 
     @abstractmethod
     def _require_open(self) -> None:
         """Raise ClosedError if the exploration was closed."""
+
+    def to_source(self, *, apply: bool = False) -> str:
+        """Return the plan as a change of the source: a unified diff, and the new text of cells of a notebook.
+
+        Regions become ``torch.fx.traceback.annotate`` around statements, functions and calls, such that exploring the
+        changed source gives the same partitions and configs. Of a region that no annotation can stand for, the text
+        says why, with the calls that mark it.
+
+        Args:
+            apply: write the files too. They have to be tracked by git and clean; all are written, or none.
+
+        Raises:
+            SourcePatchError: ``apply``, and a file is not tracked or not clean, is a cell, or cannot be written.
+            MissingPackageError: libcst is not installed.
+        """
+        self._require_open()
+        check_flag("apply", apply)
+        patch = self._source_patch()
+        if apply:
+            patch.apply()
+        return str(patch)
+
+    def _source_patch(self) -> SourcePatch:
+        capture = self._capture
+        return source_patch(capture.graphs, capture.breaks, self.plan, lambda plan: self.preview(plan).partitions)
 
     def save_plan(self, path: str | Path) -> Path:
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.

@@ -26,7 +26,15 @@ def write_file(target: Path, text: str, error: type[RegionalExplorerError]) -> N
     Raises:
         RegionalExplorerError: of class ``error``, if the file cannot be written.
     """
-    content = sendable(text).encode()
+    write_bytes(target, sendable(text).encode(), error)
+
+
+def write_bytes(target: Path, content: bytes, error: type[RegionalExplorerError]) -> None:
+    """Write ``content`` to ``target`` as ``write_file`` does.
+
+    Raises:
+        RegionalExplorerError: of class ``error``, if the file cannot be written.
+    """
     destination = writable_path(target, error)
     try:
         if destination.exists() and not destination.is_file():

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.record.region import DEFAULT, Direction, Plan, Region, Selector, SelectorKind
 
 
-def plan_source(plan: Plan) -> str:
+def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
     """Return Python code that recreates the plan: blocks for regions marked in the source, calls for others.
+
+    With ``names`` only those regions.
 
     A part of a region marked in the source cannot be written as a block; it is marked by its nodes.
     """
     if not plan.regions:
         return "# No region yet.\n"
-    return "\n".join(_region_source(region) for region in plan.regions)
+    return "\n".join(_region_source(region) for region in plan.regions if names is None or region.name in names)
 
 
 def _region_source(region: Region) -> str:

@@ -189,6 +189,20 @@ class Graph:
         return frozenset(node.name for node in self.nodes if node.role is Role.SUBGRAPH and node.target == body)
 
 
+def marked_region(annotation: Any) -> tuple[Any, str] | None:
+    """Return the id that a mark gives to ``inductor_region``, and which instance it is of; None for a mark without.
+
+    A list that begins with a text, such as ``["layers", 3]``, is an id for upstream, and here instance 3 of ``layers``:
+    so marks in a loop can give each turn a partition of its own. All other ids leave the instance open.
+    """
+    if not isinstance(annotation, Mapping) or "inductor_region" not in annotation:
+        return None
+    given = annotation["inductor_region"]
+    if isinstance(given, (list, tuple)) and len(given) > 1 and isinstance(given[0], str):
+        return given[0], ".".join(map(str, given[1:]))
+    return given, ""
+
+
 @dataclass(frozen=True, slots=True)
 class MarkedBlock:
     """One run through a marked block: its number, the value it gave to ``compile_with_inductor``, and its line."""
@@ -200,8 +214,8 @@ class MarkedBlock:
     @property
     def region(self) -> str:
         """The id the mark gives, or ``default``: upstream's one region for all marks without one."""
-        named = isinstance(self.annotation, Mapping) and "inductor_region" in self.annotation
-        return str(self.annotation["inductor_region"]) if named else "default"
+        marked = marked_region(self.annotation)
+        return str(marked[0]) if marked is not None else "default"
 
 
 @dataclass(frozen=True, slots=True)

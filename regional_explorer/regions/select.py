@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regional_explorer.record.graph import Chain, Graph, GraphKind, ModuleCall, Node, Role, traced_from
+from regional_explorer.record.graph import Chain, Graph, GraphKind, ModuleCall, Node, Role, marked_region, traced_from
 from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance, Picked, number_instances
 from regional_explorer.regions.line_ranges import LineRange
@@ -68,9 +68,17 @@ def annotation_key(annotation: Any) -> str:
     Upstream puts all marks without an id into one default region and compiles it under the first config it meets. They
     stay one region here as long as their configs agree.
     """
-    if isinstance(annotation, Mapping) and "inductor_region" in annotation:
-        return f"id:{annotation['inductor_region']}"
+    if (marked := marked_region(annotation)) is not None:
+        return f"id:{marked[0]}"
     return f"default:{json.dumps(annotated_config(annotation), sort_keys=True)}"
+
+
+def annotation_name(annotation: Any) -> str | None:
+    """Return the name of the region that a mark is of, None for a mark without an id."""
+    if (marked := marked_region(annotation)) is None:
+        return None
+    name = str(marked[0])
+    return name if name.strip() else repr(name)  # an id may be an empty text, a region's name may not
 
 
 def annotated_config(annotation: Any) -> dict[str, Any]:
@@ -90,9 +98,8 @@ def source_regions(graphs: Sequence[Graph]) -> list[Region]:
         key = annotation_key(node.annotation)
         if key in found:
             continue
-        if key.startswith("id:"):
-            name = str(node.annotation["inductor_region"])
-            name = name if name.strip() else repr(name)  # an id may be an empty text, a region's name may not
+        if (named := annotation_name(node.annotation)) is not None:
+            name = named
         else:
             defaults += 1
             name = "default" if defaults == 1 else f"default-{defaults}"
@@ -174,7 +181,11 @@ def _picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
     match selector.kind:
         case SelectorKind.ANNOTATION:
             wanted = set(selector.patterns)
-            return {o: None for o, n in _dynamo_ops(graphs) if n.annotated and annotation_key(n.annotation) in wanted}
+            return {
+                origin: (marked[1], 0) if (marked := marked_region(node.annotation)) and marked[1] else None
+                for origin, node in _dynamo_ops(graphs)
+                if node.annotated and annotation_key(node.annotation) in wanted
+            }
         case SelectorKind.MODULES:
             return _pick_modules(selector.patterns, graphs)
         case SelectorKind.LINES:

@@ -11,6 +11,7 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.errors import InvalidConfigValueError, PlanError, UnknownConfigKeyError
 from regional_explorer.export.compare import differences
+from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.codec import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.region import Direction, Plan, Region, config_of, with_config
 from regional_explorer.render.report.plan_tables import regions_table
@@ -134,7 +135,7 @@ def test_a_session_written_before_directions_is_read(ex, tmp_path):
 def test_the_source_sets_each_direction(ex):
     ex.configure("up", {**FEW, "epilogue_fusion": False}).configure("up", MANY, direction="backward")
     ex.configure("up", {"epilogue_fusion": rx.DEFAULT}, direction="backward")
-    plan, source = ex.plan, ex.to_source()
+    plan, source = ex.plan, plan_source(ex.plan)
     ex.plan = rx.Plan()
     exec(source, {"ex": ex, "rx": rx})  # noqa: S102 - that is what it is for
     assert ex.plan == plan
@@ -143,7 +144,7 @@ def test_the_source_sets_each_direction(ex):
 def test_the_source_of_merged_regions_sets_each_direction(ex):
     ex.mark("norm", modules="layers.*.norm").merge("norm", "up", name="both")
     ex.configure("both", FEW).configure("both", MANY, direction="backward")
-    plan, source = ex.plan, ex.to_source()
+    plan, source = ex.plan, plan_source(ex.plan)
     ex.plan = rx.Plan()
     exec(source, {"ex": ex, "rx": rx})  # noqa: S102 - that is what it is for
     assert ex.plan["both"].configs == plan["both"].configs
@@ -155,7 +156,7 @@ def test_a_block_cannot_say_it():
             return x.sin() + 1
 
     ex = rx.explore(f, (torch.ones(3, requires_grad=True),)).configure("r", FEW, direction="backward")
-    source = ex.to_source()
+    source = plan_source(ex.plan)
     assert "with rx.region('r', max_fusion_size=8):" in source
     assert re.search(r"# rx\.region takes one config.*\nex\.configure\('r', .*, direction='backward'\)", source)
     assert [one.code for one in ex.diagnostics] == ["config-direction"]

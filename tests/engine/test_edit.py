@@ -13,6 +13,7 @@ from regional_explorer.errors import (
     UnknownConfigKeyError,
     UnknownRegionError,
 )
+from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.codec import dump_plan, load_plan
 from regional_explorer.regions.cutting.cut import propose_cut
 from regional_explorer.torch_api import inductor_knows_fallback
@@ -41,7 +42,7 @@ def ops(ex, region, graph="0/forward"):
 def source_gives_the_same(ex):
     """Tell whether the plan's own source makes the same members and partitions of a plan without regions."""
     members, partitions = ex.session.members, [part.nodes for part in ex.session.partitions]
-    source, plan = ex.to_source(), ex.plan
+    source, plan = plan_source(ex.plan), ex.plan
     ex.plan = rx.Plan()
     exec(source, {"ex": ex, "rx": rx})  # noqa: S102 - that is what it is for
     same = (ex.session.members, [part.nodes for part in ex.session.partitions]) == (members, partitions)

@@ -9,6 +9,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import SelectorError
+from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.codec import dump_session, load_session
 from regional_explorer.record.diagnostic import Severity
 
@@ -191,7 +192,7 @@ def test_a_record_keeps_the_options(tmp_path):
 @needs_options
 def test_the_source_marks_the_same_bodies():
     ex = explored(options=options(ASKED)).configure("Block", {"max_fusion_size": 2}, direction="backward")
-    parts, configs, source = ex.session.partitions, ex.plan["Block"].configs, ex.to_source()
+    parts, configs, source = ex.session.partitions, ex.plan["Block"].configs, plan_source(ex.plan)
     assert "# In the source it is a nested_compile_region" in source
     assert "rx.region" not in source
     ex.plan = rx.Plan()

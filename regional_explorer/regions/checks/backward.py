@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.graph import Graph, GraphKind, Node
+from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
 from regional_explorer.record.region import Cut
 from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
 from regional_explorer.regions.instances import Claim
@@ -78,8 +78,8 @@ def _strays(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
 
 
 def _marked_as(node: Node) -> str:
-    named = isinstance(node.annotation, dict) and "inductor_region" in node.annotation
-    return str(node.annotation["inductor_region"]) if named else "default"
+    marked = marked_region(node.annotation)
+    return str(marked[0]) if marked is not None else "default"
 
 
 def _unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp]) -> Diagnostic:

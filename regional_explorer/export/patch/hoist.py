@@ -1,0 +1,113 @@
+"""Takes a module's call out of an expression, so that a ``with`` can stand around it.
+
+``annotate_fn`` around what is called would read better, but Dynamo breaks the graph where that is traced (2.13, 2.15).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+
+HOLDERS = (
+    *(cst.Return, cst.Expr, cst.Assign, cst.AnnAssign, cst.AugAssign),
+    *(cst.Call, cst.Arg, cst.Attribute, cst.Subscript, cst.BinaryOperation, cst.UnaryOperation),
+    *(cst.Tuple, cst.List, cst.Element),
+)
+"""What evaluates all its parts once, from left to right. A condition or a comprehension does not."""
+
+
+def can_be_hoisted(statement: cst.CSTNode, call: cst.Call) -> bool:
+    """Tell whether a call can run before the rest of its statement: nothing but names is evaluated before it."""
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) > 1:
+        return False
+    path = _path(statement.body[0], call)
+    if path is None or not all(isinstance(holder, HOLDERS) for holder in path[:-1]):
+        return False
+    return all(
+        _is_plain(part) for holder, inner in itertools.pairwise(path) for part in _evaluated_before(holder, inner)
+    )
+
+
+def _path(node: cst.CSTNode, wanted: cst.CSTNode) -> list[cst.CSTNode] | None:
+    if node is wanted:
+        return [node]
+    for child in node.children:
+        if (below := _path(child, wanted)) is not None:
+            return [node, *below]
+    return None
+
+
+def _evaluated_before(holder: cst.CSTNode, inner: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield the parts of an expression that are evaluated before one of its parts."""
+    if isinstance(holder, (cst.Assign, cst.AnnAssign)):
+        return  # the value comes first
+    for child in holder.children:
+        if child is inner:
+            return
+        yield child
+
+
+def _is_plain(node: cst.CSTNode) -> bool:
+    """Tell whether an expression computes nothing: a name, a number, an attribute of ``self`` or of a module."""
+    computing = (cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript, cst.Await, cst.Yield)
+    if isinstance(node, computing):
+        return False
+    if isinstance(node, cst.Attribute):
+        first: Any = node
+        while isinstance(first, cst.Attribute):
+            first = first.value
+        return isinstance(first, cst.Name) and first.value in ("self", "torch", "nn", "F")  # x.T is an op
+    return all(_is_plain(child) for child in node.children)
+
+
+@dataclass(frozen=True)
+class Hoisted:
+    """A call as statements of its own: its inputs, then the call; ``name`` holds what it returns."""
+
+    inputs: list[cst.SimpleStatementLine]
+    call: cst.SimpleStatementLine
+    name: cst.Name
+
+
+def hoisted(call: cst.Call, module: str, used: Collection[str]) -> Hoisted:
+    """Return ``call`` of the submodule ``module`` as statements, in names that are not ``used``."""
+    base = next((part for part in reversed(module.split(".")) if part.isidentifier()), "module")
+    names = _fresh(base, set(used))
+    output = next(names("output"))
+    inputs, arguments = [], []
+    fresh = names("input")
+    for argument in call.args:
+        if _is_plain(argument.value):
+            arguments.append(argument)
+            continue
+        name = cst.Name(next(fresh))
+        inputs.append(_assign(name, argument.value))
+        arguments.append(argument.with_changes(value=name))
+    return Hoisted(inputs, _assign(cst.Name(output), call.with_changes(args=arguments)), cst.Name(output))
+
+
+def _fresh(base: str, used: set[str]) -> Any:
+    def names(kind: str) -> Iterator[str]:
+        number = 1
+        while True:
+            name = f"{base}_{kind}" + (f"_{number}" if number > 1 else "")
+            if name not in used:
+                used.add(name)
+                yield name
+            number += 1
+
+    return names
+
+
+def _assign(name: cst.Name, value: cst.BaseExpression) -> cst.SimpleStatementLine:
+    bare = value.with_changes(lpar=[], rpar=[])  # parentheses of an expression that no longer needs them
+    keep = isinstance(value, cst.GeneratorExp) or _spans_lines(value)
+    return cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(name)], value if keep else bare)])
+
+
+def _spans_lines(value: cst.CSTNode) -> bool:
+    return bool(getattr(value, "lpar", ())) and "\n" in cst.Module([]).code_for_node(value)

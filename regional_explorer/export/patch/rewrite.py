@@ -1,0 +1,231 @@
+"""Writes marks into the text of a file; everything else of it stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import libcst as cst
+
+from regional_explorer.export.patch.hoist import Hoisted, hoisted
+from regional_explorer.export.patch.placement import Placement, Written, reused_mark
+from regional_explorer.export.patch.sites import Block, Calls, Whole, submodule_calls
+from regional_explorer.export.patch.source_file import Function, SourceFile, dotted_name
+from regional_explorer.export.patch.values import TRACEBACK, LoopIndices, changed_call, names_in, value_text
+
+LONGEST_LINE = 100
+"""A longer mark is broken into lines."""
+
+
+@dataclass
+class _Edits:
+    """What changes in one file, by the identity of the nodes concerned."""
+
+    wraps: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
+    decorators: dict[int, str] = field(default_factory=dict)
+    hoists: dict[int, list[tuple[cst.Call, Hoisted, str]]] = field(default_factory=dict)
+    values: dict[int, cst.Call] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    loops: dict[int, str] = field(default_factory=dict)
+
+
+def rewritten(file: SourceFile, placement: Placement) -> str:
+    """Return the text of ``file`` with the marks of ``placement`` in it."""
+    inside = {id(function): function for function in file.functions}
+    mine = [one for one in placement.written if id(_function(one)) in inside]
+    indices = LoopIndices()
+    edits = _Edits(gone={id(mark.call) for mark in placement.obsolete})
+    for written in mine:
+        value = value_text(written, indices)
+        call = reused_mark(written)
+        if call is not None:
+            edits.values[id(call.call)] = changed_call(call, written, value)
+            continue
+        match written.unit:
+            case Block(suite, first, last):
+                edits.wraps.setdefault(id(suite.node), []).append((first, last, f"{TRACEBACK}.annotate({value})"))
+            case Whole(function):
+                edits.decorators[id(function.node)] = f"{TRACEBACK}.annotate_fn({value})"
+            case Calls(statement, attribute):
+                call_node = submodule_calls(statement)[attribute][0]
+                taken = {name.value for name in names_in(statement.suite.function.node)}
+                taken |= {one.name.value for found in edits.hoists.values() for _, one, _ in found}
+                entry = call_node, hoisted(call_node, attribute, taken), f"{TRACEBACK}.annotate({value})"
+                edits.hoists.setdefault(id(statement.node), []).append(entry)
+    edits.loops = indices.added
+    module: cst.Module = file.module.visit(_Writer(edits))
+    # A mark that was there reads its own imports; a file without changes is returned as it is.
+    written_anew = edits.wraps or edits.decorators or edits.hoists or any(one.instance for one in mine)
+    if written_anew and not _knows_torch(file):
+        module = _with_import(module)
+    return module.code
+
+
+def _function(written: Written) -> Function:
+    match written.unit:
+        case Block(suite):
+            return suite.function
+        case Whole(function):
+            return function
+        case Calls(statement):
+            return statement.suite.function
+
+
+# ---------------------------------------------------------------------------------------------------------- the imports
+
+
+def _knows_torch(file: SourceFile) -> bool:
+    """Tell whether ``torch`` is a name in the file; in a cell of a notebook another cell may have imported it."""
+    if file.cell:
+        return any(name.value == "torch" for name in names_in(file.module))
+    return any(
+        isinstance(one, cst.Import)
+        and any(alias.asname is None and dotted_name(alias.name).split(".")[0] == "torch" for alias in one.names)
+        for line in file.module.body
+        if isinstance(line, cst.SimpleStatementLine)
+        for one in line.body
+    )
+
+
+def _with_import(module: cst.Module) -> cst.Module:
+    """Return the module with ``import torch`` after its first imports, or after its docstring."""
+    place = 0
+    for number, line in enumerate(module.body):
+        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
+        docstring = number == 0 and isinstance(small, cst.Expr) and isinstance(small.value, cst.SimpleString)
+        if not docstring and not isinstance(small, (cst.Import, cst.ImportFrom)):
+            break
+        place = number + 1
+    line = cst.parse_statement("import torch\n")
+    return module.with_changes(body=[*module.body[:place], line, *module.body[place:]])
+
+
+# ----------------------------------------------------------------------------------------------------------- the writer
+
+
+class _Writer(cst.CSTTransformer):
+    """Changes what ``edits`` names, and nothing else."""
+
+    def __init__(self, edits: _Edits) -> None:
+        super().__init__()
+        self._edits = edits
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """Change the value of a mark."""
+        return self._edits.values.get(id(original_node), updated_node)
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        """Add a decorator next to the ``def``, inside all others, or take one away."""
+        kept = [
+            new
+            for old, new in zip(original_node.decorators, updated_node.decorators, strict=True)
+            if id(old.decorator) not in self._edits.gone
+        ]
+        text = self._edits.decorators.get(id(original_node))
+        if text is not None:
+            kept.append(cst.Decorator(cst.parse_expression(text)))
+        elif len(kept) == len(updated_node.decorators):
+            return updated_node
+        return updated_node.with_changes(decorators=kept)
+
+    def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
+        """Let a loop count its turns."""
+        name = self._edits.loops.get(id(original_node))
+        if name is None:
+            return updated_node
+        target = updated_node.target
+        if isinstance(target, cst.Tuple) and not target.lpar:
+            target = target.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        counted = cst.Tuple([cst.Element(cst.Name(name)), cst.Element(target)], lpar=[], rpar=[])
+        turns = cst.Call(cst.Name("enumerate"), [cst.Arg(updated_node.iter)])
+        return updated_node.with_changes(target=counted, iter=turns)
+
+    def leave_With(self, original_node: cst.With, updated_node: cst.With) -> cst.With:
+        """Take a mark away from among other context managers; alone it goes with its ``with``, in the block around."""
+        items = [
+            new
+            for old, new in zip(original_node.items, updated_node.items, strict=True)
+            if id(old.item) not in self._edits.gone
+        ]
+        if len(items) == len(updated_node.items) or not items:
+            return updated_node
+        items[-1] = items[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return updated_node.with_changes(items=items)
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        """Put statements below a mark, and free those whose mark is gone."""
+        lines: list[list[Any]] = []
+        footer = list(updated_node.footer)
+        carried: list[cst.EmptyLine] = []
+        for old, new in zip(original_node.body, updated_node.body, strict=True):
+            freed, carried_on = self._freed(old, new, updated_node.indent)
+            lines.append(_led(freed, carried))
+            carried = carried_on
+        wraps = sorted(self._edits.wraps.get(id(original_node), ()), key=lambda one: (one[0], -one[1]))
+        body = _wrapped(lines, 0, len(lines), wraps, updated_node.indent)
+        return updated_node.with_changes(body=body, footer=[*carried, *footer])
+
+    def _freed(self, old: Any, new: Any, indent: str | None) -> tuple[list[Any], list[cst.EmptyLine]]:
+        """Return the statements that stand for ``old``, and comments that go below them."""
+        if (hoists := self._edits.hoists.get(id(old))) is not None:
+            return _with_hoists(old, hoists, indent), []
+        marks_only = isinstance(old, cst.With) and all(id(item.item) in self._edits.gone for item in old.items)
+        if not marks_only:
+            return [new], []
+        if not isinstance(new.body, cst.IndentedBlock):
+            return [cst.SimpleStatementLine(new.body.body, leading_lines=new.leading_lines)], []
+        above = list(new.leading_lines)
+        if new.body.header.comment is not None:
+            above.append(cst.EmptyLine(comment=new.body.header.comment))
+        return _led(list(new.body.body), above), list(new.body.footer)
+
+
+def _with_hoists(
+    line: cst.SimpleStatementLine, hoists: Sequence[tuple[cst.Call, Hoisted, str]], indent: str | None
+) -> list[Any]:
+    """Return a line with calls taken out of it, each below its mark."""
+    found: list[Any] = []
+    rest: Any = line.with_changes(leading_lines=[])
+    for call, parts, text in hoists:
+        found += [*parts.inputs, _with(text, [parts.call], indent)]
+        rest = rest.deep_replace(call, parts.name)
+    return _led([*found, rest], line.leading_lines)
+
+
+def _led(statements: list[Any], above: Sequence[cst.EmptyLine]) -> list[Any]:
+    """Return statements with these lines above the first."""
+    if not above:
+        return statements
+    first, *others = statements
+    return [first.with_changes(leading_lines=[*above, *first.leading_lines]), *others]
+
+
+def _wrapped(
+    lines: Sequence[Sequence[Any]], start: int, end: int, wraps: Sequence[tuple[int, int, str]], indent: str | None
+) -> list[Any]:
+    """Return the statements from ``start`` to before ``end``, those of each wrap below a ``with``; wraps may nest."""
+    found: list[Any] = []
+    place = start
+    for number, (first, last, text) in enumerate(wraps):
+        if first < place:
+            continue  # inside one that is written already
+        inner = [one for one in wraps[number + 1 :] if one[1] <= last]
+        found += [statement for group in lines[place:first] for statement in group]
+        found.append(_with(text, _wrapped(lines, first, last + 1, inner, indent), indent))
+        place = last + 1
+    return [*found, *(statement for group in lines[place:end] for statement in group)]
+
+
+def _with(text: str, body: Sequence[Any], indent: str | None) -> cst.With:
+    head = f"with {text}:"
+    if len(head) > LONGEST_LINE:
+        name, _, value = text.partition("(")
+        head = f"with {name}(\n    {value[:-1]}\n):"
+    made = cst.parse_statement(f"{head}\n    pass\n")
+    assert isinstance(made, cst.With)  # noqa: S101 - that is how it is written
+    above = getattr(body[0], "leading_lines", ())
+    inside = [body[0].with_changes(leading_lines=[]), *body[1:]]
+    return made.with_changes(leading_lines=above, body=cst.IndentedBlock(inside, indent=indent))

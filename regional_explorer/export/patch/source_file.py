@@ -1,0 +1,265 @@
+"""A file of the user's program as a tree of functions and statements, each with its lines, and the marks in it."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.errors import MissingPackageError
+from regional_explorer.record.graph import SourceLine
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+REGION_KEY = "compile_with_inductor"
+"""The key of the annotations that upstream's regional inductor reads."""
+
+
+def parser() -> Any:
+    """Return libcst, which keeps comments and layout of a file where Python's own ``ast`` drops them.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    try:
+        import libcst
+    except ImportError as error:
+        raise MissingPackageError(
+            "Writing a plan into the source needs libcst: pip install libcst. ex.save_plan(…) does without."
+        ) from error
+    return libcst
+
+
+@dataclass(eq=False, repr=False)
+class Mark:
+    """A call in the source that marks a region: of ``annotate``, ``annotate_fn`` or ``rx.region``.
+
+    ``value`` is what it gives to ``compile_with_inductor``, None where that is not written out.
+    """
+
+    call: cst.Call
+    value: Any = None
+    by_region: bool = False
+
+
+@dataclass(eq=False, repr=False)
+class Suite:
+    """The statements of one block, in order, and the function they are in."""
+
+    node: cst.IndentedBlock
+    function: Function
+    parent: Statement | None
+    statements: list[Statement] = field(default_factory=list)
+
+
+@dataclass(eq=False, repr=False)
+class Statement:
+    """One statement, or one line of several; ``mark`` is set for a ``with`` that marks a region."""
+
+    node: Any
+    first: int
+    last: int
+    suite: Suite
+    mark: Mark | None = None
+    suites: list[Suite] = field(default_factory=list)
+
+    @property
+    def around(self) -> Iterator[Statement]:
+        """The statements around this one in its function, innermost first."""
+        around = self.suite.parent
+        while around is not None:
+            yield around
+            around = around.suite.parent
+
+
+@dataclass(eq=False, repr=False)
+class Function:
+    """One function: its lines from the ``def`` on, and its body.
+
+    ``plain`` tells that a decorator can mark all it does: it is neither a generator nor ``async``, whose bodies run
+    after the decorator has returned, nor made inside another function, where Dynamo would have to trace the decorator.
+    """
+
+    node: Any
+    name: str
+    scope: str
+    first: int
+    last: int
+    body: Suite
+    plain: bool
+    mark: Mark | None = None
+
+
+class SourceFile:
+    """A parsed file. ``cell`` tells that it is a cell of a notebook, which is no file on disk.
+
+    Raises:
+        MissingPackageError: libcst is not installed.
+        OSError, ValueError: it cannot be read, or is not Python.
+    """
+
+    def __init__(self, path: str) -> None:
+        cst = parser()
+        from libcst.metadata import MetadataWrapper, PositionProvider
+
+        self.path = path
+        self.cell = not Path(path).is_file()
+        if self.cell:
+            lines = linecache.getlines(path)
+            if not lines:
+                raise FileNotFoundError(path)
+            content: bytes | str = "".join(lines)
+        else:
+            content = Path(path).read_bytes()
+        try:
+            self.module: Any = cst.parse_module(content)
+        except (cst.ParserSyntaxError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"{path}: {error}") from error
+        self.text = self.module.code
+        self._lines = re.split(r"\r\n|\r|\n", self.text)  # as Python counts them: a form feed ends no line
+        self._positions: Mapping[Any, Any] = MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(
+            PositionProvider
+        )
+        self.functions = list(self._functions(self.module, ""))
+
+    def shows(self, line: SourceLine) -> bool:
+        """Tell whether the line still reads as it did when the call was traced."""
+        now = self._lines[line.line - 1].strip() if 0 < line.line <= len(self._lines) else ""
+        return not line.text or now == line.text.strip()
+
+    def function_at(self, line: SourceLine) -> Function | None:
+        """Return the innermost function of that name that holds the line."""
+        around = (one for one in self.functions if one.name == line.function and one.first <= line.line <= one.last)
+        return max(around, key=lambda one: one.first, default=None)
+
+    def path_to(self, line: SourceLine) -> tuple[Function | None, list[Statement]]:
+        """Return the function that a frame runs in, and its statements around the line, outermost first."""
+        function = self.function_at(line)
+        found: list[Statement] = []
+        suites = [function.body] if function is not None else []
+        while suites:
+            inside = [one for suite in suites for one in suite.statements if one.first <= line.line <= one.last]
+            found += inside[:1]
+            suites = inside[0].suites if inside else []
+        return function, found
+
+    def _functions(self, node: Any, scope: str, *, nested: bool = False) -> Iterator[Function]:
+        cst = parser()
+        for child in node.children:
+            inner, function = scope, isinstance(child, cst.FunctionDef)
+            if isinstance(child, (cst.FunctionDef, cst.ClassDef)):
+                inner = f"{scope}.{child.name.value}".lstrip(".")
+            if function:
+                yield self._function(child, inner, nested=nested)
+            yield from self._functions(child, inner, nested=nested or function)
+
+    def _function(self, node: Any, scope: str, *, nested: bool) -> Function:
+        lines = self._positions[node]
+        plain = not nested and node.asynchronous is None and not _yields(node.body)
+        marks = (_mark(decorator.decorator) for decorator in node.decorators)
+        mark = next((found for found in marks if found is not None), None)
+        function = Function(node, node.name.value, scope, lines.start.line, lines.end.line, None, plain, mark)  # type: ignore[arg-type]
+        function.body = self._suite(node.body, function, None)
+        return function
+
+    def _suite(self, block: Any, function: Function, parent: Statement | None) -> Suite:
+        """Return the statements of a block; of a suite on the line of its header there are none to address."""
+        cst = parser()
+        suite = Suite(block, function, parent)
+        if not isinstance(block, cst.IndentedBlock):
+            return suite
+        for node in block.body:
+            lines = self._positions[node]
+            statement = Statement(node, lines.start.line, lines.end.line, suite)
+            if isinstance(node, cst.With):
+                found = (_mark(item.item) for item in node.items)
+                statement.mark = next((mark for mark in found if mark is not None), None)
+            if not isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+                statement.suites = [self._suite(inner, function, statement) for inner in _blocks(node)]
+            suite.statements.append(statement)
+        return suite
+
+
+def _blocks(node: Any) -> Iterator[Any]:
+    """Yield the indented blocks of a compound statement, those of ``else``, ``except`` and ``case`` included."""
+    cst = parser()
+    for child in node.children:
+        if isinstance(child, cst.IndentedBlock):
+            yield child
+        elif isinstance(
+            child, (cst.If, cst.Else, cst.Finally, cst.ExceptHandler, cst.ExceptStarHandler, cst.MatchCase)
+        ):
+            yield from _blocks(child)
+
+
+def _yields(body: Any) -> bool:
+    """Tell whether a function's own body yields, those of functions inside left out."""
+    cst = parser()
+    if isinstance(body, cst.Yield):
+        return True
+    return any(
+        _yields(child) for child in body.children if not isinstance(child, (cst.FunctionDef, cst.Lambda, cst.ClassDef))
+    )
+
+
+def dotted_name(node: Any) -> str:
+    """Return ``torch.fx.traceback.annotate`` for such an expression, and an empty text for any other."""
+    cst = parser()
+    if isinstance(node, cst.Name):
+        return str(node.value)
+    if isinstance(node, cst.Attribute):
+        outer = dotted_name(node.value)
+        return f"{outer}.{node.attr.value}" if outer else ""
+    return ""
+
+
+def literal(node: Any) -> Any:
+    """Return the value of an expression that is written out.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        return ast.literal_eval(parser().Module(body=[]).code_for_node(node).strip())
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _mark(node: Any) -> Mark | None:
+    """Return the mark that a ``with`` item or a decorator is, if it is one."""
+    cst = parser()
+    if not isinstance(node, cst.Call) or not node.args:
+        return None
+    name = dotted_name(node.func)
+    if name.rpartition(".")[2] in ("annotate", "annotate_fn"):
+        try:
+            value = literal(node.args[0].value)
+        except ValueError:
+            return Mark(node)
+        return Mark(node, value[REGION_KEY]) if isinstance(value, Mapping) and REGION_KEY in value else None
+    if name in ("rx.region", "regional_explorer.region", "region"):
+        return Mark(node, _region_value(node.args), by_region=True)
+    return None
+
+
+def _region_value(arguments: Sequence[Any]) -> Any:
+    """Return what ``rx.region(…)`` annotates with these arguments, None where they are not written out."""
+    configs: dict[str, Any] = {}
+    name = None
+    try:
+        for argument in arguments:
+            value = literal(argument.value)
+            if argument.star == "**":
+                configs.update(value)
+            elif argument.keyword is not None:
+                configs[argument.keyword.value] = value
+            else:
+                name = value
+    except (ValueError, TypeError):
+        return None
+    return {"inductor_region": name, "inductor_configs": configs}

@@ -1,0 +1,144 @@
+"""A plan as a change of the source: a diff of files, the new text of notebook cells, calls for what no mark can say."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regional_explorer.errors import SourcePatchError
+from regional_explorer.export.patch.placement import Placement, PreviewPartitions, place
+from regional_explorer.export.patch.sites import is_library
+from regional_explorer.export.patch.working_tree import root_of, write_all
+from regional_explorer.export.plan_source import plan_source
+from regional_explorer.record.graph import Graph, GraphBreak
+from regional_explorer.record.region import Plan
+
+if TYPE_CHECKING:
+    from regional_explorer.export.patch.source_file import SourceFile
+
+
+@dataclass(frozen=True)
+class ChangedFile:
+    """A file, or the cell of a notebook, with its text before and after."""
+
+    file: SourceFile
+    after: str
+
+    @property
+    def path(self) -> Path:
+        """Where it is; of a cell a name that exists nowhere."""
+        return Path(self.file.path)
+
+    def diff(self) -> str:
+        """Return the unified diff, in paths that ``git apply`` and ``patch -p1`` take."""
+        name = _shown_path(self.path)
+        before, after = (io.StringIO(text, newline="").readlines() for text in (self.file.text, self.after))
+        parts = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+        return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in parts)
+
+    def content(self) -> tuple[bytes, bytes]:
+        """Return the bytes of the file before and after."""
+        encoding = self.file.module.encoding
+        return self.file.text.encode(encoding), self.after.encode(encoding)
+
+
+@dataclass(frozen=True)
+class SourcePatch:
+    """What a plan changes in the source.
+
+    ``refused`` says of regions that no mark can stand for why; ``kept`` are those that are in the source as they are.
+    """
+
+    plan: Plan
+    changed: tuple[ChangedFile, ...]
+    refused: dict[str, str]
+    kept: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return diff, cells and calls as one text."""
+        parts = [*self._words(), *(one.diff() for one in self.changed if not one.file.cell), *self._cells()]
+        return "\n".join(parts) if parts else "# No region yet.\n"
+
+    def _words(self) -> Iterator[str]:
+        for name, reason in self.refused.items():
+            yield f"# Region {name!r} is not in the source below: {reason}.\n{plan_source(self.plan, [name])}"
+        if self.kept:
+            yield f"# In the source already: {', '.join(map(repr, self.kept))}.\n"
+        libraries = [one.path for one in self.changed if not one.file.cell and is_library(one.file.path)]
+        if libraries:
+            yield "# This changes an installed library: make it in a copy of your own.\n"
+
+    def _cells(self) -> Iterator[str]:
+        for one in self.changed:
+            if one.file.cell:
+                names = ", ".join(function.scope for function in one.file.functions if "." not in function.scope)
+                yield f"# The cell that defines {names or 'the function'}, with its regions:\n\n{as_typed(one.after)}"
+
+    def apply(self) -> None:
+        """Write the files.
+
+        Raises:
+            SourcePatchError: a file is a notebook's cell, is not tracked by git or not clean, or cannot be written.
+        """
+        cells = [one for one in self.changed if one.file.cell]
+        if cells:
+            raise SourcePatchError(
+                "The function is defined in a notebook, which is not a file to patch; nothing was written. Paste the "
+                "cell that ex.to_source() returns."
+            )
+        write_all({one.path.resolve(): one.content() for one in self.changed})
+
+
+def source_patch(
+    graphs: Sequence[Graph], breaks: Sequence[GraphBreak], plan: Plan, preview: PreviewPartitions
+) -> SourcePatch:
+    """Return what ``plan`` changes in the source that ``graphs`` were traced from.
+
+    Raises:
+        MissingPackageError: libcst is not installed.
+    """
+    from regional_explorer.export.patch.rewrite import rewritten  # imports libcst
+
+    placement = place(graphs, breaks, plan, preview)
+    changed = _changed(placement)
+    return SourcePatch(
+        plan,
+        tuple(ChangedFile(file, after) for file in changed if (after := rewritten(file, placement)) != file.text),
+        placement.refused,
+        tuple(placement.kept),
+    )
+
+
+def _changed(placement: Placement) -> list[SourceFile]:
+    return list(placement.sites.files.values())
+
+
+def _shown_path(path: Path) -> str:
+    """Return a path from the top of its working tree, or from here."""
+    path = path.resolve()
+    for folder in (root_of(path), Path.cwd()):
+        if folder is not None and path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return path.as_posix().lstrip("/")
+
+
+def as_typed(cell: str) -> str:
+    """Return a cell with its magics as they were typed: IPython keeps the Python it made of them."""
+    text = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    cell = re.sub(
+        rf"get_ipython\(\)\.run_line_magic\({text}, {text}\)",
+        lambda found: f"%{_unquoted(found[1])} {_unquoted(found[2])}".rstrip(),
+        cell,
+    )
+    return re.sub(rf"get_ipython\(\)\.system\({text}\)", lambda found: f"!{_unquoted(found[1])}", cell)
+
+
+def _unquoted(text: str) -> str:
+    import ast
+
+    return str(ast.literal_eval(text))

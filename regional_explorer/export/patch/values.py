@@ -1,0 +1,130 @@
+"""The text of a mark: its region and config, and what tells its instances apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import libcst as cst
+
+from regional_explorer.export.patch.placement import Written
+from regional_explorer.export.patch.source_file import REGION_KEY, Mark, Statement, dotted_name
+from regional_explorer.record.region import Direction, Region, SelectorKind, config_of
+
+FALLBACK_KEY = "fallback_to_eager"
+"""The key of the annotation that leaves ops of a region to eager."""
+
+TRACEBACK = "torch.fx.traceback"
+
+
+@dataclass
+class LoopIndices:
+    """The names that stand for the index of a loop, those that had to be made included."""
+
+    added: dict[int, str] = field(default_factory=dict)
+
+    def name(self, loop: Statement) -> str:
+        """Return the variable that counts the turns of ``loop``."""
+        node = loop.node
+        if (counted := _counter(node)) is not None:
+            return counted
+        if id(node) not in self.added:
+            used = {name.value for name in names_in(loop.suite.function.node)} | set(self.added.values())
+            free = (name for name in ("index", *(f"index_{number}" for number in range(2, 1000))) if name not in used)
+            self.added[id(node)] = next(free)
+        return self.added[id(node)]
+
+
+def _counter(loop: cst.For) -> str | None:
+    """Return the variable in which a loop counts its turns already: of ``range``, or the first of ``enumerate``."""
+    kind = dotted_name(loop.iter.func) if isinstance(loop.iter, cst.Call) else ""
+    target: cst.BaseExpression = loop.target
+    if kind == "enumerate" and isinstance(target, cst.Tuple):
+        target = target.elements[0].value
+    elif kind != "range":
+        return None
+    if not isinstance(target, cst.Name):
+        return None
+    written = (
+        one.target.value for assigned in _assignments(loop.body) for one in assigned if isinstance(one.target, cst.Name)
+    )
+    return target.value if target.value not in set(written) else None
+
+
+def _assignments(node: cst.CSTNode) -> Iterator[Sequence[Any]]:
+    if isinstance(node, cst.Assign):
+        yield node.targets
+    elif isinstance(node, (cst.AugAssign, cst.AnnAssign)):
+        yield [node]
+    for child in node.children:
+        yield from _assignments(child)
+
+
+def names_in(node: cst.CSTNode) -> Iterator[cst.Name]:
+    """Yield all names below a node."""
+    if isinstance(node, cst.Name):
+        yield node
+    for child in node.children:
+        yield from names_in(child)
+
+
+def value_text(written: Written, indices: LoopIndices) -> str:
+    """Return the dict of an annotation as Python."""
+    if written.carve:
+        return f'{{"{FALLBACK_KEY}": True}}'
+    parts = []
+    if (name := _region_id(written, indices)) is not None:
+        parts.append(f'"inductor_region": {name}')
+    if config := config_of(written.region, Direction.FORWARD):
+        parts.append(f'"inductor_configs": {text_of(config)}')
+    return f'{{"{REGION_KEY}": {{{", ".join(parts)}}}}}'
+
+
+def _region_id(written: Written, indices: LoopIndices) -> str | None:
+    region = written.region
+    if not written.instance:
+        return None if is_default(region) else text_of(region.name)
+    parts = (str(part) if isinstance(part, int) else indices.name(part) for part in written.instance)
+    return f"({text_of(region.name)}, {', '.join(parts)})"
+
+
+def is_default(region: Region) -> bool:
+    """Tell whether a region stands for marks without an id, which have no name of their own."""
+    return region.name == "default" and all(
+        one.kind is SelectorKind.ANNOTATION and pattern.startswith("default:")
+        for one in region.selectors
+        for pattern in one.patterns
+    )
+
+
+def text_of(value: Any) -> str:
+    """Return a plain value as Python, texts in double quotes, in characters that every encoding has."""
+    if isinstance(value, str):
+        shown = ascii(value)
+        return f'"{shown[1:-1]}"' if shown.startswith("'") and '"' not in shown else shown
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{text_of(key)}: {text_of(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(text_of, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(text_of, value))}{',' if len(value) == 1 else ''})"
+    return repr(value)
+
+
+def changed_call(mark: Mark, written: Written, value: str) -> cst.Call:
+    """Return the call of a mark with what it gives changed; the call's own form stays."""
+    if not mark.by_region:
+        first, *others = mark.call.args
+        return mark.call.with_changes(args=[first.with_changes(value=cst.parse_expression(value)), *others])
+    if written.instance:  # a name alone cannot tell instances apart
+        made = cst.parse_expression(f"{TRACEBACK}.annotate({value})")
+        assert isinstance(made, cst.Call)  # noqa: S101 - that is how it is written
+        return made
+    config = config_of(written.region, Direction.FORWARD)
+    plain = [f"{key}={text_of(item)}" for key, item in config.items() if key.isidentifier()]
+    dotted = {key: item for key, item in config.items() if not key.isidentifier()}
+    arguments = [text_of(written.region.name), *plain, *([f"**{text_of(dotted)}"] if dotted else [])]
+    call = cst.parse_expression(f"f({', '.join(arguments)})")
+    assert isinstance(call, cst.Call)  # noqa: S101 - that is how it is written
+    return mark.call.with_changes(args=call.args)

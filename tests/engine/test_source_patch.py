@@ -1,0 +1,562 @@
+"""``ex.to_source``: exploring the changed source gives the same partitions and configs."""
+
+import importlib.util
+import itertools
+import subprocess
+from textwrap import dedent
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import regional_explorer as rx
+
+FEW = {"max_fusion_size": 8}
+NUMBERS = itertools.count()
+
+
+def git(folder, *arguments):
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    command = ["git", "-C", str(folder), *who, *arguments]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(f"patched_{next(NUMBERS)}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def parts(ex):
+    """Return the partitions by content."""
+    return {(part.region, part.graph, part.nodes, repr(part.config_requested)) for part in ex.session.partitions}
+
+
+class Program:
+    """A file under git with a ``call`` in it, explored and marked."""
+
+    def __init__(self, folder, text, mark, encoding="utf-8"):
+        self.path = folder / "program.py"
+        self.path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode(encoding))
+        git(folder, "init", "-q")
+        git(folder, "add", "program.py")
+        git(folder, "commit", "-qm", "first")
+        self.before = self.path.read_bytes()
+        self.mark = mark
+        self.ex = self.explore()
+        mark(self.ex)
+
+    def explore(self):
+        torch.manual_seed(0)
+        return rx.explore(load(self.path).call, (torch.ones(2, 4, requires_grad=True),))
+
+    def patched(self):
+        """Write the plan into the file, explore that, and return its text: the partitions must be the same."""
+        said = self.ex.to_source(apply=True)
+        assert "# Region" not in said, said
+        text = self.path.read_bytes().decode("utf-8-sig")
+        again = self.explore()
+        assert parts(again) == parts(self.ex), said
+        assert {name: dict(again.plan[name].config) for name in (r.name for r in again.plan.regions)} == {
+            region.name: dict(region.config) for region in self.ex.plan.regions
+        }
+        return text
+
+
+@pytest.fixture
+def program(tmp_path):
+    return lambda *args, **kwargs: Program(tmp_path, *args, **kwargs)
+
+
+HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n\n"
+
+
+def lines(*ranges, name="r"):
+    return lambda ex: ex.mark(name, lines=list(ranges)).configure(name, FEW)
+
+
+CASES = {
+    "statements, comments at odd places": (
+        """
+        import torch
+
+        def call(x):
+            # first
+
+            y = x.sin()  # one
+            # between
+
+            y = (  # open
+                y
+                + 1  # inside
+            )
+                # odd indentation
+            # after
+            return y * 2
+        """,
+        lines("call:4-11"),
+    ),
+    "a whole function": (
+        """
+        import torch
+
+        def gate(x):
+            '''Doc.'''
+            return x.sin() * 2
+
+        def call(x):
+            return gate(x) + gate(x + 1)
+        """,
+        lines("gate:3"),
+    ),
+    "a nested function": (
+        """
+        import torch
+
+        def call(x):
+            def inner(y):
+                y = y.exp()
+                return y.sin() * y.cos()
+
+            x = x * 2
+            return inner(x) + x
+        """,
+        lines("call.inner:3"),
+    ),
+    "a decorated method": (
+        """
+        import functools
+        import torch
+
+        def plain(fn):
+            @functools.wraps(fn)
+            def wrapper(*args):
+                return fn(*args) + 1
+            return wrapper
+
+        class Gate(torch.nn.Module):
+            @plain
+            # why
+            def forward(self, x):
+                return x.sin() * 2
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gate = Gate()
+
+            def forward(self, x):
+                return self.gate(x) + x
+
+        call = Net()
+        """,
+        lines("Gate.forward:2"),
+    ),
+    "a one-line suite": (
+        """
+        import torch
+
+        def call(x):
+            if x.shape[0] > 1: x = x.sin() * 2
+            return x + 1
+        """,
+        lines("call:2"),
+    ),
+    "a one-line function": (
+        """
+        import torch
+
+        def gate(x): return x.sin() * 2
+
+        def call(x):
+            return gate(x) + gate(x + 1)
+        """,
+        lines("gate:1"),
+    ),
+    "bodies of if and for": (
+        """
+        import torch
+
+        def call(x):
+            for step in range(2):
+                if step:
+                    x = x.sin()
+                    x = x * 2
+                else:
+                    x = x.cos() + 1
+            return x
+        """,
+        lines("call:4-5"),
+    ),
+    "a loop whose turns feed each other": (
+        """
+        import torch
+
+        class Block(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.up = torch.nn.Linear(4, 4)
+
+            def forward(self, x):
+                return x + self.up(x).sin()
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = torch.nn.ModuleList(Block() for _ in range(3))
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = layer(x)
+                return x
+
+        call = Net()
+        """,
+        lambda ex: ex.mark("layers", modules="layers.*").configure("layers", FEW),
+    ),
+    "a module called in a loop": (
+        """
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.up = torch.nn.Linear(4, 4)
+
+            def forward(self, x):
+                for turn in range(3):
+                    x = self.up(x)
+                return x
+
+        call = Net()
+        """,
+        lambda ex: ex.mark("up", modules="up"),
+    ),
+    "a call inside an expression": (
+        """
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm = torch.nn.LayerNorm(4)
+                self.mlp = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+
+            def forward(self, x):
+                return x + self.mlp(self.norm(x))
+
+        call = Net()
+        """,
+        lambda ex: ex.mark("mlp", modules="mlp").configure("mlp", FEW),
+    ),
+    "lambdas and f-strings": (
+        '''
+        import torch
+
+        def call(x):
+            twice = lambda y: y.sin() * 2
+            name = f"""{x.shape[0]}
+        not indented"""
+            x = twice(x); z = x.exp()
+            text = f"{name!r:>{10}}"
+            return z + len(text)
+        ''',
+        lines("call:5"),
+    ),
+    "a text of several lines inside": (
+        '''
+        import torch
+
+        def call(x):
+            y = x.sin()
+            name = """first
+          second"""
+            y = y * len(name)
+            return y + 1
+        ''',
+        lines("call:2-5"),
+    ),
+    "the same line twice, one region in another": (
+        """
+        import torch
+
+        def call(x):
+            y = x.sin()
+            y = y * 2
+            y = y.cos()
+            return y + 1
+        """,
+        lambda ex: ex.mark("outer", lines="call:2-4").mark("inner", lines="call:3").configure("inner", FEW),
+    ),
+    "ops left out of a region": (
+        """
+        import torch
+
+        def call(x):
+            y = x.sin()
+            y = y.exp()
+            y = y.cos()
+            return y + 1
+        """,
+        lambda ex: ex.mark("r", lines="call:2-4").carve("r", lines="call:3"),
+    ),
+    "no import of torch": (
+        """
+        '''Doc.'''
+        from __future__ import annotations
+
+        import math
+
+        def call(x):
+            y = x.sin() * math.pi
+            return y + 1
+        """,
+        lines("call:2"),
+    ),
+    "tabs": (
+        "import torch\n\ndef call(x):\n\tif True:\n\t\ty = x.sin()\n\t\ty = y * 2\n\treturn y + 1\n",
+        lines("call:3-4"),
+    ),
+    "two spaces in a file of four": (
+        """
+        import torch
+
+        def other():
+            pass
+
+        def call(x):
+          y = x.sin()
+          y = y * 2
+          return y + 1
+        """,
+        lines("call:2-3"),
+    ),
+    "an annotation edited": (
+        """
+        import torch
+        from torch.fx.traceback import annotate
+
+        def call(x):
+            with annotate({  # open
+                "compile_with_inductor": {"inductor_region": "r", "inductor_configs": {"max_fusion_size": 2}},
+            }):  # keep
+                y = x.sin() * 2
+            return y + 1
+        """,
+        lambda ex: ex.configure("r", FEW),
+    ),
+    "a block of rx.region renamed": (
+        """
+        import torch
+        import regional_explorer as rx
+
+        def call(x):
+            with torch.no_grad(), rx.region("old", max_fusion_size=2, **{"cpp.simdlen": 256}):
+                y = x.sin() * 2
+            return y + x
+        """,
+        lambda ex: ex.rename("old", "new").configure("new", FEW),
+    ),
+    "an annotation that is gone": (
+        """
+        import torch
+        from torch.fx.traceback import annotate
+
+        def call(x):
+            # above
+            with annotate({"compile_with_inductor": {"inductor_region": "a"}}):  # beside
+                # inside
+                y = x.sin() * 2
+                # below
+            with annotate({"compile_with_inductor": {"inductor_region": "b"}}):
+                y = y.exp() + 1
+            return y + 1
+        """,
+        lambda ex: ex.unmark("a"),
+    ),
+    "an annotation around more": (
+        """
+        import torch
+        from torch.fx.traceback import annotate, annotate_fn
+
+        @annotate_fn({"compile_with_inductor": {"inductor_region": "g"}})
+        def gate(y):
+            return y.exp() * 2
+
+        def call(x):
+            with annotate({"compile_with_inductor": {"inductor_region": "a"}}):
+                y = x.sin() * 2
+            y = y.cos()
+            return gate(y + 1)
+        """,
+        lambda ex: ex.unmark("a").unmark("g").mark("a", lines="call:3-4"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_changed_source_gives_the_same(program, case):
+    text, mark = CASES[case]
+    one = program(text, mark)
+    assert one.patched().count("torch.fx.traceback") or "annotation" in case or "rx.region" in case
+
+
+def test_bytes_that_no_mark_touches_stay(program):
+    line = b"    y = x.sin()  # caf\xe9\r\n"
+    text = b"# -*- coding: latin-1 -*-\r\nimport torch\r\n\r\ndef call(x):\r\n" + line + b"    return y + 1"
+    one = program(text, lambda ex: ex.mark("r", lines="call:2"))
+    one.ex.to_source(apply=True)
+    mark = b'    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "r"}}):\r\n    '
+    assert one.path.read_bytes() == text.replace(line, mark + line)
+    assert parts(one.explore()) == parts(one.ex)
+
+
+def test_the_diff_is_one_that_git_applies(program, tmp_path):
+    one = program(*CASES["a call inside an expression"])
+    diff = one.ex.to_source()
+    assert one.path.read_bytes() == one.before
+    (tmp_path / "diff.patch").write_text(diff)
+    git(tmp_path, "apply", "diff.patch")
+    patched = one.path.read_text()
+    git(tmp_path, "checkout", "program.py")
+    assert patched == one.patched()
+    assert (
+        """\
+        mlp_input = self.norm(x)
+        with torch.fx.traceback.annotate(
+            {"compile_with_inductor": {"inductor_region": "mlp", "inductor_configs": {"max_fusion_size": 8}}}
+        ):
+            mlp_output = self.mlp(mlp_input)
+        return x + mlp_output
+"""
+        in patched
+    )
+
+
+def test_a_loop_counts_its_turns(program):
+    patched = program(*CASES["a loop whose turns feed each other"]).patched()
+    assert "for index, layer in enumerate(self.layers):" in patched
+    assert '"inductor_region": ("layers", index)' in patched
+
+
+def test_marks_that_are_right_are_left_alone(program):
+    text = """
+        import torch
+        from torch.fx.traceback import annotate
+
+        CONFIG = {"max_fusion_size": 8}
+
+        def call(x):
+            with annotate({"compile_with_inductor": {"inductor_region": "r", "inductor_configs": CONFIG}}):
+                y = x.sin() * 2
+            return y + 1
+        """
+    one = program(text, lambda ex: None)
+    assert one.ex.to_source(apply=True) == "# In the source already: 'r'.\n"
+    assert one.path.read_bytes() == one.before
+    one.ex.configure("r", {"max_fusion_size": 2})
+    assert "its mark in the source is computed, not written out: change it there" in one.ex.to_source()
+
+
+SHARED = """
+    import torch
+
+    def gate(x):
+        y = x.sin()
+        return y * 2
+
+    def call(x):
+        y = gate(x) + gate(x + 1)
+        z = (lambda v: v.exp() + 1)(y)
+        return gate(z)
+    """
+
+
+@pytest.mark.parametrize(
+    ("mark", "reason"),
+    [
+        (lambda ex: ex.mark("r", ops="*add*"), "it is part of an expression, or of a function that other calls share"),
+        (
+            lambda ex: ex.mark("r", nodes=["y"]),
+            "its nodes were selected one by one, and no statement computes just them",
+        ),
+        (
+            lambda ex: ex.mark("r", lines="gate:2-3").configure("r", FEW, direction="backward"),
+            "its backward has a config of its own, and an annotation holds for both directions",
+        ),
+        (lambda ex: ex.mark("r", lines="gate:2-3").disable("r"), "it is disabled"),
+    ],
+)
+def test_a_region_that_no_mark_can_say_is_named(program, mark, reason):
+    one = program(SHARED, mark)
+    said = one.ex.to_source(apply=True)
+    assert said.startswith(f"# Region 'r' is not in the source below: {reason}")
+    assert "ex.mark('r'" in said
+    assert one.path.read_bytes() == one.before
+
+
+def test_a_file_that_changed_since_is_not_guessed_at(program):
+    one = program(SHARED, lines("gate:2"))
+    one.path.write_text(one.path.read_text().replace("x.sin()", "x.cos()"))
+    assert "program.py has changed since the call was traced: explore again" in one.ex.to_source()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda one: one.path.write_text(one.path.read_text() + "# more\n"), "not committed"),
+        (lambda one: git(one.path.parent, "rm", "-q", "--cached", "program.py"), "not under version control"),
+    ],
+)
+def test_only_clean_files_are_written(program, spoil, message):
+    one = program(SHARED, lines("gate:2"))
+    spoil(one)
+    before = one.path.read_bytes()
+    with pytest.raises(rx.SourcePatchError, match=message):
+        one.ex.to_source(apply=True)
+    assert one.path.read_bytes() == before
+    assert "+++ b/program.py" in one.ex.to_source()
+
+
+def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_path, monkeypatch):
+    (tmp_path / "gates.py").write_text("def gate(x):\n    return x.sin() * 2\n")
+    text = "import torch\nfrom gates import gate\n\ndef call(x):\n    y = x.cos()\n    return gate(y) + gate(y + 1)\n"
+    monkeypatch.syspath_prepend(tmp_path)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "gates.py")
+    one = program(text, lambda ex: ex.mark("a", lines="call:2").mark("g", lines="gate:2"))
+    git(tmp_path, "commit", "-qm", "second", "--allow-empty")
+    from regional_explorer.export.patch import working_tree
+
+    write = working_tree.write_bytes
+
+    def failing(path, content, error):
+        if path.name == "program.py" and b"annotate" in content:
+            raise rx.SourcePatchError("no room")
+        write(path, content, error)
+
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.py")}
+    monkeypatch.setattr(working_tree, "write_bytes", failing)
+    with pytest.raises(rx.SourcePatchError, match="no room"):
+        one.ex.to_source(apply=True)
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.py")} == before
+
+
+def test_a_cell_of_a_notebook_is_given_anew():
+    import linecache
+
+    name = "/tmp/ipykernel_1/2.py"  # noqa: S108 - a name as ipykernel gives, which exists nowhere
+    text = "get_ipython().run_line_magic('time', '')\ndef call(x):\n    y = torch.sin(x)\n    return y + 1\n"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    shell = SimpleNamespace(run_line_magic=lambda *_: None)
+    space = {"torch": torch, "get_ipython": lambda: shell}
+    exec(compile(text, name, "exec"), space)  # noqa: S102 - as a notebook does
+    ex = rx.explore(space["call"], (torch.ones(3),)).mark("r", lines="call:2")
+    assert ex.to_source() == (
+        "# The cell that defines call, with its regions:\n\n%time\ndef call(x):\n"
+        '    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "r"}}):\n'
+        "        y = torch.sin(x)\n    return y + 1\n"
+    )
+    with pytest.raises(rx.SourcePatchError, match="defined in a notebook"):
+        ex.to_source(apply=True)
