@@ -13,7 +13,9 @@ from regional_explorer.render.style.untrusted import LONG_TEXT, clean, markup
 MOST_ROWS = 60
 """So many rows are shown, as pandas does; the frame holds all."""
 
-_STYLE = "text-align:{};white-space:normal;max-width:26em;overflow-wrap:anywhere;vertical-align:top"
+_STYLE = "text-align:{};white-space:normal;max-width:26em;overflow-wrap:break-word;vertical-align:top"
+# A table wider than its cell scrolls: columns that narrow at will would break their words.
+_SCROLLED = '<div style="overflow-x:auto">{}</div>'
 
 
 class ShownFrame(pd.DataFrame):
@@ -33,7 +35,8 @@ class ShownFrame(pd.DataFrame):
             for index, values in zip(shown.index, shown.itertuples(index=False, name=None), strict=True)
         )
         more = f"<p>The first {MOST_ROWS} of {len(self):,} rows.</p>" if len(self) > MOST_ROWS else ""
-        return f'<table class="dataframe"><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>{more}'
+        table = f'<table class="dataframe"><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>'
+        return _SCROLLED.format(table) + more
 
 
 def _unit(column: str) -> Callable[[float], str] | None:
