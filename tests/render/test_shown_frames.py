@@ -44,7 +44,7 @@ def test_a_value_is_written_for_people(column: str, value: object, text: str) ->
 
 def test_long_texts_wrap_and_are_not_cut() -> None:
     page = ShownFrame({"message": ["word " * 60]})._repr_html_()
-    assert page.count("word") == 60
+    assert page.count("word ") == 60
     assert "white-space:normal" in page
 
 
