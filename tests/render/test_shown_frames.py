@@ -43,8 +43,8 @@ def test_a_value_is_written_for_people(column: str, value: object, text: str) ->
 
 
 def test_long_texts_wrap_and_are_not_cut() -> None:
-    page = ShownFrame({"message": ["word " * 60]})._repr_html_()
-    assert page.count("word ") == 60
+    page = ShownFrame({"message": ["text " * 60]})._repr_html_()
+    assert page.count("text ") + page.count("text<") == 60
     assert "white-space:normal" in page
 
 
@@ -69,7 +69,7 @@ def test_diagnostics_are_a_list_and_show_a_table() -> None:
     found = DiagnosticList(sessions.troubled().diagnostics)
     assert found == list(sessions.troubled().diagnostics)
     page = found._repr_html_()
-    assert page.startswith("<table")
+    assert "<table" in page
     assert "region-split" in page
     assert "Mark the op between them too." in page
     assert DiagnosticList()._repr_html_() == "<p>No diagnostics.</p>"
