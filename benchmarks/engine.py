@@ -24,7 +24,7 @@ from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
-from benchmarks import first, whole
+from benchmarks import first, production, whole
 from benchmarks.model import Block, Chain, inputs
 from benchmarks.row import Row, timed, turns
 from regional_explorer.compiler.processes import pool
@@ -230,6 +230,8 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "capture": capture_rows,
     "call": call_rows,
     "whole": whole.rows,
+    "production": production.rows,
+    "chain": production.chain_rows,
     "import": import_rows,
     "first": lambda: first.rows(warm=False),
     "first-warm": lambda: first.rows(warm=True),

@@ -100,6 +100,10 @@ class SourcePatchError(RegionalExplorerError):
     """A plan cannot be written into the source: a file is not tracked by git, not clean, or cannot be written."""
 
 
+class ReproError(RegionalExplorerError):
+    """A partition cannot be written as a script that stands alone; the text names what of it."""
+
+
 class SessionError(RegionalExplorerError):
     """A saved session is malformed, or its file cannot be read or written."""
 

@@ -1,4 +1,4 @@
-"""What an exploration leaves for other programs: the plan's file, a change of the source, and compiled artifacts."""
+"""What an exploration leaves for others: plan file, source patch, compiled artifacts, script for a bug report."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifacts.artifact import label_of, save_artifact
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder, folder_at
 from regional_explorer.compiler.program import Program
-from regional_explorer.errors import ArtifactError
+from regional_explorer.errors import ArtifactError, ReproError
 from regional_explorer.errors.arguments import check_flag
 from regional_explorer.export.patch.source_patch import SourcePatch, source_patch
 from regional_explorer.export.save import save_plan
+from regional_explorer.insight.repro import repro_script
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
@@ -28,6 +29,7 @@ class TakingHome(ABC):
 
     _program: Program
     _capture: Capture
+    title: str
     plan: Plan
 
     @property
@@ -99,6 +101,40 @@ class TakingHome(ABC):
         if folder.findings:
             raise ArtifactError(" ".join(found.message for found in folder.findings))
         return folder.path
+
+    def repro(self, name: str, *, partition: str | None = None) -> str:
+        """Return a script that compiles, checks and times one partition of a region, to attach to a bug report.
+
+        It needs nothing but torch: the graph is written as code, the inputs by size, stride and dtype, the config as it
+        is asked for. A partition that does not compile fails there as it does here. Nothing needs to be compiled.
+
+        Args:
+            name: the region.
+            partition: the id of one of its partitions; by default one that failed, else the first.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+            ReproError: the region has no such partition, or something of it cannot be written down.
+        """
+        self._require_open()
+        region = self.plan[name]
+        self._program.record_layouts()
+        switches = [switch for switch in self._program.switches if switch.piece.claim.region == region.name]
+        keys, failures = self._program.keys(), self._program.store.failures
+        switches.sort(key=lambda switch: keys.get(switch) not in failures)
+        chosen = [switch for switch in switches if partition in (None, switch.partition.name)]
+        if not chosen:
+            known = ", ".join(switch.partition.name for switch in switches) or "none at all"
+            wanted = "partition" if partition is None else f"partition {partition!r}"
+            raise ReproError(f"Region {name!r} has no {wanted}; there is {known}.")
+        switch = chosen[0]
+        title = f"Partition {switch.partition.name} of region {name!r} of {self.title}, graph {switch.piece.graph_id}."
+        if switch.inputs is None:
+            raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {switch.failure}.")
+        try:
+            return repro_script(title, switch.piece, switch.inputs, self._program.config_for(switch))
+        except ReproError as problem:
+            raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {problem}") from problem
 
     def _save_all(self, folder: ArtifactFolder) -> None:
         saved: set[str] = set()

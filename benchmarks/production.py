@@ -1,0 +1,185 @@
+"""A program under ``rx.compile``: its steps beside ``ex.compiled`` and upstream's, and how it starts from artifacts.
+
+The program is checked first: it must have the partitions, configs and artifacts of the exploration whose plan it runs,
+and results that are equal to the last bit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.utils import fresh_cache
+from torch.fx.passes.regional_inductor import regional_inductor
+
+import regional_explorer as rx
+from benchmarks.model import Chain, inputs
+from benchmarks.row import Row
+from regional_explorer.measure import BenchmarkOptions, TimedCall, run_rounds
+from regional_explorer.record.timing import Phase
+
+REGIONS = 6
+
+START = """
+import json, sys, time
+import torch
+import regional_explorer as rx
+from benchmarks.model import Chain, inputs
+
+torch.manual_seed(0)
+torch.set_num_threads({threads})
+model, x = Chain({regions}, equal=False), inputs()
+compiled = rx.compile(model, {plan!r}, artifacts={artifacts!r})
+started = time.perf_counter()
+torch.autograd.grad(compiled(x), [x, *model.parameters()])
+seconds = time.perf_counter() - started
+loss = compiled(x)
+parts = rx.status(compiled).partitions
+assert {{str(part.state) for part in parts}} == {{"compiled"}}, rx.status(compiled)
+caches = sorted({{part.cache for part in parts if part.cache}})
+print(json.dumps([seconds, caches, float(loss), float(model(x))]))
+"""
+
+
+def rows(budget_s: float = 20.0, starts: int = 3) -> list[Row]:
+    """Return the rows of steps and of the first call."""
+    return [*step_rows(budget_s), *start_rows(starts)]
+
+
+def step_rows(budget_s: float) -> list[Row]:
+    """A step under ``rx.compile``, beside the exploration's and upstream's of the same annotated source."""
+    found = []
+    for size, number in (("small", 8), ("large", 2048)):
+        torch._dynamo.reset()
+        model, x = Chain(REGIONS, equal=False), inputs(number)
+        leaves = [x, *model.parameters()]
+        upstream = torch.compile(model, backend=_upstream())
+        torch.autograd.grad(upstream(x), leaves)
+        ex = rx.explore(model, (x,))
+        with tempfile.TemporaryDirectory() as folder:
+            ours = rx.compile(model, ex.save_plan(Path(folder, "plan.json")), strict=True)
+            _check_same(ex, ours, x, leaves)
+        steps = _rounds({"ours": ours, "ex.compiled": ex.compiled, "upstream": upstream}, x, leaves, budget_s)
+        what = f"a step under rx.compile, {REGIONS} {size} regions"
+        found.append(Row(what, "ex.compiled", steps["ours"], steps["ex.compiled"], 1.02))
+        found.append(Row(what, "upstream's regional_inductor", steps["ours"], steps["upstream"], 1.02))
+    return found
+
+
+def start_rows(repeats: int) -> list[Row]:
+    """The first call, forward and backward, in a fresh process: from artifacts without a compiler, and compiling."""
+    with tempfile.TemporaryDirectory() as kept, fresh_cache():
+        plan, artifacts, nothing = Path(kept, "plan.json"), Path(kept, "artifacts"), Path(kept, "nothing")
+        nothing.mkdir()
+        torch.manual_seed(0)
+        ex = rx.explore(Chain(REGIONS, equal=False), (inputs(),))
+        ex.save_plan(plan)
+        ex.save_artifacts(artifacts)
+        ex.close()
+        ours, theirs = [], []
+        for _ in range(repeats):
+            ours.append(_start(plan, artifacts, ["shipped"], PATH=str(nothing)))
+            theirs.append(_start(plan, None, ["cold"]))
+    what = f"the first call of {REGIONS} regions in a fresh process, from artifacts and with no compiler on the PATH"
+    return [Row(what, "compiling", ours, theirs, 0.2)]
+
+
+def chain_rows(regions: int = 100, budget_s: float = 20.0) -> list[Row]:
+    """A step of many regions of three ops each: little more than calls."""
+    torch._dynamo.reset()
+    model, x = Tiny(regions), torch.randn(4, 8, requires_grad=True)
+    leaves = [x, *model.parameters()]
+    upstream = torch.compile(model, backend=_upstream())
+    torch.autograd.grad(upstream(x), leaves)
+    functions = {"ours": rx.compile(model), "ex.compiled": rx.explore(model, (x,)).compiled, "upstream": upstream}
+    steps = _rounds(functions, x, leaves, budget_s)
+    what = f"a step of {regions} tiny regions under"
+    against = "upstream's compiled function"
+    return [
+        Row(f"{what} rx.compile", against, steps["ours"], steps["upstream"], 1.0),
+        Row(f"{what} ex.compiled", against, steps["ex.compiled"], steps["upstream"], 1.0),
+    ]
+
+
+class Tiny(nn.Module):
+    """A chain of regions of three ops, each with one eager op behind it."""
+
+    def __init__(self, regions: int) -> None:
+        super().__init__()
+        self.regions = regions
+        self.weight = nn.Parameter(torch.randn(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a scalar loss."""
+        for index in range(self.regions):
+            with rx.region(f"r{index:03}"):
+                x = (x * self.weight).sin() + x
+            x = x.cumsum(-1) / 8
+        return x.sum()
+
+
+def _upstream() -> Callable[..., Any]:
+    backend: Callable[..., Any] = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
+    return backend
+
+
+def _rounds(
+    functions: dict[str, Callable[..., Any]], x: torch.Tensor, leaves: list[torch.Tensor], budget_s: float
+) -> dict[str, Any]:
+    for function in functions.values():
+        for _ in range(3):
+            torch.autograd.grad(function(x), leaves)
+    gradients = partial(_gradients, leaves)
+    calls = [TimedCall(name, partial(function, x), gradients) for name, function in functions.items()]
+    result = run_rounds(calls, BenchmarkOptions(budget_s=budget_s), baseline="upstream")
+    return {name: phases[Phase.STEP] for name, phases in result.samples.items()}
+
+
+def _gradients(leaves: list[torch.Tensor], loss: Any) -> object:
+    return torch.autograd.grad(loss, leaves)
+
+
+def _check_same(ex: rx.Exploration, ours: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tensor]) -> None:
+    """Raise RuntimeError unless the program has the exploration's partitions, configs, artifacts and results."""
+    for _ in range(2):
+        found = [loss := ours(x), *torch.autograd.grad(loss, leaves)]
+    wanted = [loss := ex.compiled(x), *torch.autograd.grad(loss, leaves)]
+    mine, known = (
+        [(part.id, part.nodes, part.config_applied, part.artifact) for part in parts]
+        for parts in (rx.status(ours).partitions, ex.session.partitions)
+    )
+    if mine != known:
+        raise RuntimeError("rx.compile has other partitions, configs or artifacts than the exploration")
+    if not all(map(torch.equal, found, wanted)):
+        raise RuntimeError("rx.compile has other results than the exploration")
+
+
+def _start(plan: Path, artifacts: Path | None, wanted: list[str], **environment: str) -> float:
+    code = START.format(
+        threads=torch.get_num_threads(),
+        regions=REGIONS,
+        plan=str(plan),
+        artifacts=None if artifacts is None else str(artifacts),
+    )
+    kept = {key: value for key, value in os.environ.items() if key not in ("CXX", "CC")} if environment else os.environ
+    with tempfile.TemporaryDirectory() as cache:
+        here = {"TORCHINDUCTOR_CACHE_DIR": cache, **environment}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**kept, **here}, capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    seconds, caches, loss, eager = json.loads(done.stdout.splitlines()[-1])
+    if caches != wanted or abs(loss - eager) > 1e-4 * abs(eager):
+        raise RuntimeError(f"partitions are {caches}, not {wanted}, or the loss {loss} is not eager's, {eager}")
+    return float(seconds)

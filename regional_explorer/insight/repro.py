@@ -1,0 +1,346 @@
+"""Writes one partition as a script that stands alone, to time or to break without this package."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.compiler.artifacts.canonical import Symbols, canonical
+from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
+from regional_explorer.errors import ReproError
+from regional_explorer.regions.cutting.cut import Piece
+from regional_explorer.torch_api import (
+    FALLBACK,
+    Settings,
+    fake_mode_with_symbols,
+    is_carved,
+    is_operator,
+    resolve,
+    symbols_of,
+)
+
+LIBRARIES = ("aten", "prims", "higher_order", "quantized", "inductor", "rngprims", "_c10d_functional")
+"""Where the operators live that every torch has."""
+
+MOST_ELEMENTS = 4096
+"""Constants of more elements are not written down."""
+
+_KNOBS = {
+    "threads": "torch.set_num_threads",
+    "default dtype": "torch.set_default_dtype",
+    "float32 precision": "torch.set_float32_matmul_precision",
+}
+
+_SCRIPT = '''"""{title}
+
+Written by regional_explorer. Compiles one graph with Inductor, calls it and the same graph run op by op, and prints how
+far their results are apart and how long each takes. What the inputs hold is made up: floats are random, integers zero.
+"""
+
+import math
+import operator
+import time
+
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch import fx
+from torch._dynamo.source import ConstantSource
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+# {versions}
+{settings}
+CONFIG = {config}
+
+
+{graphs}
+
+
+def tensor(size, stride, dtype, device, offset=0):
+    """Return a tensor of this layout; ``offset`` shifts it within its storage."""
+    needed = offset + 1 + sum((n - 1) * step for n, step in zip(size, stride)) if all(size) else offset
+    if dtype.is_floating_point or dtype.is_complex:
+        data = torch.randn(needed, device=device).to(dtype)
+    else:
+        data = torch.zeros(needed, dtype=dtype, device=device)
+    return data.as_strided(size, stride, offset)
+
+
+def real_inputs():
+    """Return inputs as the program had them."""
+{inputs}
+
+
+def fake_inputs(mode):
+    """Return the same as Inductor sees them."""
+    env = mode.shape_env
+
+    def size(hint, name):
+        source = ConstantSource(name)
+        symbol = env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+        return env.create_symintnode(symbol, hint=hint, source=source)
+
+    def fake(size, stride, dtype, device):
+        with mode:
+            return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+{fakes}
+
+
+def compiled():
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=False)
+    remat = "remat_using_tags_for_fwd_loss_bwd_graph"
+    known = {{remat: False}} if hasattr(functorch_config, remat) else {{}}
+    inputs = fake_inputs(mode)
+    with (
+        torch.fx.traceback.preserve_node_meta(enable=False),
+        inductor_config.patch(CONFIG),
+        functorch_config.patch(known),
+        tracing(TracingContext(mode)),
+    ):
+        return torch._inductor.standalone_compile(graph(), inputs, dynamic_shapes="from_tracing_context", aot=True)
+
+
+def seconds(call):
+    found = []
+    for _ in range(7):
+        started = time.perf_counter()
+        for _ in range({repeats}):
+            call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        found.append((time.perf_counter() - started) / {repeats})
+    return sorted(found)[len(found) // 2]
+
+
+def apart(one, other):
+    if not isinstance(one, torch.Tensor) or one.numel() == 0:
+        return 0.0
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    return (one.to(wide) - other.to(wide)).abs().max().item()
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    with torch.no_grad():
+        inputs, eager, fast = real_inputs(), graph(), compiled()
+        torch.manual_seed(1)
+        wanted = eager(*inputs)
+        torch.manual_seed(1)
+        found = fast(*inputs)
+        for index, (one, other) in enumerate(zip(wanted, found)):
+            print(f"output {{index}}: {{apart(one, other):.3g}} apart at most")
+        slow, quick = seconds(lambda: eager(*inputs)), seconds(lambda: fast(*inputs))
+        print(f"op by op {{slow * 1e6:.1f}} us, compiled {{quick * 1e6:.1f}} us")
+'''
+
+
+def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> str:
+    """Return the script for one partition whose inputs have these layouts.
+
+    Raises:
+        ReproError: something of it cannot be written down; the text names it.
+    """
+    gm, given, symbols = canonical(piece, inputs, fake_mode_with_symbols())
+    names = {symbol.node.expr: f"s{number}" for number, (symbol, _) in enumerate(symbols)}
+    settings = Settings.now()
+    return _SCRIPT.format(
+        title=title,
+        versions=f"torch {torch.__version__}",
+        settings="\n".join(_settings(settings)),
+        config=_dictionary({**settings.inductor, **config}),
+        graphs="\n\n\n".join(_graphs(gm)),
+        inputs="\n".join(f"    {line}" for line in _real(inputs, symbols)),
+        fakes="\n".join(f"    {line}" for line in _fakes(given, symbols, names)),
+        repeats=20,
+    )
+
+
+def _settings(settings: Settings) -> Iterator[str]:
+    for name, function in _KNOBS.items():
+        value = settings.knobs.get(name)
+        if isinstance(value, (int, str, torch.dtype)):
+            yield f"{function}({_literal(value, f'the setting {name}')})"
+    deterministic, warn_only = settings.knobs.get("deterministic", (False, False))
+    if deterministic:
+        yield f"torch.use_deterministic_algorithms(True, warn_only={warn_only})"
+
+
+def _dictionary(values: Mapping[str, Any]) -> str:
+    lines = [f"    {key!r}: {_literal(value, f'the config {key!r}')}," for key, value in sorted(values.items())]
+    return "\n".join(["{", *lines, "}"]) if lines else "{}"
+
+
+# ----------------------------------------------------------------------------------------------------------- the graph
+
+
+def _graphs(gm: fx.GraphModule) -> Iterator[str]:
+    """Yield a function for the graph, after those of the bodies of its higher-order ops."""
+    written: dict[int, str] = {}
+    texts: list[str] = []
+
+    def write(body: fx.GraphModule, name: str) -> None:
+        for node in body.graph.find_nodes(op="get_attr"):
+            held = resolve(body, node)
+            if isinstance(held, fx.GraphModule) and id(held) not in written:
+                written[id(held)] = f"body_{len(written)}"
+                write(held, written[id(held)])
+        texts.append("\n".join(_function(body, name, written)))
+
+    write(gm, "graph")
+    yield from texts
+
+
+def _function(gm: fx.GraphModule, name: str, bodies: Mapping[int, str]) -> Iterator[str]:
+    yield f"def {name}():"
+    held = {str(node.target): resolve(gm, node) for node in gm.graph.find_nodes(op="get_attr")}
+    yield "    held = {"
+    for target, value in held.items():
+        yield f"        {target!r}: {_held(target, value, bodies)},"
+    yield "    }"
+    yield "    graph = fx.Graph()"
+    for node in gm.graph.nodes:
+        yield f"    {_statement(node)}"
+        if is_carved(node):
+            yield f"    {node.name}.meta['custom'] = {{{FALLBACK!r}: True}}"
+    yield "    return fx.GraphModule(held, graph)"
+
+
+def _held(target: str, value: Any, bodies: Mapping[int, str]) -> str:
+    if isinstance(value, fx.GraphModule):
+        return f"{bodies[id(value)]}()"
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        raise ReproError(f"the constant {target!r} is a {type(value).__name__}, which cannot be written down.")
+    if value.numel() > MOST_ELEMENTS:
+        raise ReproError(
+            f"the constant {target!r} has {value.numel()} elements; those of more than {MOST_ELEMENTS} are not written."
+        )
+    # As the numbers it is made of: float64 holds every bit of the smaller floats.
+    wide = value.detach().cpu().flatten()
+    numbers = (wide.double() if value.dtype.is_floating_point else wide).tolist()
+    items = ", ".join(_literal(number, f"the constant {target!r}") for number in numbers)
+    made = f"torch.tensor([{items}], dtype={value.dtype}, device={str(value.device)!r})"
+    return f"{made}.reshape({tuple(value.shape)})"
+
+
+def _statement(node: fx.Node) -> str:
+    if node.op == "placeholder":
+        return f"{node.name} = graph.placeholder({node.name!r})"
+    if node.op == "get_attr":
+        return f"{node.name} = graph.get_attr({str(node.target)!r})"
+    if node.op == "output":
+        return f"graph.output({_argument(node.args[0], node)})"
+    if node.op != "call_function":
+        raise ReproError(f"node {node.name} is a {node.op}, which cannot be written down.")
+    kwargs = f", {_argument(dict(node.kwargs), node)}" if node.kwargs else ""
+    return f"{node.name} = graph.call_function({_target(node)}, {_argument(tuple(node.args), node)}{kwargs})"
+
+
+def _target(node: fx.Node) -> str:
+    target: Any = node.target
+    if is_operator(target):
+        library, _, rest = str(target).partition(".") if "." in str(target) else ("higher_order", "", str(target))
+        if library not in LIBRARIES:
+            raise ReproError(
+                f"it calls the operator {target}, which lives in a library that a script on its own does not have. "
+                "Carve it out of the region, or add its definition to a script of another region by hand."
+            )
+        return f"torch.ops.{library}.{rest}"
+    module = str(getattr(target, "__module__", ""))
+    name = getattr(target, "__qualname__", "")
+    if module == "_operator" and hasattr(operator, name):
+        return f"operator.{name}"
+    if module in ("math", "torch") or (module.startswith("torch.") and "<" not in name):
+        return f"{module}.{name}"
+    raise ReproError(f"it calls {target}, which a script on its own does not have.")
+
+
+def _argument(value: Any, node: fx.Node) -> str:
+    if isinstance(value, fx.Node):
+        return value.name
+    if isinstance(value, (tuple, list)):
+        items = ", ".join(_argument(item, node) for item in value)
+        return f"[{items}]" if isinstance(value, list) else f"({items},)" if value else "()"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_argument(item, node)}' for key, item in value.items())}}}"
+    if isinstance(value, slice):
+        return f"slice({', '.join(_argument(part, node) for part in (value.start, value.stop, value.step))})"
+    return _literal(value, f"an argument of {node.name} ({node.target})")
+
+
+def _literal(value: Any, what: str) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!r})"
+    if value is None or value is Ellipsis or type(value) in (bool, int, float, complex, str):
+        return repr(value)
+    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
+        return str(value)
+    if isinstance(value, (tuple, list)):
+        items = ", ".join(_literal(item, what) for item in value)
+        return f"[{items}]" if isinstance(value, list) else f"({items},)" if value else "()"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_literal(item, what)}' for key, item in value.items())}}}"
+    raise ReproError(f"{what} is a {type(value).__name__}, which cannot be written down.")
+
+
+# ---------------------------------------------------------------------------------------------------------- the inputs
+
+
+def _real(inputs: Sequence[Layout], symbols: Symbols) -> Iterator[str]:
+    """Yield the lines that make real inputs: the sizes first, as the graph takes them, then one per input."""
+    shared = [layout.storage for layout in inputs if layout.storage >= 0]
+    yield "inputs = []"
+    for number, layout in enumerate(inputs):
+        if shared.count(layout.storage) > 1:
+            raise ReproError(f"inputs share a storage (input {number} is one of them), which the script does not do.")
+        yield f"inputs.append({_real_input(number, layout)})"
+    sizes = [f"inputs[{argument}].shape[{dim}]" for _, (argument, dim) in symbols if dim >= 0]
+    yield f"return [{''.join(f'{size}, ' for size in sizes)}*inputs]"
+
+
+def _real_input(number: int, layout: Layout) -> str:
+    if layout == TOKEN:
+        return "torch.empty(0)"
+    if not layout.dtype.startswith("torch."):
+        return _literal(layout.value, f"input {number}")
+    if isinstance(layout.value, str):
+        raise ReproError(f"input {number} is a tensor of layout {layout.value}, which cannot be written down.")
+    offset = "" if layout.aligned else ", offset=1"
+    return f"tensor({layout.size}, {layout.stride}, {layout.dtype}, {layout.device!r}{offset})"
+
+
+def _fakes(given: Sequence[Any], symbols: Symbols, names: Mapping[Any, str]) -> Iterator[str]:
+    for symbol, _ in symbols:
+        yield f"{names[symbol.node.expr]} = size({int(symbol.node.hint)}, {names[symbol.node.expr]!r})"
+    yield "return ["
+    for value in given:
+        if isinstance(value, torch.Tensor):
+            size, stride = (_sizes(sizes, names) for sizes in (value.shape, value.stride()))
+            yield f"    fake({size}, {stride}, {value.dtype}, {str(value.device)!r}),"
+        else:
+            yield f"    {_size(value, names)},"
+    yield "]"
+
+
+def _sizes(sizes: Sequence[Any], names: Mapping[Any, str]) -> str:
+    return f"({''.join(f'{_size(size, names)}, ' for size in sizes)})"
+
+
+def _size(size: Any, names: Mapping[Any, str]) -> str:
+    expression = symbols_of(size)
+    if expression is None:
+        return _literal(int(size) if isinstance(size, torch.SymInt) else size, "an input")
+    text = re.sub(r"[a-z]+\d+", lambda found: next(n for s, n in names.items() if str(s) == found[0]), str(expression))
+    if not re.fullmatch(r"[s\d+*/() -]+", text):
+        raise ReproError(f"the size {expression} of an input cannot be written down.")
+    return text
