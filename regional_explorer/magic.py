@@ -163,7 +163,7 @@ def completions(shell: InteractiveShell, event: Any) -> list[str]:
     if previous in {"-c", "--config"}:
         return _setting_words(shell, before, word)
     if previous == "--variants":
-        return ["eager", "aot_eager", "regional", "full"]
+        return ["eager", "aot_eager", "regional", "full", "upstream", "lite"]
     if previous in {"-r", "--region"}:
         return [f"{kind}:" for kind in KINDS] if "=" in word else []
     if word.startswith("-") or not word:

@@ -51,7 +51,7 @@ class Capture(TracedGraphs):
         self.names = module_names(call.modules)
         self.kept_state = call.kept_state
         self.closed = self.complete = False
-        self.run = compile_isolated(_traceable(call.fn), _backend_of(self), dynamic=dynamic)
+        self.run = compile_isolated(traceable(call.fn), _backend_of(self), dynamic=dynamic)
         vars(self.run)[_KEPT] = self
         with _TRACING, ExitStack() as locked:
             locked.enter_context(compile_lock())
@@ -127,7 +127,7 @@ def _backend_of(capture: Capture) -> Callable[[fx.GraphModule, Sequence[Any]], A
     return backend
 
 
-def _traceable(fn: Callable[..., Any]) -> Callable[..., Any]:
+def traceable(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``fn`` in a form that Dynamo starts on at once: partials and callable objects get a plain function."""
     if isinstance(fn, nn.Module) or hasattr(fn, "__code__"):
         return fn

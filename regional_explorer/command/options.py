@@ -120,7 +120,7 @@ OPTIONS = (
     Option(
         ("--variants",),
         "A,B,C",
-        "the variants to compare: eager, aot_eager, regional, full; all by default",
+        "the variants to compare: eager, aot_eager, regional and full by default; upstream and lite on request",
         "--variants eager,regional",
         {"type": _variants, "default": ()},
     ),

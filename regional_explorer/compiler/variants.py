@@ -1,17 +1,23 @@
-"""The variants to compare: eager, aot_eager, regional and full."""
+"""The variants to compare: eager, aot_eager, regional and full; upstream's own ways to run the same marks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from regional_explorer.capture.call import Call
+from regional_explorer.capture.trace import traceable
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.upstream_marks import Marks
+from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.timing import CompileCost
 from regional_explorer.torch_api import (
+    HAS_LITE_MODE,
     CacheAnswers,
     as_first_call,
     compile_isolated,
@@ -22,12 +28,25 @@ from regional_explorer.torch_api import (
 
 
 class VariantName(StrEnum):
-    """The variants. ``aot_eager`` is the capture with nothing cut, ``full`` plain ``torch.compile``."""
+    """The variants. ``aot_eager`` is the capture with nothing cut, ``full`` plain ``torch.compile``.
+
+    ``upstream`` is the call with the plan's marks under upstream's ``regional_inductor``, ``lite`` the same under
+    ``torch.compile(mode="lite")``: what one has who takes nothing but annotations home.
+    """
 
     EAGER = "eager"
     AOT_EAGER = "aot_eager"
     REGIONAL = "regional"
     FULL = "full"
+    UPSTREAM = "upstream"
+    LITE = "lite"
+
+
+BY_DEFAULT = (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL, VariantName.FULL)
+"""The variants that are compared unless others are named."""
+
+BY_TORCH = (VariantName.FULL, VariantName.UPSTREAM, VariantName.LITE)
+"""The variants that torch compiles as a whole, each in its own trace."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +60,31 @@ class Variant:
     function: Callable[..., Any]
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """The call as torch compiled it for one variant: what its first call cost, and what was done otherwise than asked.
+
+    ``content`` is what it was compiled for: of another plan another one is needed.
+    """
+
+    function: Callable[..., Any]
+    cost: CompileCost
+    content: Any
+    findings: tuple[Diagnostic, ...] = ()
+
+
 class Variants:
-    """Makes the variants of ``call``, which ``program`` runs; keeps the whole-graph compile and its cost."""
+    """Makes the variants of ``call``, which ``program`` runs; keeps what torch compiled for them."""
 
     def __init__(self, call: Call, program: Program, *, dynamic: bool | None) -> None:
         self.call = call
         self.program = program
         self._dynamic = dynamic
-        self._full: Callable[..., Any] | None = None
-        self.cost: CompileCost | None = None
+        self._compiled: dict[VariantName, Compiled] = {}
         self._traced_anew: set[VariantName] = set()
 
     def get(self, name: VariantName) -> Variant:
-        """Return the variant ``name``; ``full`` is compiled by its first call, see ``compile_full``."""
+        """Return the variant ``name``; those of ``BY_TORCH`` need ``compile`` first."""
         function = self._function(name)
         return Variant(
             name=name,
@@ -64,39 +95,63 @@ class Variants:
         )
 
     def _function(self, name: VariantName) -> Callable[..., Any]:
-        match name:
-            case VariantName.EAGER:
-                return self.call.fn
-            case VariantName.FULL:
-                assert self._full is not None  # noqa: S101 - compile_full comes first
-                return self._full
-            case _:
-                return self.program.capture.run
+        if name is VariantName.EAGER:
+            return self.call.fn
+        return self._compiled[name].function if name in BY_TORCH else self.program.capture.run
 
-    def compile_full(self) -> None:
-        """Compile the whole call with plain ``torch.compile``, and note what its first call cost.
+    def compile(self, name: VariantName) -> Compiled:
+        """Compile the call for a variant of ``BY_TORCH``, unless that was done for this plan; note what it cost.
 
         Raises:
             Exception: whatever torch raises.
         """
-        if self._full is not None:
-            return
-        function = compile_isolated(self.call.fn, "inductor", dynamic=self._dynamic)
+        marks = None if name is VariantName.FULL else Marks.of(self.program)
+        content = None if marks is None else marks.content()
+        known = self._compiled.get(name)
+        if known is not None and known.content == content:
+            return known
+        function, backend = self.call.fn, "inductor"
+        if marks is not None:
+            function, backend = traceable(self.call.fn), self._backend(name, marks)
+        compiled = compile_isolated(function, backend, dynamic=self._dynamic)
         answers = CacheAnswers.now()
         started = time.perf_counter()
-        with self.program.capture.generated.collected(), self.call.kept(), as_first_call(self.call.fn):
-            outputs = self.call.forward(function)
-            if self.call.grad:
-                self.call.backward(outputs)
-        seconds = time.perf_counter() - started
-        self.cost = CompileCost("full", seconds, answers.since())
-        self._full = function
+        try:
+            with (
+                self.program.capture.generated.collected(),
+                self.call.kept(),
+                as_first_call(self.call.fn),
+                marks.watched(name) if marks is not None else nullcontext(),
+            ):
+                outputs = self.call.forward(compiled)
+                if self.call.grad:
+                    self.call.backward(outputs)
+        except BaseException:
+            release_compiled(compiled)
+            raise
+        cost = CompileCost(name, time.perf_counter() - started, answers.since())
+        self._release(name)
+        self._compiled[name] = Compiled(
+            compiled, cost, content, tuple(marks.findings(name)) if marks is not None else ()
+        )
+        return self._compiled[name]
+
+    def _backend(self, name: VariantName, marks: Marks) -> Any:
+        if name is VariantName.UPSTREAM:
+            return marks.regional()
+        if not HAS_LITE_MODE:
+            raise RegionalExplorerError("this torch has no mode='lite'.")
+        return marks.lite(dynamic=self._dynamic)
 
     def traces(self) -> dict[VariantName, int]:
         """Return how often Dynamo has traced the call for each variant so far."""
         own = len(self.program.capture.frames)
-        full = 0 if self._full is None else traces_of(self._full)
-        return {VariantName.AOT_EAGER: own, VariantName.REGIONAL: own, VariantName.FULL: full}
+        theirs = {name: traces_of(found.function) for name, found in self._compiled.items()}
+        return {VariantName.AOT_EAGER: own, VariantName.REGIONAL: own, **theirs}
+
+    def _release(self, name: VariantName) -> None:
+        if (compiled := self._compiled.pop(name, None)) is not None:
+            release_compiled(compiled.function)
 
     def traced_since(self, before: Mapping[VariantName, int]) -> dict[VariantName, int]:
         """Return how often Dynamo has traced the call since ``traces`` returned ``before``, where it has at all."""
@@ -109,7 +164,6 @@ class Variants:
         return {name for name in self._traced_anew if has_given_up(self._function(name))}
 
     def close(self) -> None:
-        """Free the whole-graph compile, and what torch keeps for it."""
-        if self._full is not None:
-            release_compiled(self._full)
-            self._full = None
+        """Free what torch compiled, and what it keeps for it."""
+        for name in list(self._compiled):
+            self._release(name)

@@ -12,7 +12,7 @@ import torch
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.compiler.variants import VariantName, Variants
+from regional_explorer.compiler.variants import BY_TORCH, VariantName, Variants
 from regional_explorer.errors import InvalidArgumentError, MeasureError, NoCompilerError, did_you_mean
 from regional_explorer.errors.arguments import check_flag, shown_value
 from regional_explorer.exploration.compiling import Compiling
@@ -30,7 +30,6 @@ from regional_explorer.record.region_timing import region_timings
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import Reconciled
 
-ALL_VARIANTS = tuple(VariantName)
 REGION_SHARE = 0.5
 """Measuring regions alone takes this share of the budget in addition."""
 
@@ -71,9 +70,10 @@ class Benchmarks:
         if self._variants.program.capture.failed_ops:  # reported as aot-eager-failed
             names = [name for name in names if name is not VariantName.AOT_EAGER]
         if VariantName.AOT_EAGER in names and not self._variants.program.switches:  # nothing is cut out: it is the same
-            names = [name for name in names if name is not VariantName.REGIONAL]
+            marked = (VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE)
+            names = [name for name in names if name not in marked]
         outcome = Outcome()
-        if VariantName.REGIONAL in names or VariantName.FULL in names:
+        if VariantName.REGIONAL in names or set(BY_TORCH).intersection(names):
             requested = names
             names, outcome = run.executor.run_untimed(lambda: self._compile(requested, run))
         if run.cancelled():
@@ -124,7 +124,7 @@ class Benchmarks:
     def _compile(self, names: list[VariantName], run: RunContext) -> tuple[list[VariantName], Outcome]:
         """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
         try:
-            if VariantName.FULL in names:
+            if set(BY_TORCH).intersection(names):
                 self._compiling.start_toolchain(run.progress)
             self._compiling.compile_stale(run)
         except NoCompilerError as error:

@@ -20,10 +20,10 @@ from regional_explorer.compiler.run_context import (
     never_cancelled,
     no_progress,
 )
-from regional_explorer.compiler.variants import Variants
+from regional_explorer.compiler.variants import BY_DEFAULT, Variants
 from regional_explorer.errors import ClosedError, RegionalExplorerError
 from regional_explorer.errors.arguments import check_flag
-from regional_explorer.exploration.benchmarks import ALL_VARIANTS, Benchmarks
+from regional_explorer.exploration.benchmarks import Benchmarks
 from regional_explorer.exploration.code_views import CodeViews
 from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.dropped import collect_dropped, note_when_dropped
@@ -206,7 +206,7 @@ class Exploration(CodeViews, Profiling, TakingHome):
 
     def benchmark(
         self,
-        variants: Sequence[str] = ALL_VARIANTS,
+        variants: Sequence[str] = BY_DEFAULT,
         budget_s: float = 5.0,
         *,
         regions: bool = True,
@@ -224,8 +224,9 @@ class Exploration(CodeViews, Profiling, TakingHome):
         each variant.
 
         Args:
-            variants: some of eager, aot_eager, regional and full; eager is always included. Without a region
-                ``regional`` is ``aot_eager`` and is left out beside it.
+            variants: some of eager, aot_eager, regional and full, and what the marks alone would give: upstream (under
+                torch's ``regional_inductor``) and lite (under ``torch.compile(mode="lite")``). Eager is always
+                included. Without a region ``regional`` is ``aot_eager`` and is left out beside it.
             budget_s: seconds to measure the variants, without compile time.
             regions: whether to measure regions alone too; requires the variant ``regional``.
             cancelled: called between compiles and samples; if it returns True the run stops and keeps its results.

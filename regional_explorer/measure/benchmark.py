@@ -12,7 +12,8 @@ import torch
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.compiler.variants import Variant, VariantName, Variants
+from regional_explorer.compiler.upstream_marks import failed
+from regional_explorer.compiler.variants import BY_TORCH, Variant, VariantName, Variants
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.numerics import Reference, compare, not_comparable, run_once, verdict
 from regional_explorer.measure.accuracy.reference import find_reference
@@ -142,7 +143,7 @@ def _without_verdict(
 def _retraced(name: VariantName, traces: int) -> str:
     return f"Dynamo traced the call anew ({traces} new graphs) while it was measured: no verdict; " + (
         "the samples have compiles in them"
-        if name is VariantName.FULL
+        if name in BY_TORCH
         else "new graphs run eagerly, and the diagnostics name the guards that failed"
     )
 
@@ -198,34 +199,46 @@ def _nothing() -> None:
 
 
 def _ready(variants: Variants, names: Sequence[VariantName], run: RunContext) -> tuple[list[Variant], Outcome]:
-    """Return the variants that can run, and what was found; ``full`` is compiled here, and left out if that fails."""
-    ready, failures = [], []
+    """Return the variants that can run, and what was found: torch compiles its own here, or one is left out."""
+    ready, costs, found = [], [], list[Diagnostic]()
     for name in names:
         if run.cancelled():
             break
-        if name is VariantName.FULL:
-            run.progress("compiling the whole call with torch.compile", 0.0)
+        if name in BY_TORCH:
+            run.progress(_DOING[name], 0.0)
             try:
-                variants.compile_full()
+                compiled = variants.compile(name)
             except Exception as error:  # noqa: BLE001 - Dynamo and Inductor raise whatever they like; the rest goes on
-                first = (str(error).splitlines() or [""])[0]
-                failures.append(
-                    Diagnostic(
-                        DiagnosticCode.FULL_FAILED,
-                        f"Plain torch.compile failed on this call: {type(error).__name__}: {first}",
-                        Severity.ERROR,
-                        remedy="The other variants are not touched by it.",
-                    )
-                )
+                found.append(_full_failed(error) if name is VariantName.FULL else failed(name, error))
                 continue
+            costs.append(compiled.cost)
+            found += compiled.findings
         ready.append(variants.get(name))
-    costs = () if variants.cost is None else (variants.cost,)
-    return ready, Outcome(costs=costs, diagnostics=tuple(failures))
+    return ready, Outcome(costs=tuple(costs), diagnostics=tuple(found))
+
+
+_DOING = {
+    VariantName.FULL: "compiling the whole call with torch.compile",
+    VariantName.UPSTREAM: "compiling the marks with upstream's regional_inductor",
+    VariantName.LITE: "compiling the marks with torch.compile(mode='lite')",
+}
+
+
+def _full_failed(error: Exception) -> Diagnostic:
+    first = (str(error).splitlines() or [""])[0]
+    return Diagnostic(
+        DiagnosticCode.FULL_FAILED,
+        f"Plain torch.compile failed on this call: {type(error).__name__}: {first}",
+        Severity.ERROR,
+        remedy="The other variants are not touched by it.",
+    )
 
 
 def _rows(call: Call, program: Program, variant: Variant, reference: Reference) -> tuple[Numerics, ...]:
     variant.select()
-    draws = variant.name is VariantName.REGIONAL and any(switch.draws for switch in program.switches)
+    marked_draws = any(switch.draws for switch in program.switches)
+    upstream = variant.name is VariantName.UPSTREAM
+    draws = variant.name is VariantName.REGIONAL and marked_draws
     try:
         with program.drawing_as_eager() if draws else nullcontext():
             note = "checked on a twin compiled with fallback_random" if draws else ""
@@ -235,6 +248,6 @@ def _rows(call: Call, program: Program, variant: Variant, reference: Reference) 
         return not_comparable(rows, f"draws random numbers, and no twin with fallback_random compiles: {error}")
     finally:
         program.select_regional(on=True)
-    if variant.name is VariantName.FULL and call.draws:
+    if call.draws and (variant.name in (VariantName.FULL, VariantName.LITE) or (marked_draws and upstream)):
         return not_comparable(rows, "Inductor draws random numbers of its own; try fallback_random")
     return rows

@@ -82,11 +82,22 @@ from regional_explorer.torch_api.dynamo import (
     recompile_reason,
 )
 from regional_explorer.torch_api.transport import UNSENDABLE, dump_piece, load_piece
+from regional_explorer.torch_api.upstream_backends import (
+    HAS_LITE_MODE,
+    all_graphs,
+    annotation_of,
+    lite_backend,
+    mark_node,
+    noting_lite,
+    noting_pieces,
+    upstream_backend,
+)
 
 __all__ = [
     "ANNOTATION",
     "AUTOCAST_DEVICES",
     "FALLBACK",
+    "HAS_LITE_MODE",
     "MARKS",
     "NO_COMPILER",
     "OLDEST_TORCH",
@@ -106,6 +117,8 @@ __all__ = [
     "ShipmentError",
     "TracedCall",
     "acquired",
+    "all_graphs",
+    "annotation_of",
     "aot_backend",
     "as_first_call",
     "backend_of",
@@ -135,11 +148,15 @@ __all__ = [
     "is_carved",
     "is_effect_token",
     "is_operator",
+    "lite_backend",
     "load_compiled",
     "load_piece",
+    "mark_node",
     "named_backend",
     "new_symbol",
+    "noting_lite",
     "noting_marks",
+    "noting_pieces",
     "outside_autocast",
     "probe_instruction_set",
     "propose_partitions",
@@ -157,4 +174,5 @@ __all__ = [
     "target_key",
     "traced_call",
     "traces_of",
+    "upstream_backend",
 ]

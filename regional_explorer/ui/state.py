@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from regional_explorer.compiler.variants import VariantName
+from regional_explorer.compiler.variants import BY_DEFAULT, VariantName
 from regional_explorer.record.region import Direction, Plan, Region, config_of
 from regional_explorer.regions.cutting.preview import Preview
 
@@ -101,7 +101,7 @@ class PanelState:
     rename: NameForm = NameForm()
     direction: Direction | None = None
     key_query: str = ""
-    variants: tuple[VariantName, ...] = tuple(VariantName)
+    variants: tuple[VariantName, ...] = BY_DEFAULT
     budget_s: float = DEFAULT_BUDGET_S
     pane: str = SOURCE
 

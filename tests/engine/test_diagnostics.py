@@ -26,18 +26,28 @@ from tests.engine import diagnostics_programs, programs
 from tests.engine.upstream import REGION_IDS, needs_region_ids
 
 PACKAGE = Path(rx.__file__).parent
-COMPILES = {"recompiled", "region-failed"}
+UPSTREAM = {"upstream-failed", "upstream-merged", "upstream-config", "upstream-ignored"}
+COMPILES = {"recompiled", "region-failed", *UPSTREAM}
 ALSO: dict[str, set[str]] = {
     "region-cycle": {"region-merged"},
     "region-shrunk": {"region-grown", "region-split"},
     "region-grown": {"region-shrunk", "region-split"},
     "backward-only": {"region-lost"},
+    "upstream-failed": {"region-cycle", "region-merged"},
+    "upstream-config": {"config-neighbour"},
     "config-nested": {"config-neighbour"},
     "call-nondeterministic": {"graph-break"},
 }
 """What a program shows besides its own code."""
 
-WITHOUT_LINE = {"config-inert", "config-unknown", "plan-differs", "state-kept", "call-nondeterministic"}
+WITHOUT_LINE = {
+    "config-inert",
+    "config-unknown",
+    "plan-differs",
+    "state-kept",
+    "call-nondeterministic",
+    "upstream-failed",
+}
 PROGRAMS = diagnostics_programs.page_programs()
 
 

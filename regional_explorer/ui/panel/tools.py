@@ -69,6 +69,13 @@ def _takeaways(state: PanelState, owner: str) -> list[Node]:
     ]
 
 
+_TITLES = {
+    VariantName.EAGER: "Always measured: all others are compared with it",
+    VariantName.UPSTREAM: "The same marks under torch's own regional_inductor",
+    VariantName.LITE: "The same marks under torch.compile(mode='lite')",
+}
+
+
 def _variants(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
     boxes = (
         checkbox(
@@ -77,7 +84,7 @@ def _variants(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
             name,
             checked=name in chosen,
             disabled=busy or name is VariantName.EAGER,
-            title="Always measured: all others are compared with it" if name is VariantName.EAGER else None,
+            title=_TITLES.get(name),
         )
         for name in VariantName
     )

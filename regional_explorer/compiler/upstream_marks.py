@@ -1,0 +1,251 @@
+"""The plan as upstream runs it: its marks on the captured call, compiled by ``regional_inductor`` or in lite mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.compiler.cut_program import CutProgram
+from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, marked_region
+from regional_explorer.record.region import Direction, Plan, Region, SelectorKind, config_of
+from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.select import Assignment
+from regional_explorer.torch_api import (
+    all_graphs,
+    annotation_of,
+    lite_backend,
+    mark_node,
+    noting_lite,
+    noting_pieces,
+    read_config,
+    upstream_backend,
+)
+
+if TYPE_CHECKING:
+    from torch import fx
+
+LITE = "lite"
+_WAYS = {"upstream": "Upstream's regional_inductor", LITE: "torch.compile(mode='lite')"}
+
+
+@dataclass(frozen=True)
+class CompiledPiece:
+    """What upstream compiled as one: the origins of its ops, its direction, and the configs that held meanwhile."""
+
+    origins: frozenset[int]
+    direction: Direction
+    config: Mapping[str, Any]
+
+
+@dataclass
+class Marks:
+    """The marks of a plan on the nodes of Dynamo's graphs, and what upstream did with them.
+
+    ``eager`` and ``compiled`` are the origins that lite mode left to eager kernels and that it compiled; ``decided``
+    counts all ops it did either with, those that lost their origin included.
+    """
+
+    graphs: Sequence[Graph]
+    plan: Plan
+    assignment: Assignment
+    pieces: list[CompiledPiece] = field(default_factory=list)
+    eager: set[int] = field(default_factory=set)
+    compiled: set[int] = field(default_factory=set)
+    decided: int = 0
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    _direction: Direction = Direction.FORWARD
+    _used: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, program: CutProgram) -> Marks:
+        """Return the marks of a program's plan."""
+        marks = cls(program.capture.graphs, program.plan, program.assignment)
+        marks.usual = read_config(marks.keys)
+        return marks
+
+    @property
+    def keys(self) -> list[str]:
+        """The config keys that regions of the plan set."""
+        regions = [region for region in self.plan.regions if region.enabled]
+        return sorted({key for region in regions for direction in Direction for key in config_of(region, direction)})
+
+    def content(self) -> Any:
+        """Return what another compile is needed for when it changes."""
+        return self.plan, len(self.graphs)
+
+    def put(self, gm: fx.GraphModule) -> None:
+        """Mark the nodes of a graph that Dynamo traced, as those of the captured graph it equals.
+
+        Raises:
+            RegionalExplorerError: it equals none.
+        """
+        records = self._records_of(gm)
+        for record, graph in zip(records, all_graphs(gm), strict=True):
+            nodes = record.by_name()
+            for node in graph.graph.nodes:
+                known = nodes[node.name]
+                if known.origin is not None:
+                    claim = self.assignment.claim(record.id, known, with_carved=True)
+                    carved = self.assignment.is_carved(known)
+                    mark_node(node, known.origin, self._value(claim, known, node), carved=carved)
+
+    def _records_of(self, gm: fx.GraphModule) -> list[Graph]:
+        names = [[node.name for node in graph.graph.nodes] for graph in all_graphs(gm)]
+        frames: dict[int, list[Graph]] = {}
+        for record in self.graphs:
+            if record.kind is GraphKind.DYNAMO:
+                frames.setdefault(record.frame, []).append(record)
+        fitting = [
+            records for records in frames.values() if [[node.name for node in one.nodes] for one in records] == names
+        ]
+        if not fitting:
+            raise RegionalExplorerError("Dynamo traced another graph than the one that was explored.")
+        chosen = next((records for records in fitting if records[0].id not in self._used), fitting[0])
+        self._used.add(chosen[0].id)
+        return chosen
+
+    def _value(self, claim: Claim | None, known: Node, node: fx.Node) -> Any:
+        """Return what a mark in the source gives to ``compile_with_inductor``, None for an op of no enabled region."""
+        region = self.plan[claim.region] if claim is not None else None
+        if region is None or not region.enabled:
+            return None
+        config = config_of(region, Direction.FORWARD)
+        by_source = known.annotated and any(one.kind is SelectorKind.ANNOTATION for one in region.selectors)
+        if not by_source:
+            return {"inductor_region": region.name, "inductor_configs": config}
+        given = annotation_of(node)
+        named = {"inductor_region": given["inductor_region"]} if marked_region(known.annotation) else {}
+        return {**named, "inductor_configs": config}
+
+    # -------------------------------------------------------------------------------------------------------- compiling
+
+    def regional(self) -> Callable[..., Any]:
+        """Return the backend that marks Dynamo's graphs and hands them to ``regional_inductor``."""
+        return self._marking(upstream_backend(self._begin))
+
+    def lite(self, *, dynamic: bool | None) -> Callable[..., Any]:
+        """Return the backend that marks Dynamo's graphs and compiles them in lite mode."""
+        return self._marking(lite_backend(dynamic=dynamic))
+
+    def _marking(self, backend: Callable[..., Any]) -> Callable[..., Any]:
+        def compile_marked(gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+            self.put(gm)
+            return backend(gm, inputs)
+
+        return compile_marked
+
+    def _begin(self, direction: str) -> None:
+        self._direction = Direction(direction)
+
+    def watched(self, variant: str) -> AbstractContextManager[None]:
+        """Return a block that notes what upstream compiles, and under which configs."""
+        return noting_lite(self._note_op) if variant == LITE else noting_pieces(self._note_piece)
+
+    def _note_piece(self, origins: frozenset[int]) -> None:
+        self.pieces.append(CompiledPiece(origins, self._direction, read_config(self.keys)))
+
+    def _note_op(self, origin: int | None, compiled: bool) -> None:  # noqa: FBT001 - what a callback is told
+        self.decided += 1
+        if origin is not None:
+            (self.compiled if compiled else self.eager).add(origin)
+
+    # --------------------------------------------------------------------------------------------------------- findings
+
+    def findings(self, variant: str) -> Iterator[Diagnostic]:
+        """Yield what upstream did otherwise than the plan asks for."""
+        owners = {
+            node.origin: claim
+            for graph in self.graphs
+            for node in graph.ops
+            if node.origin is not None and (claim := self.assignment.claim(graph.id, node)) is not None
+        }
+        for region in self.plan.regions:
+            mine = {origin for origin, claim in owners.items() if claim.region == region.name}
+            if region.enabled:
+                found = (
+                    *self._merged(region, owners),
+                    *self._other_config(variant, region, owners),
+                    *self._ignored(region, mine),
+                )
+                where = self._lines(mine)
+                yield from (replace(one, where=where) for one in found)
+
+    def _lines(self, origins: AbstractSet[int]) -> tuple[SourceLine, ...]:
+        nodes = (node for graph in self.graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops)
+        return tuple(dict.fromkeys(node.source for node in nodes if node.origin in origins and node.source is not None))
+
+    def _merged(self, region: Region, owners: Mapping[int, Claim]) -> Iterator[Diagnostic]:
+        most = max((len(_instances(piece, region, owners)) for piece in self.pieces), default=0)
+        if most > 1:
+            yield Diagnostic(
+                DiagnosticCode.UPSTREAM_MERGED,
+                f"Upstream compiles {most} instances of region {region.name!r} as one piece.",
+                Severity.WARNING,
+                region=region.name,
+                upstream="joins all ops of one id that no path between them keeps apart.",
+                remedy="Give each instance an id of its own in the source, as ex.to_source() does in loops: "
+                f'"inductor_region": ({region.name!r}, index).',
+            )
+
+    def _other_config(self, variant: str, region: Region, owners: Mapping[int, Claim]) -> Iterator[Diagnostic]:
+        pieces = [piece for piece in self.pieces if _instances(piece, region, owners)]
+        if variant == LITE and self.compiled:  # it sets no config of a region
+            pieces = [CompiledPiece(frozenset(), direction, self.usual) for direction in Direction]
+        wanted: dict[str, Any] = {}
+        other: dict[str, Any] = {}
+        for piece in pieces:
+            asked_for = {**self.usual, **config_of(region, piece.direction)}
+            for key in self.keys:
+                if piece.config[key] != asked_for[key]:
+                    wanted[key], other[key] = asked_for[key], piece.config[key]
+        if other:
+            got = ", ".join(f"{key}={value!r}" for key, value in other.items())
+            asked = ", ".join(f"{key}={wanted[key]!r}" for key in other)
+            yield Diagnostic(
+                DiagnosticCode.UPSTREAM_CONFIG,
+                f"{_WAYS[variant]} compiles ops of region {region.name!r} under {got}; asked for was {asked}.",
+                Severity.WARNING,
+                region=region.name,
+                upstream="regional_inductor takes the first config it meets in a piece, that of a region feeding it "
+                "included; lite mode takes none.",
+                remedy="rx.compile runs each region under its own config. With annotations alone, leave an op unmarked "
+                "between the two regions, or give them one config.",
+            )
+
+    def _ignored(self, region: Region, mine: set[int]) -> Iterator[Diagnostic]:
+        left = mine & self.eager - self.compiled if mine & self.compiled else mine
+        if self.decided and left:
+            device = next(
+                (value.device for graph in self.graphs for node in graph for value in node.values), "this device"
+            )
+            yield Diagnostic(
+                DiagnosticCode.UPSTREAM_IGNORED,
+                f"torch.compile(mode='lite') leaves {len(left)} of {len(mine)} ops of region {region.name!r} to eager "
+                f"kernels on {device}: the marks do not reach them.",
+                Severity.WARNING,
+                region=region.name,
+                upstream="the same, without a word.",
+                remedy="Use the backend of the variant 'upstream', or rx.compile.",
+            )
+
+
+def _instances(piece: CompiledPiece, region: Region, owners: Mapping[int, Claim]) -> set[Any]:
+    claims = (owners.get(origin) for origin in piece.origins)
+    return {claim.instance for claim in claims if claim is not None and claim.region == region.name}
+
+
+def failed(variant: str, error: Exception) -> Diagnostic:
+    """Return what there is to say when upstream raised."""
+    first = (str(error).splitlines() or [""])[0]
+    return Diagnostic(
+        DiagnosticCode.UPSTREAM_FAILED,
+        f"The variant {variant} failed on this call: {type(error).__name__}: {first}",
+        Severity.ERROR,
+        upstream="this is what the marks alone give.",
+        remedy="rx.compile runs the plan; the other variants are not touched by it.",
+    )
