@@ -301,6 +301,40 @@ CASES = {
         """,
         lambda ex: ex.mark("r", lines="call:2-4").carve("r", lines="call:3"),
     ),
+    "async code, match and try around it": (
+        """
+        import torch
+
+        async def fetch(path):
+            async with path as file:
+                return [line async for line in file]
+
+        def call(x):
+            match x.dim():
+                case 2:
+                    try:
+                        x = x.sin() * 2
+                    finally:
+                        pass
+                case _:
+                    x = x.cos()
+            while x.dim() < 3:
+                x = x.unsqueeze(0).exp()
+            return x
+        """,
+        lambda ex: ex.mark("s", lines="call:5").mark("e", lines="call:11").configure("e", FEW),
+    ),
+    "two statements on one line": (
+        """
+        import torch
+
+        def call(x):
+            y = x.sin(); y = y * 2
+            if y.dim() == 2: y = y.exp(); y = y + 1
+            return y * 3
+        """,
+        lambda ex: ex.mark("a", lines="call:2").mark("b", lines="call:3").configure("b", FEW),
+    ),
     "no import of torch": (
         """
         '''Doc.'''
@@ -457,6 +491,22 @@ def test_marks_that_are_right_are_left_alone(program):
     assert one.path.read_bytes() == one.before
     one.ex.configure("r", {"max_fusion_size": 2})
     assert "its mark in the source is computed, not written out: change it there" in one.ex.to_source()
+
+
+def test_turns_of_a_loop_that_torch_runs_are_named(program):
+    text = """
+        import torch
+
+        class Block(torch.nn.Module):
+            def forward(self, x):
+                return x.sin() * 2
+
+        call = torch.nn.Sequential(Block(), Block())
+        """
+    one = program(text, lambda ex: ex.mark("blocks", modules="?"))
+    assert "Region 'blocks' is not in the source below: marks in the source would give other partitions" in (
+        one.ex.to_source()
+    )
 
 
 SHARED = """

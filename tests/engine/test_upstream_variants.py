@@ -35,7 +35,7 @@ def test_the_marks_of_a_plan_run_under_upstream(step):
     assert set(step.timings.variant) == {"eager", "upstream"}
     assert set(step.numerics[step.numerics.variant == "upstream"].verdict) == {"ok"}
     assert step.compile_costs.what.tolist()[-1] == "upstream"
-    assert found(step) == {}
+    assert set(found(step)) <= {"upstream-merged"}, "views of weights lie side by side"
 
 
 def test_upstream_compiles_what_is_marked_and_nothing_else(step, monkeypatch):
@@ -92,7 +92,7 @@ def test_layers_of_one_id_are_joined_and_those_of_ids_of_their_own_are_not():
     assert [part.region for part in apart.session.partitions if part.graph == "0/forward"] == ["layers"] * 3
     assert found(apart) == {}
     marked = benchmark(
-        rx.explore(nn.Sequential(*(nn.Linear(4, 4) for _ in range(3))), (x,)).mark("l", modules="*"), "upstream"
+        rx.explore(nn.Sequential(*(nn.Linear(4, 4) for _ in range(3))), (x,)).mark("l", modules="?"), "upstream"
     )
     assert found(marked)["upstream-merged"].message == "Upstream compiles 3 instances of region 'l' as one piece."
 
