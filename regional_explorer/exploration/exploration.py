@@ -35,6 +35,7 @@ from regional_explorer.exploration.snapshot import Insights, take_snapshot
 from regional_explorer.exploration.taking_home import TakingHome
 from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
+from regional_explorer.export.save import save
 from regional_explorer.export.shown_diagnostics import DiagnosticList
 from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.insight.codes import Codes
@@ -297,8 +298,8 @@ class Exploration(CodeViews, Profiling, TakingHome):
         return self.results.graph(graph_id)
 
     def save(self, path: str | Path) -> Path:
-        """Write everything to a ``.json``, ``.html``, ``.svg`` or ``.csv`` file."""
-        return self.results.save(path)
+        """Write everything to a ``.json``, ``.html`` (a page to look around in), ``.svg`` or ``.csv`` file."""
+        return save(self.session, path, self.runs)
 
     def show(self, *, widget: bool = True) -> None:
         """Open the panel in the notebook; with ``widget=False`` show only tables and pictures.

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from regional_explorer.errors import PlanError, SessionError
 from regional_explorer.export.csv import table_csv
 from regional_explorer.export.files import file_path, write_file
 from regional_explorer.export.frames import timings_frame
+from regional_explorer.export.measured_plans import measured_plans
 from regional_explorer.record.codec import dump_plan, dump_session
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import session_svg
-from regional_explorer.render.report.html import page_html
+from regional_explorer.render.viewer.saved_page import page_html
 
 ENDINGS = (".json", ".html", ".svg", ".csv")
 
 
-def save(session: Session, path: str | Path) -> Path:
+def save(session: Session, path: str | Path, runs: Sequence[Session] = ()) -> Path:
     """Write ``session`` to ``path``: ``.json`` (all of it), ``.html``, ``.svg`` (picture), ``.csv`` (timings).
+
+    A page also lists the measured plans, which are those of ``runs``.
 
     Raises:
         SessionError: the extension is not one of these, or the file cannot be written.
@@ -29,7 +33,7 @@ def save(session: Session, path: str | Path) -> Path:
         case ".json":
             text = dump_session(session)
         case ".html":
-            text = page_html(session, picture=session_svg(session))
+            text = page_html(session, measured_plans(runs, session.plan))
         case ".svg":
             text = session_svg(session)
         case ".csv":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.compiler.config.catalogue import check_key, check_value, parse_value
 from regional_explorer.compiler.run_context import SAME_THREAD, Executor
 from regional_explorer.errors import InvalidConfigValueError, RegionalExplorerError, SelectorError
+from regional_explorer.record.node_names import nodes_of_region
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
@@ -288,11 +289,6 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(str(error))
     details = "".join(traceback.format_exception(error))
     return Problem(f"{type(error).__name__}: {error}", details)
-
-
-def nodes_of_region(session: Session, name: str) -> list[str]:
-    """Return the nodes of a region as ``graph:name``."""
-    return [f"{graph}:{node}" for graph, nodes in session.members.get(name, {}).items() for node in nodes]
 
 
 def read_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value of a checkbox

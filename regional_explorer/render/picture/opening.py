@@ -59,7 +59,7 @@ def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
 
     def offer(parts: Iterable[Fold], depth: int) -> None:
         for part in parts:
-            turn = _turn(part, opening, ops) if part.parts else None
+            turn = turn_of(part, opening, ops) if part.parts else None
             if turn is not None:
                 heapq.heappush(waiting, (turn, depth, next(ticket), part))
 
@@ -73,7 +73,7 @@ def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
     return list(_leaves(folds, opened, ()))
 
 
-def _turn(fold: Fold, opening: Opening, ops: int) -> int | None:
+def turn_of(fold: Fold, opening: Opening, ops: int) -> int | None:
     """Return when a fold is opened: below 0 whatever it costs, None never."""
     chosen = opening.chosen.get(fold.key)
     if chosen is not None:
@@ -94,3 +94,10 @@ def _leaves(folds: Iterable[Fold], opened: set[str], inside: tuple[Fold, ...]) -
             yield from _leaves(fold.parts, opened, (*inside, fold))
         else:
             yield ShownFold(fold, inside)
+
+
+def all_folds(folds: Iterable[Fold], inside: tuple[Fold, ...] = ()) -> Iterator[ShownFold]:
+    """Yield every fold, open or not, before its parts."""
+    for fold in folds:
+        yield ShownFold(fold, inside)
+        yield from all_folds(fold.parts, (*inside, fold))

@@ -6,11 +6,12 @@ which is what a selection holds and what ``Exploration.mark(nodes=...)`` takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regional_explorer.record.graph import Graph, Role
 from regional_explorer.record.region import Direction, Partition, State, config_of
+from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import (
@@ -22,7 +23,7 @@ from regional_explorer.render.picture.arrays import (
     node_arrays,
 )
 from regional_explorer.render.picture.compose import SectionBuilder, scene_of, shown_graphs
-from regional_explorer.render.picture.opening import Detail, Opening, shown
+from regional_explorer.render.picture.opening import Detail, Opening, ShownFold, shown
 from regional_explorer.render.picture.outline import Fold, outline
 from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.scene import Badge, Entry, Scene
@@ -113,16 +114,16 @@ def picture(session: Session, tab: str, opening: Opening | None = None, *, outli
         opening: Which folds are open, by the keys of the payload; by default as many as can be taken in.
         outlines: Those of the session, where it is drawn more than once.
     """
-    wanted = opening or Opening()
-    graphs: Sequence[Graph] = [graph for graph in session.graphs if sendable(graph.id) == tab]
-    if tab == PARTITIONS:
-        graphs = shown_graphs(session)
-        wanted = replace(wanted, detail=Detail.PIECES) if wanted.detail is Detail.MODULES else wanted
-    parts: list[TabGraph] = []
-    for graph in graphs:
-        parts.append(_part(graph, wanted, parts, outlines or Outlines(session)))
+    wanted = tab_opening(tab, opening or Opening())
+
+    def open_in(scope: str, folds: Sequence[Fold]) -> list[ShownFold]:
+        chosen = {key.removeprefix(scope): on for key, on in wanted.chosen.items() if key.startswith(scope)}
+        return shown(folds, replace(wanted, chosen=chosen))
+
+    parts = parts_of(session, tab, open_in, outlines or Outlines(session))
     scene = scene_of(session, [part.section for part in parts])
     texts = Texts()
+    facts = facts_of(session, parts, texts)
     states = {piece.state for part in parts for piece in part.pieces}
     used = {mark for part in parts for box in part.section.boxes for mark in box.marks}
     legend: tuple[Entry | str, ...] = (
@@ -130,19 +131,41 @@ def picture(session: Session, tab: str, opening: Opening | None = None, *, outli
         *(f"{glyph} {state}{DRAWN.get(state, '')}" for state, glyph in STATE_GLYPHS.items() if state in states),
         *(f"{mark} {mark.meaning}" for mark in Badge if mark in used),
     )
+    crumbs = {key: chain for part in parts for key, chain in _crumbs(part, part.folds)}
+    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts), legend, crumbs)
+
+
+def tab_opening(tab: str, wanted: Opening) -> Opening:
+    """Return how ``tab`` is opened where ``wanted`` is asked for: that of the partitions leads to them."""
+    modules = wanted.detail is Detail.MODULES
+    return replace(wanted, detail=Detail.PIECES) if modules and tab == PARTITIONS else wanted
+
+
+def parts_of(
+    session: Session, tab: str, leaves: Callable[[str, Sequence[Fold]], Sequence[ShownFold]], outlines: Outlines
+) -> list[TabGraph]:
+    """Return the graphs of ``tab``; ``leaves`` says which folds of each are boxes, given its scope and its outline."""
+    graphs: Sequence[Graph] = [graph for graph in session.graphs if sendable(graph.id) == tab]
+    parts: list[TabGraph] = []
+    for graph in shown_graphs(session) if tab == PARTITIONS else graphs:
+        parts.append(_part(graph, leaves, parts, outlines))
+    return parts
+
+
+def facts_of(session: Session, parts: Sequence[TabGraph], texts: Texts) -> Payload:
+    """Return what the page needs of ``parts`` beside their places; ``texts`` collects the texts."""
+    entries = region_summaries(session)
     regions = whole_region_timings(session)
-    facts: Payload = {
+    return {
         "graphs": [_graph_facts(part) for part in parts],
-        "regions": [{"name": entry.title, "letter": paint(entry.region).letter} for entry in scene.entries],
+        "regions": [{"name": clean(one.region.name, SHORT), "letter": paint(one.number).letter} for one in entries],
         "pieces": [_piece_facts(session, piece, part, regions) for part in parts for piece in part.pieces],
-        **stroke_arrays(parts, len(scene.entries)),
+        **stroke_arrays(parts, len(entries)),
         **box_arrays(parts, texts),
         **node_arrays(parts, texts),
         **tooltip_arrays(parts, texts),
         "edges": edge_array(parts),
     }
-    crumbs = {key: chain for part in parts for key, chain in _crumbs(part, part.folds)}
-    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts), legend, crumbs)
 
 
 def _crumbs(
@@ -164,12 +187,16 @@ def _reads(parts: Sequence[TabGraph]) -> dict[str, list[str]]:
     return found
 
 
-def _part(graph: Graph, opening: Opening, before: Sequence[TabGraph], outlines: Outlines) -> TabGraph:
+def _part(
+    graph: Graph,
+    leaves_of: Callable[[str, Sequence[Fold]], Sequence[ShownFold]],
+    before: Sequence[TabGraph],
+    outlines: Outlines,
+) -> TabGraph:
     name = f"s{len(before)}"
     builder, folds = outlines.of(graph, name)
     scope = f"{name}/"
-    chosen = {key.removeprefix(scope): on for key, on in opening.chosen.items() if key.startswith(scope)}
-    leaves = shown(folds, replace(opening, chosen=chosen))
+    leaves = leaves_of(scope, folds)
     section = builder.build(leaf.fold for leaf in leaves)
     home = {name: number for number, box in enumerate(section.boxes) for name in box.nodes}
     piece_of = {name: number for number, piece in enumerate(builder.pieces) for name in piece.nodes}

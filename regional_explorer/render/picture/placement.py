@@ -114,7 +114,7 @@ def layers(scene: Scene) -> Placement:
 
 
 def _section_layers(section: Section, left: float) -> tuple[dict[str, Rect], dict[str, Rect]]:
-    sizes = {box.id: _room(box) for box in section.boxes}
+    sizes = {box.id: room(box) for box in section.boxes}
     home = {name: group.id for group in section.groups for name in group.boxes}
     within: dict[str, list[tuple[str, str]]] = {group.id: [] for group in section.groups}
     between: dict[tuple[str, str], None] = {}
@@ -149,26 +149,12 @@ def _section_layers(section: Section, left: float) -> tuple[dict[str, Rect], dic
 
 def _rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tuple[str, str]]) -> dict[str, Rect]:
     """Return boxes of these ``sizes`` in rows, from the corner (0, 0) on."""
-    order = {name: number for number, name in enumerate(sizes)}
-    feeds: dict[str, list[str]] = {name: [] for name in order}
-    users: dict[str, list[str]] = {name: [] for name in order}
-    for tail, head in edges:
-        if order[tail] < order[head]:  # boxes come in the order they run, so this leaves no circle
-            feeds[head].append(tail)
-            users[tail].append(head)
-    level: dict[str, int] = {}
-    rows: dict[int, list[str]] = {}
-    for name in order:
-        level[name] = 1 + max((level[tail] for tail in feeds[name]), default=-1)
-    for name in order:
-        # What nothing feeds stands right above its first user, not at the top.
-        late = level[name] if feeds[name] else max(min((level[head] for head in users[name]), default=1) - 1, 0)
-        rows.setdefault(late, []).append(name)
+    rows, feeds = in_rows(sizes, edges)
     placed: dict[str, Rect] = {}
     top = 0.0
-    for number in sorted(rows):
-        wanted = {name: _middle([placed[tail] for tail in feeds[name]]) for name in rows[number]}
-        for line in _lines(sorted(rows[number], key=wanted.__getitem__), sizes):
+    for row in rows:
+        wanted = {name: _middle([placed[tail] for tail in feeds[name]]) for name in row}
+        for line in _lines(sorted(row, key=wanted.__getitem__), sizes):
             ends, x = [], 0.0
             for name in line:
                 x = max(x, wanted[name] - sizes[name][0] / 2)
@@ -181,6 +167,26 @@ def _rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tuple[str, s
             top += max(sizes[name][1] for name in line) + LAYER
     left = min((rect.x for rect in placed.values()), default=0.0)
     return {name: Rect(rect.x - left, rect.y, rect.width, rect.height) for name, rect in placed.items()}
+
+
+def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[list[list[str]], dict[str, list[str]]]:
+    """Return ``names``, which come in the order they run, in rows from the top, and those that feed each."""
+    order = {name: number for number, name in enumerate(names)}
+    feeds: dict[str, list[str]] = {name: [] for name in order}
+    users: dict[str, list[str]] = {name: [] for name in order}
+    for tail, head in edges:
+        if order[tail] < order[head]:  # this leaves no circle
+            feeds[head].append(tail)
+            users[tail].append(head)
+    level: dict[str, int] = {}
+    rows: dict[int, list[str]] = {}
+    for name in order:
+        level[name] = 1 + max((level[tail] for tail in feeds[name]), default=-1)
+    for name in order:
+        # What nothing feeds stands right above its first user, not at the top.
+        late = level[name] if feeds[name] else max(min((level[head] for head in users[name]), default=1) - 1, 0)
+        rows.setdefault(late, []).append(name)
+    return [rows[number] for number in sorted(rows)], feeds
 
 
 def _lines(row: list[str], sizes: Mapping[str, tuple[float, float]]) -> Iterator[list[str]]:
@@ -197,7 +203,8 @@ def _lines(row: list[str], sizes: Mapping[str, tuple[float, float]]) -> Iterator
         yield line
 
 
-def _room(box: Box) -> tuple[float, float]:
+def room(box: Box) -> tuple[float, float]:
+    """Return width and height that a box takes."""
     width, height = box_size(box)
     return (width + (GAP if box.region is not None else 0), height)  # room for the region's letter
 

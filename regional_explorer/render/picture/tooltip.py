@@ -27,17 +27,27 @@ def tooltip_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
     """Return the tooltip rows of all boxes as one array of text numbers, and the index where each box ends in it."""
     rows, ends = array("I"), array("I")
     for part in parts:
-        held: list[list[Node]] = [[] for _ in part.section.boxes]
-        for node in part.nodes:
-            held[part.home[node.name]].append(node)
+        held = _held(part)
         outside = {node.name: node for node in part.graph.nodes if node.name not in part.home}
-        for box, leaf, nodes in zip(part.section.boxes, part.leaves, held, strict=True):
+        for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
             opens = leaf is not None and leaf.fold.opens
+            nodes = [node for name in box.nodes for node in held[name]]
             for word, text in _tooltip_rows(box, nodes, outside, opens=opens):
                 if text:
                     rows.extend((texts.number(word), texts.number(text)))
             ends.append(len(rows))
     return {"box_tooltips": rows.tobytes(), "box_tooltip_ends": ends.tobytes()}
+
+
+def _held(part: TabGraph) -> dict[str, list[Node]]:
+    """Return for each op with a box of its own that op, and those after it that lie in its box."""
+    own = {name for box in part.section.boxes for name in box.nodes}
+    op: dict[str, str] = {}
+    found: dict[str, list[Node]] = {name: [] for name in own}
+    for node in part.nodes:
+        op[node.name] = node.name if node.name in own else op[node.inputs[0]]
+        found[op[node.name]].append(node)
+    return found
 
 
 def _tooltip_rows(

@@ -6,7 +6,7 @@ them with graph and source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
@@ -37,11 +37,12 @@ CODE_CSS = (
 def code_html(region: str, parts: Sequence[PartitionCode], note: str = "") -> str:
     """Return the kernels and the code of each partition as one fragment; equal code is shown once."""
     head = f'<p class="rx-note">{markup(note, LONG_TEXT)}</p>' if note else ""
-    content = "".join(_partitions(parts)) or f'<p class="rx-empty">{markup(not_compiled(region))}</p>'
+    content = "".join(code_parts(parts)) or f'<p class="rx-empty">{markup(not_compiled(region))}</p>'
     return f'<div class="{PAGE}"><style>{page_css(())}{CODE_CSS}</style>{head}{content}</div>'
 
 
-def _partitions(parts: Sequence[PartitionCode]) -> Iterator[str]:
+def code_parts(parts: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[str]:
+    """Yield the kernels and the code of each partition, equal code once; ``named`` says how a page names a node."""
     first: dict[str, str] = {}
     for part in parts:
         yield to_html(*table_nodes(kernels_table(part)))
@@ -49,10 +50,10 @@ def _partitions(parts: Sequence[PartitionCode]) -> Iterator[str]:
         if same != part.partition.id:
             yield f'<p class="rx-note">The code is that of {markup(same)}.</p>'
         else:
-            yield partition_html(part)
+            yield partition_html(part, named)
 
 
-def partition_html(part: PartitionCode) -> str:
+def partition_html(part: PartitionCode, named: Callable[[str], str] = sendable) -> str:
     """Return the code of one partition, section by section."""
     # Line by line what a page may hold; the lines keep their numbers.
     lines = [clean_page(line, 2_000) for line in part.text[:MOST_TEXT].splitlines()]
@@ -67,7 +68,7 @@ def partition_html(part: PartitionCode) -> str:
         own = [kernels[number - 1] for number in section.kernels]
         rows = highlighted(shown, _language(part, section)) if coloured else [escape(line) for line in shown]
         marked = (
-            _line(row, own or [called[n]] if own or n in called else [], part)
+            _line(row, own or [called[n]] if own or n in called else [], part, named)
             for n, row in enumerate(rows, section.first)
         )
         opened = "" if section.folded else " open"
@@ -81,12 +82,12 @@ def partition_html(part: PartitionCode) -> str:
     return "".join(found)
 
 
-def _line(row: str, kernels: Sequence[LinkedKernel], part: PartitionCode) -> str:
+def _line(row: str, kernels: Sequence[LinkedKernel], part: PartitionCode, named: Callable[[str], str]) -> str:
     if not kernels:
         return row
     numbers = " ".join(str(linked.number) for linked in kernels)
-    nodes = " ".join(f"{part.partition.graph}:{node.name}" for linked in kernels for node in linked.nodes)
-    return f'<span data-kernels="{numbers}" data-nodes="{escape(sendable(nodes), quote=True)}">{row}</span>'
+    nodes = " ".join(named(f"{part.partition.graph}:{node.name}") for linked in kernels for node in linked.nodes)
+    return f'<span data-kernels="{numbers}" data-nodes="{escape(nodes, quote=True)}">{row}</span>'
 
 
 def _language(part: PartitionCode, section: CodeSection) -> str:

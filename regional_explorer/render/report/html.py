@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.svg import picture_html, session_svg
+from regional_explorer.render.picture.svg import picture_html
 from regional_explorer.render.report.diagnostics_list import diagnostics_nodes
 from regional_explorer.render.report.headline import headline, whole_phase
 from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table, summary
@@ -16,7 +16,6 @@ from regional_explorer.render.report.table_node import folded_table, table_nodes
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.element import Node, node, style_sheet, to_html
 from regional_explorer.render.style.palette import paint
-from regional_explorer.render.style.untrusted import markup
 
 
 def session_html(session: Session, *, picture: str | None = None) -> str:
@@ -80,15 +79,3 @@ def _details(session: Session) -> list[Node]:
         *(folded_table(memory_table(session), session) if session.memory else []),
         *(table_nodes(breaks_table(session)) if session.breaks else []),
     ]
-
-
-def page_html(session: Session, *, picture: str | None = None) -> str:
-    """Return ``session`` as a page of its own; without ``picture`` one is drawn."""
-    drawn = session_svg(session) if picture is None else picture
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline'\">"
-        f"<title>{markup(session.title)}</title></head>"
-        f'<body style="margin:0">{session_html(session, picture=drawn)}</body></html>\n'
-    )

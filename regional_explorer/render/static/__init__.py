@@ -35,9 +35,10 @@ def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:
         if needed not in parts:
             _collect(needed, parts, entry=False)
     text = _IMPORT.sub(r"const { \1 } = \2_module;", text)
+    names = ", ".join(_EXPORT.findall(text))
+    text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
     if not entry:
-        names = ", ".join(_EXPORT.findall(text))
-        body = re.sub(r"^export ", "", text, flags=re.MULTILINE)
+        body = re.sub(r"^export default .*", "", text, flags=re.MULTILINE)
         text = f"const {name}_module = (() => {{\n{body}\nreturn {{ {names} }};\n}})();"
     parts[name] = text
 

@@ -1,6 +1,6 @@
 // What views build on. Text only ever becomes a text node, and only listed elements are made.
 
-const TAGS = /^(b|button|canvas|circle|code|datalist|dd|details|div|dl|dt|h[34]|i|input|label|li|option|p|path|progress|select|small|span|style|summary|svg|table|tbody|td|th|thead|tr|ul)$/;
+const TAGS = /^(b|button|canvas|circle|code|datalist|dd|details|div|dl|dt|h[134]|i|input|label|li|option|p|path|progress|select|small|span|style|summary|svg|table|tbody|td|th|thead|tr|ul)$/;
 const REFUSED = /^(on|href$|src|action|formaction|xlink)/i;
 const DRAWN = /^(svg|path|circle)$/;
 

@@ -12,7 +12,7 @@ import { Sheet } from "./tree.js";
 
 const MOST_HOVERED = 400;
 
-class View extends Sheet {
+export class View extends Sheet {
   /** @type {Picture} */ picture;
   /** @type {Set<number>} */ selection = new Set();
   /** @type {string[]} what is selected in other graphs */ elsewhere = [];

@@ -14,13 +14,13 @@ const PLACES = [
   [Uint32Array, "curve_ends"],
 ];
 
-// Arrays arrive as views on one big buffer, at offsets that typed arrays may not start at.
+// Arrays arrive as views on one big buffer, at offsets that typed arrays may not start at; in a saved page as lists.
 function unpack(into, arrays, from) {
   for (const [Type, names] of arrays) {
     for (const name of names.split(" ")) {
       const view = from[name],
-        bytes = new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice();
-      into[name.replace(/_(.)/g, (_, letter) => letter.toUpperCase())] = new Type(bytes.buffer);
+        bytes = () => new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice().buffer;
+      into[name.replace(/_(.)/g, (_, letter) => letter.toUpperCase())] = new Type(Array.isArray(view) ? view : bytes());
     }
   }
 }

@@ -15,7 +15,24 @@ Node = list[Any]
 VOID = frozenset({"input", "path", "circle"})
 """Elements without children."""
 TAGS = VOID | {
-    *("b", "button", "canvas", "code", "datalist", "dd", "details", "div", "dl", "dt", "h3", "h4", "i", "label", "li"),
+    *(
+        "b",
+        "button",
+        "canvas",
+        "code",
+        "datalist",
+        "dd",
+        "details",
+        "div",
+        "dl",
+        "dt",
+        "h1",
+        "h3",
+        "h4",
+        "i",
+        "label",
+        "li",
+    ),
     *("option", "p", "progress", "select", "small", "span", "style", "summary", "svg", "table", "tbody", "td", "th"),
     *("thead", "tr", "ul"),
 }

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regional_explorer.export.measured_plans import measured_plans
+from regional_explorer.record.region import Plan
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.html import results_nodes
@@ -14,11 +16,11 @@ from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet
 from regional_explorer.render.style.palette import paint
 from regional_explorer.ui.panel.config_editor import config_editor
+from regional_explorer.ui.panel.controls import button
 from regional_explorer.ui.panel.diagnostics import diagnostics_list
 from regional_explorer.ui.panel.editing import edit_bar, partly_selected
 from regional_explorer.ui.panel.mark_preview import preview_nodes
 from regional_explorer.ui.panel.marking import mark_form
-from regional_explorer.ui.panel.measured_plans import measured_plans
 from regional_explorer.ui.panel.region_table import region_table
 from regional_explorer.ui.panel.tabs import code_of_region, tabs
 from regional_explorer.ui.panel.tools import problem, progress, tool_bar
@@ -158,6 +160,15 @@ def _regions(it: Shown) -> dict[str, Any]:
     }
 
 
+def _plans(runs: Sequence[Session], plan: Plan, *, busy: bool) -> list[Node]:
+    def use(number: int) -> Node:
+        title = f"Switch to plan {number + 1}; Undo switches back"
+        name = f"Use plan {number + 1}"
+        return button("Use this plan", "take", str(number), disabled=busy, title=title, aria_label=name)
+
+    return measured_plans(runs, plan, use)
+
+
 PARTS: Mapping[str, Part] = {
     "style": Part(lambda it: {"regions": len(it.session.plan.regions)}, _style),
     "header": Part(lambda it: {"session": it.session}, _header),
@@ -171,7 +182,7 @@ PARTS: Mapping[str, Part] = {
     "tools": Part(lambda it: {"state": it.state.without_progress, "owner": it.owner}, tool_bar),
     "progress": Part(lambda it: {"job": it.state.job, "note": it.state.note}, progress),
     "problem": Part(lambda it: {"found": it.state.problem}, problem),
-    "plans": Part(lambda it: {"runs": it.runs, "plan": it.state.plan, "busy": it.state.busy}, measured_plans),
+    "plans": Part(lambda it: {"runs": it.runs, "plan": it.state.plan, "busy": it.state.busy}, _plans),
     "diagnostics": Part(lambda it: {"session": it.session}, diagnostics_list),
     "results": Part(lambda it: {"session": it.session}, results_nodes),
 }

@@ -8,12 +8,12 @@ from typing import Any
 import traitlets
 
 from regional_explorer.record.codec import plan_line
+from regional_explorer.record.node_names import nodes_of_diagnostic
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.static import script, style
 from regional_explorer.render.viewer.overlay import overlays
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.diagnostics import nodes_of
 from regional_explorer.ui.panel.events import Event, handle
 from regional_explorer.ui.panel.layout import PARTS, Shown, frame
 from regional_explorer.ui.panel.marking import suggestions
@@ -143,7 +143,7 @@ class Panel(ElementTree):
     def _show_diagnostic(self, number: int) -> None:
         """Select the nodes of a diagnostic, and scroll to them."""
         session = self.control.session
-        nodes = nodes_of(session.diagnostics[number], session)
+        nodes = nodes_of_diagnostic(session.diagnostics[number], session)
         graphs = {node.partition(":")[0] for node in nodes}
         if graphs and self.graph.tab not in graphs:
             self.graph.tab = min(graphs)

@@ -1,10 +1,9 @@
-"""The table of measured plans, with a button to restore each."""
+"""The table of measured plans, for the panel and for saved pages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from regional_explorer.compiler.variants import VariantName
 from regional_explorer.export.compare import REGIONAL, compile_seconds, differences, whole_call_timings
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
@@ -12,20 +11,26 @@ from regional_explorer.record.timing import Timing
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.figures import NONE, duration, interval, speedup
 from regional_explorer.render.style.tones import TONES, TRENDS, toned
-from regional_explorer.ui.panel.controls import button
 
 MIN_PLANS = 2
 """The table is shown from this number of measured plans on."""
 MAX_DIFFERENCES = 6
 """How many differences of one plan are listed; ``ex.history`` has all."""
 
+_CURRENT = node("span", "current plan", class_="rx-quiet")
 
-def measured_plans(runs: Sequence[Session], plan: Plan, *, busy: bool) -> list[Node]:
-    """Return a table with one row per run, the current plan marked; nothing while there are fewer than two."""
+
+def measured_plans(
+    runs: Sequence[Session], plan: Plan, use: Callable[[int], Node | None] = lambda _number: None
+) -> list[Node]:
+    """Return a table with one row per run, the current plan marked; nothing while there are fewer than two.
+
+    ``use`` gives the button that takes a plan, by its number; a saved page has none.
+    """
     if len(runs) < MIN_PLANS:
         return []
     found = [whole_call_timings(run) for run in runs]
-    names = [str(name) for name in VariantName if any(name in times for times in found)]
+    names = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
     heads = ["plan", "differences", *names, "regional: speedup", "CI", "compile", "numerics", ""]
     figures = {*names, "regional: speedup", "CI", "compile"}
     head = node("tr", *(node("th", text, class_="rxt-figure" if text in figures else "") for text in heads))
@@ -52,7 +57,7 @@ def measured_plans(runs: Sequence[Session], plan: Plan, *, busy: bool) -> list[N
                 node("td", node("b", str(number + 1)), class_="rxt-name"),
                 node("td", *(chips or [node("span", "–")]), more),
                 *cells,
-                _use_cell(number, current=run.plan == plan, busy=busy),
+                node("td", _CURRENT if run.plan == plan else use(number), class_="rxt-last"),
             )
         )
     drawn = node("table", node("thead", head), node("tbody", *rows), aria_label="Measured plans")
@@ -69,11 +74,3 @@ def _speedup(regional: Timing | None) -> Node:
     tone = TONES.get(regional.verdict, "quiet")
     inside = toned(speedup(regional), tone, TRENDS, title=str(regional.verdict))
     return node("td", inside, class_="rxt-figure", data_head="speedup")
-
-
-def _use_cell(number: int, *, current: bool, busy: bool) -> Node:
-    if current:
-        return node("td", node("span", "current plan", class_="rx-quiet"), class_="rxt-last")
-    title = f"Switch to plan {number + 1}; Undo switches back"
-    use = button("Use this plan", "take", str(number), disabled=busy, title=title, aria_label=f"Use plan {number + 1}")
-    return node("td", use, class_="rxt-last")

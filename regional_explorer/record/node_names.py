@@ -1,0 +1,25 @@
+"""The nodes of regions and diagnostics as ``graph:name``, which is how selections and pages name them."""
+
+from __future__ import annotations
+
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.session import Session
+
+
+def nodes_of_region(session: Session, name: str) -> list[str]:
+    """Return the nodes of a region as ``graph:name``."""
+    return [f"{graph}:{node}" for graph, nodes in session.members.get(name, {}).items() for node in nodes]
+
+
+def nodes_of_diagnostic(found: Diagnostic, session: Session) -> list[str]:
+    """Return the nodes of a diagnostic as ``graph:name``: its own, else those of its lines, else of its region."""
+    if found.graph is not None and found.nodes:
+        return [f"{found.graph}:{name}" for name in found.nodes]
+    lines = {(line.file, line.line) for line in found.where}
+    on_lines = [
+        f"{graph.id}:{node.name}"
+        for graph in session.graphs
+        for node in graph.ops
+        if lines and any((line.file, line.line) in lines for line in node.stack)
+    ]
+    return on_lines or nodes_of_region(session, found.region or "")

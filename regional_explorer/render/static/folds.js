@@ -1,0 +1,49 @@
+// Which folds are open and what is drawn then, out of the data of all folds: the rules of `opening.py` and `compose.py`.
+
+const NEVER = 9; // the turn of a fold that is not opened by itself
+
+// `chosen` says by key what was opened and closed by hand; `all`, where it is a boolean, is said of every other fold.
+export function unfold({ folds, graphs, budget, chosen, all }) {
+  for (const fold of folds) fold.open = false;
+  for (const { tops } of graphs) {
+    const waiting = [];
+    let boxes = tops.length;
+    const offer = (parts, depth) => {
+      for (const fold of parts.map((at) => folds[at])) {
+        const own = fold.turn, turn = own < -1 ? own : ({ true: -1, false: NEVER })[chosen[fold.key] ?? all] ?? own;
+        if (fold.parts.length && turn < NEVER) waiting.push({ fold, depth, turn });
+      }
+      waiting.sort((one, other) => one.turn - other.turn || one.depth - other.depth);
+    };
+    offer(tops, 0);
+    while (waiting.length) {
+      const { fold, depth, turn } = waiting.shift(), more = fold.parts.length - 1;
+      if (turn >= 0 && boxes + more > budget) continue;
+      fold.open = true;
+      boxes += more;
+      offer(fold.parts, depth + 1);
+    }
+  }
+}
+
+const ends = (lists, end = 0) => lists.map(({ length }) => (end += length));
+
+// The payload of what is shown, as the kernel sends it, but for the places; `kept` are the folds that are boxes.
+export function shown(whole) {
+  const { folds } = whole, kept = [], edges = {};
+  for (const fold of folds) {
+    const around = folds[fold.parent];
+    fold.at = around && !around.open ? around.at : fold.open ? -1 : kept.push(fold) - 1;
+  }
+  for (const edge of whole.edges) {
+    const [tail, head] = edge.map((end) => folds[end].at);
+    if (tail !== head) edges[`${tail} ${head}`] = [tail, head];
+  }
+  const hulls = folds.filter(({ open, hull }) => open && hull), told = kept.map((fold) => fold.told), shares = kept.map((fold) => fold.shares);
+  return {
+    ...whole, kept, hulls, edges: Object.values(edges).flat(), node_boxes: whole.nodes.map((at) => folds[at].at),
+    group_pieces: hulls.map(({ piece }) => piece), box_pieces: kept.map(({ piece }) => piece),
+    box_texts: kept.flatMap(({ texts }) => texts), box_styles: kept.map(({ style }) => style),
+    box_tooltips: told.flat(), box_tooltip_ends: ends(told), box_shares: shares.flat(), box_share_ends: ends(shares),
+  };
+}

@@ -1,0 +1,69 @@
+// Places boxes by the rows that the kernel gave the parts of every fold.
+
+const GAP = 14, LAYER = 16, EDGE = 7, HEAD = 20, WIDEST = 1000, TALLEST = 900, ASPECT = 1.8;
+
+const most = (numbers) => Math.max(0, ...numbers);
+const width = (row) => row.reduce((sum, { w }) => sum + w + GAP, -GAP);
+
+// The rows of what is inside of a fold, or graph; what is open and alone in its row gives its own rows instead.
+const rowsOf = ({ rows }, folds) =>
+  rows.flatMap((row) => {
+    const [fold] = row.map((at) => folds[at]);
+    return row.length > 1 || !fold.open || fold.hull ? [row.map((at) => folds[at])] : rowsOf(fold, folds);
+  });
+
+// Gives what is inside its place in `whole`, and `whole` its size.
+function stack(whole, folds, hull = 0) {
+  const rows = [];
+  for (const row of rowsOf(whole, folds)) {
+    rows.push([]);
+    for (const fold of row) {
+      if (fold.open) stack(fold, folds, fold.hull);
+      else [fold.w, fold.h] = fold.size;
+      if (width([...rows.at(-1), fold]) > WIDEST && rows.at(-1).length) rows.push([]);
+      rows.at(-1).push(fold);
+    }
+  }
+  const edge = hull ? EDGE : 0;
+  let top = hull ? HEAD : 0;
+  whole.w = most([hull, ...rows.map(width)]) + 2 * edge;
+  for (const row of rows) {
+    let left = (whole.w - width(row)) / 2;
+    for (const fold of row) {
+      Object.assign(fold, { x: left, y: top });
+      left += fold.w + GAP;
+    }
+    top += most(row.map(({ h }) => h)) + LAYER;
+  }
+  Object.assign(whole, { h: top - LAYER + edge, inside: rows.flat() });
+}
+
+function shift({ inside }, x, y) {
+  for (const fold of inside) {
+    fold.x += x;
+    fold.y += y;
+    if (fold.open) shift(fold, fold.x, fold.y);
+  }
+}
+
+// Graphs stand side by side, tall ones in columns.
+export function place({ graphs, folds, kept, hulls, edges }) {
+  const titles = [];
+  let left = 0, low = 0;
+  for (const graph of graphs) {
+    stack(graph, folds);
+    titles.push([left, 0]);
+    const { w, h, inside } = graph, tallest = h > TALLEST ? h / Math.round(Math.sqrt((ASPECT * h) / w)) : h;
+    let top = 0;
+    for (const fold of inside) {
+      if (fold.y - top > tallest) [left, top] = [left + w + 3 * GAP, fold.y];
+      fold.x += left;
+      fold.y += 2 * GAP - top;
+      low = Math.max(low, fold.y + fold.h);
+      if (fold.open) shift(fold, fold.x, fold.y);
+    }
+    left += w + 6 * GAP;
+  }
+  const rects = (some) => some.flatMap(({ x, y, w, h }) => [x, y, w, h]);
+  return { size: [left - 6 * GAP, low + GAP], titles, rects: rects(kept), groups: rects(hulls), curves: [], curve_ends: rects(edges.slice(edges.length / 2)).map(() => 0) };
+}

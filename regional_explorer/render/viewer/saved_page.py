@@ -1,0 +1,157 @@
+"""A session as a page of its own: the tables, and the graph, source and code of the panel, from one file, offline.
+
+The page holds the panel's own scripts, and data to fold and select by itself. Without scripts, and on paper, a picture
+stands in the graph's place.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.node_names import nodes_of_diagnostic
+from regional_explorer.record.region_code import region_code
+from regional_explorer.record.session import Session
+from regional_explorer.render.picture.fold_records import folded
+from regional_explorer.render.picture.payload import Outlines, first_tab, tabs
+from regional_explorer.render.picture.svg import picture_html, session_svg
+from regional_explorer.render.report.code_html import CODE_CSS, code_parts
+from regional_explorer.render.report.diagnostics_list import Extra, diagnostics_nodes
+from regional_explorer.render.report.headline import headline
+from regional_explorer.render.report.html import results_nodes
+from regional_explorer.render.report.plan_tables import regions_table, summary
+from regional_explorer.render.report.source_listing import listing
+from regional_explorer.render.report.table_node import table_nodes
+from regional_explorer.render.static import script, style
+from regional_explorer.render.style.css import page_css
+from regional_explorer.render.style.element import Node, node, to_html
+from regional_explorer.render.style.palette import paint
+from regional_explorer.render.style.untrusted import markup, sendable
+from regional_explorer.render.viewer.graph_bars import graph_bars
+from regional_explorer.render.viewer.overlay import heat, overlays
+from regional_explorer.render.viewer.source_tree import source_tree
+
+SOURCE_HEIGHT = 10_000
+"""The list of lines is as high as it has to be: what is around it scrolls."""
+
+
+def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
+    """Return ``session`` as a page; ``plans`` is the table of measured plans."""
+    number = {name: place for place, name in enumerate(_names(session))}
+
+    def numbered(name: str) -> str:
+        return str(number[sendable(name)])
+
+    code = script("page")
+    sheet = page_css([paint(number) for number in range(len(session.plan.regions))])
+    styles = [sheet, CODE_CSS, *(style(name, common=False) for name in ("common", "panel", "graph", "source", "page"))]
+    facts = " · ".join(f"{word} {text}" for word, text in summary(session))
+    results = results_nodes(session)
+    first = 1 if headline(session) else 0
+    above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *results[:first]]
+    below = [
+        *table_nodes(regions_table(session), regions=session),
+        *([node("div", *plans, class_="rxt")] if plans else []),
+        *results[first:],
+    ]
+    diagnostics = to_html(*diagnostics_nodes(session.diagnostics, _show(session, number)))
+    beside = (
+        _pane("Source", '<div data-view="source"></div>', opened=True),
+        *(
+            _pane(f"Code of {name}", "".join(code_parts(found, lambda name: str(number[sendable(name)]))))
+            for name, found in _codes(session)
+        ),
+        _pane(f"Diagnostics ({len(session.diagnostics)})", diagnostics, classes="rx-printed"),
+    )
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(code)}">'
+        f"<title>{markup(session.title)}</title><style>{''.join(styles)}</style></head>"
+        f'<body><main class="rx rx-panel rx-page">{to_html(*above)}'
+        '<div class="rx-views" hidden><div data-view="graph"></div>'
+        f'<div class="rx-beside"><div class="rx-pane"><div>{"".join(beside)}</div></div></div></div>'
+        f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'
+        f'<div class="rx-results">{to_html(*map(_reachable, below))}</div></main>'
+        f'<script type="application/json" id="rx-data">{_json(_data(session, number))}</script>'
+        f'<script type="module">{code}</script></body></html>\n'
+    )
+
+
+def _policy(code: str) -> str:
+    """Return the policy of the page: it runs this script and loads nothing."""
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    return (
+        f"default-src 'none';style-src 'unsafe-inline';script-src 'sha256-{digest}';base-uri 'none';form-action 'none'"
+    )
+
+
+def _json(data: Any) -> str:
+    """Return ``data`` as JSON that can stand in a script element: nothing in it ends that, or begins a comment."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _names(session: Session) -> dict[str, None]:
+    """Return the nodes of all graphs as ``graph:name``; the page names them by their places in it."""
+    return {sendable(f"{graph.id}:{one.name}"): None for graph in session.graphs for one in graph.nodes}
+
+
+def _data(session: Session, number: Mapping[str, int]) -> dict[str, Any]:
+    outlines, known, overlaid = Outlines(session), tabs(session), [None, *overlays(session)]
+    drawn = []
+    for tab, _ in known:
+        found, now = folded(session, tab, outlines)
+        bars = [
+            graph_bars(known, tab, (), now.legend, figures=len(overlaid) > 1, overlay=overlay) for overlay in overlaid
+        ]
+        drawn.append({**found, "bars": bars})
+    functions = listing(session)
+    lines = [
+        ([number[name] for name in line.own], [number[name] for name in line.passing], place)
+        for place, function in enumerate(functions)
+        for line in function.lines
+        if line.passing
+    ]
+    return {
+        "tabs": drawn,
+        "first": max((place for place, (tab, _) in enumerate(known) if tab == first_tab(session)), default=0),
+        "names": list(number),
+        "lines": lines,
+        "heats": [heat(overlay) if overlay else {} for overlay in overlaid],
+        "source": source_tree(functions, session, SOURCE_HEIGHT),
+    }
+
+
+def _codes(session: Session) -> list[tuple[str, Any]]:
+    found = ((region.name, region_code(session, region.name)) for region in session.plan.regions)
+    return [(name, parts) for name, parts in found if parts]
+
+
+def _pane(title: str, inside: str, *, opened: bool = False, classes: str = "") -> str:
+    """Return one of the folds beside the graph, of which one is open at a time."""
+    head = f'<details name="beside" class="{classes}"{" open" if opened else ""}>'
+    return f"{head}<summary>{markup(title)}</summary>{inside}</details>"
+
+
+def _show(session: Session, number: Mapping[str, int]) -> Extra:
+    """Return what makes the button of a diagnostic that shows its nodes."""
+
+    def show(_number: int, found: Diagnostic) -> Node | None:
+        nodes = [str(number[name]) for name in map(sendable, nodes_of_diagnostic(found, session)) if name in number]
+        label = f"Show the nodes of {found.code}"
+        return node("button", "Show", type="button", data_nodes=" ".join(nodes), aria_label=label) if nodes else None
+
+    return show
+
+
+def _reachable(part: Node) -> Node:
+    """Return an element in which what may scroll can be reached by keyboard."""
+    if not isinstance(part, list):
+        return part
+    tag, attributes, *inside = part
+    more = {"tabindex": "0"} if "rx-wide" in str(attributes.get("class", "")) else {}
+    return [tag, {**attributes, **more}, *map(_reachable, inside)]

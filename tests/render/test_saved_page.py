@@ -1,0 +1,131 @@
+"""The saved page: one file that asks nothing of anyone, small, and safe whatever the user's program is called."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from regional_explorer.export.measured_plans import measured_plans
+from regional_explorer.export.save import save
+from regional_explorer.record.codec import dump_session, load_session
+from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.render.viewer.saved_page import page_html
+from tests.render import sessions
+from tests.render.test_report import ATTRIBUTES, TAGS
+
+PAGE_TAGS = TAGS | {"script", "main", "h1", "button", "pre", "small", "p"}
+PAGE_ATTRIBUTES = ATTRIBUTES | {"hidden", "id", "type", "tabindex", "title", "data-head"}
+
+
+class Page(HTMLParser):
+    """Keeps all elements and attributes, the scripts, and whether elements are closed in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: dict[str, str | None] = {}
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= dict(attrs)
+        if tag == "script":
+            self.scripts.append("")
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= dict(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+
+    @property
+    def data(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.scripts[0])
+        return found
+
+
+def test_the_page_names_no_other_place_and_runs_nothing_but_its_script() -> None:
+    page = page_html(sessions.measured(sessions.troubled()))
+    assert page.startswith("<!DOCTYPE html>")
+    assert not re.search(r"url\(|@import|http(?!-equiv|://www\.w3\.org/2000/svg)", page)
+    parsed = Page(page)
+    assert not {"href", "src", "action"} & {*parsed.attributes}
+    _, code = parsed.scripts
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    assert policy
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    assert policy[1].split(";") == [
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        f"script-src 'sha256-{digest}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+
+
+@pytest.mark.parametrize("hostile", [*sessions.HOSTILE, "<!--", "a\u2028b\u2029c"], ids=lambda one: ascii(one[:12]))
+def test_hostile_names_stay_text(hostile: str) -> None:
+    page = page_html(sessions.hostile(hostile))
+    parsed = Page(page)
+    assert len(parsed.scripts) == 2
+    assert parsed.tags <= PAGE_TAGS
+    assert {name for name in parsed.attributes if not re.match(r"(data|aria)-", name)} <= PAGE_ATTRIBUTES
+    assert "<!--" not in page
+    assert parsed.data["tabs"]
+    assert not re.search(
+        "[\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]", page
+    )
+
+
+def test_what_a_program_is_called_ends_no_script() -> None:
+    page = page_html(sessions.hostile("</script><script>alert(1)</script><!--"))
+    assert "<script>alert" not in page
+    assert [re.sub(r"\s.*", "", tag) for tag in re.findall(r"<script\b[^>]*>", page)] == ["<script", "<script"]
+
+
+def test_a_page_of_layers_stays_small() -> None:
+    page = page_html(sessions.measured(sessions.trained(24)))
+    assert len(page.encode()) < 700_000
+
+
+def test_the_page_holds_source_code_diagnostics_and_plans() -> None:
+    base = sessions.measured(sessions.troubled())
+    code = ArtifactCode("artifact-0/forward", "def call(args):\n    return args  # </script>\n")
+    session = replace(base, codes=(code,))
+    other = replace(session, plan=session.plan.changed("mlp", enabled=False))
+    page = page_html(session, measured_plans((session, other), session.plan))
+    assert "<summary>Code of mlp</summary>" in page
+    assert page.count("&lt;/script&gt;") >= 1
+    assert "Measured plans" in page
+    assert "mlp off" in page
+    assert "Use this plan" not in page
+    assert "<summary>Diagnostics (2)</summary>" in page
+    assert "y = self.mlp(x)" in json.dumps(Page(page).data["source"])
+
+
+def test_a_saved_and_loaded_session_gives_the_same_page() -> None:
+    session = sessions.measured(sessions.troubled())
+    assert page_html(load_session(dump_session(session))) == page_html(session)
+
+
+def test_a_session_without_anything_gives_a_page(tmp_path: Any) -> None:
+    path = save(sessions.session(), tmp_path / "empty.html")
+    assert "No region yet." in path.read_text(encoding="utf-8")

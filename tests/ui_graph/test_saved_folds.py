@@ -1,0 +1,149 @@
+"""The saved page folds as the panel does: its scripts, run by Node.js, against the kernel's own pictures."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regional_explorer.record.region import Plan
+from regional_explorer.record.session import Session
+from regional_explorer.render import static
+from regional_explorer.render.picture.arrays import Payload
+from regional_explorer.render.picture.fold_records import folded
+from regional_explorer.render.picture.opening import Detail, Opening
+from regional_explorer.render.picture.payload import PARTITIONS, Outlines, picture
+from tests.render import sessions
+from tests.ui_graph.reading import Read, unpack
+
+NODE = shutil.which("node") or shutil.which("node", path=str(Path(sys.executable).parent))
+pytestmark = pytest.mark.skipif(NODE is None, reason="there is no Node.js")
+
+PROGRAM = """
+import { readFileSync } from "node:fs";
+%s
+const { whole, states } = JSON.parse(readFileSync(0, "utf8"));
+console.log(JSON.stringify(states.map((state) => {
+    const tab = Object.assign(whole, state);
+    unfold(tab);
+    const { kept, hulls, folds, ...found } = shown(tab);
+    return { ...found, places: place({ ...found, kept, hulls, folds }) };
+})));
+"""
+DETAILS = {None: Detail.MODULES, True: Detail.OPS, False: Detail.NOTHING}
+
+
+def bundle() -> str:
+    return "\n".join(
+        (static.FOLDER / f"{name}.js").read_text(encoding="utf-8").replace("export function", "function")
+        for name in ("folds", "rows")
+    )
+
+
+def run(whole: Payload, states: list[dict[str, Any]]) -> list[Payload]:
+    assert NODE is not None
+    done = subprocess.run(
+        [NODE, "--input-type=module", "-e", PROGRAM % bundle()],
+        input=json.dumps({"whole": whole, "states": states}),
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[Payload] = json.loads(done.stdout)
+    return found
+
+
+def random_states(whole: Payload, count: int) -> list[dict[str, Any]]:
+    """Return ways to open and close folds by hand, from each way to begin."""
+    chance = random.Random(0)  # noqa: S311 - nothing is secret
+    keys = [fold["key"] for fold in whole["folds"] if fold["parts"] and fold["key"]]
+    states: list[dict[str, Any]] = []
+    for number in range(count):
+        chosen = {key: chance.random() < 0.6 for key in chance.sample(keys, min(len(keys), number % 7))}
+        states.append({"all": [None, True, False][number % 3], "chosen": chosen})
+    return states
+
+
+def nested() -> Session:
+    """Return a session with repeats, and with pieces of regions of several ops and of one."""
+    base = sessions.trained(9)
+    members = {**base.members, "norm": {"0/forward": ("norm0", "norm5", "add5"), "0/backward": ("sum3",)}}
+    return replace(base, plan=Plan((*base.plan.regions, sessions.region("norm"))), members=members)
+
+
+@pytest.mark.parametrize("tab", ["0/forward", "0/backward", PARTITIONS])
+def test_the_page_shows_the_boxes_that_the_panel_would(tab: str) -> None:
+    session = nested()
+    outlines = Outlines(session)
+    whole, _ = folded(session, tab, outlines)
+    whole = json.loads(json.dumps(whole))
+    states = random_states(whole, 42)
+    for state, found in zip(states, run(whole, states), strict=True):
+        kernel = Read(
+            picture(session, tab, Opening(DETAILS[state["all"]], chosen=state["chosen"]), outlines=outlines).facts
+        )
+        texts = [found["texts"][number] for number in found["box_texts"]]
+        assert [texts[at : at + 5] for at in range(0, len(texts), 5)] == [
+            [kernel.texts[number] for number in box] for box in kernel.boxes
+        ]
+        assert found["node_boxes"] == kernel.node_boxes
+        assert {*zip(found["edges"][::2], found["edges"][1::2], strict=True)} == {*kernel.edges}
+        assert sorted(found["group_pieces"]) == sorted(kernel.group_pieces)
+        looks = [found["styles"]["light"]["boxes"][style]["look"] for style in found["box_styles"]]
+        assert looks == kernel.looks
+        assert found["box_shares"] == [number for (number,) in unpack("I", kernel.payload["box_shares"], 1)]
+        ends = [0, *found["box_tooltip_ends"]]
+        told = [found["texts"][number] for number in found["box_tooltips"]]
+        assert [told[a:b] for a, b in pairwise(ends)] == [
+            [word for row in rows for word in row] for rows in kernel.rows
+        ]
+
+
+@pytest.mark.parametrize("tab", ["0/forward", PARTITIONS])
+def test_boxes_of_the_page_do_not_overlap_and_hulls_hold_what_is_theirs(tab: str) -> None:
+    session = nested()
+    whole, _ = folded(session, tab, Outlines(session))
+    states = random_states(whole, 12)
+    for found in run(json.loads(json.dumps(whole)), states):
+        where = found["places"]
+        rects = [where["rects"][at : at + 4] for at in range(0, len(where["rects"]), 4)]
+        hulls = [where["groups"][at : at + 4] for at in range(0, len(where["groups"]), 4)]
+        assert len(rects) == len(found["box_styles"])
+        assert len(hulls) == len(found["group_pieces"])
+        wide, high = where["size"]
+        for place, (x, y, w, h) in enumerate(rects):
+            assert x >= 0
+            assert y >= 0
+            assert x + w <= wide + 1
+            assert y + h <= high + 1
+            for x1, y1, w1, h1 in rects[place + 1 :]:
+                assert x + w <= x1 or x1 + w1 <= x or y + h <= y1 or y1 + h1 <= y
+        for piece, (x, y, w, h) in zip(found["group_pieces"], hulls, strict=True):
+            inside = {
+                box for box, owner in zip(found["node_boxes"], found["node_pieces"], strict=True) if owner == piece
+            }
+            assert inside
+            for left, top, width, height in (rects[box] for box in inside):
+                assert x <= left
+                assert y <= top
+                assert left + width <= x + w + 0.01
+                assert top + height <= y + h + 0.01
+
+
+def test_what_is_shown_first_is_laid_out_in_the_kernel() -> None:
+    session = nested()
+    whole, now = folded(session, "0/forward", Outlines(session))
+    (found,) = run(json.loads(json.dumps(whole)), [{}])
+    assert len(whole["places"]["rects"]) == 4 * len(now.scene.boxes) == 4 * len(found["box_styles"])
+    assert len(whole["places"]["curve_ends"]) == len(found["edges"]) / 2
+    assert unpack("I", now.facts["edges"], 2) == [*zip(found["edges"][::2], found["edges"][1::2], strict=True)]
