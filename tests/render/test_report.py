@@ -268,7 +268,7 @@ def test_text_aligns_wide_characters() -> None:
 @pytest.mark.parametrize("hostile", sessions.HOSTILE, ids=lambda hostile: ascii(hostile[:12]))
 def test_hostile_names_stay_text_in_pages(hostile: str) -> None:
     session = sessions.hostile(hostile)
-    page = html.page_html(session, picture=session_svg(session))
+    page = html.session_html(session, picture=session_svg(session))
     parsed = Page(page)
     assert parsed.tags <= TAGS
     assert parsed.attributes <= ATTRIBUTES
@@ -281,14 +281,6 @@ def test_hostile_names_neither_break_lines_nor_steer_the_terminal(hostile: str) 
     said = text.session_text(sessions.hostile(hostile))
     assert not re.search("[\u200f\u202e\u2066\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]", said)
     assert said.encode()
-
-
-def test_page_stands_alone() -> None:
-    page = html.page_html(sessions.measured(sessions.troubled()))
-    assert page.startswith("<!DOCTYPE html>")
-    assert "<svg" in page
-    assert not re.search(r"<script|href|src=|url\(|@import|http(?!-equiv|://www\.w3\.org/2000/svg)", page)
-    assert Page(page).tags <= TAGS | {"title"}
 
 
 def test_fragment_has_tables_whose_cells_hold_the_facts() -> None:

@@ -75,7 +75,9 @@ def partition_html(part: PartitionCode, named: Callable[[str], str] = sendable) 
         kinds = f" · {own[0].kernel.kind}" if own else ""
         title = f"{markup(section.title)}<span class='rx-quiet'>{kinds} · {section.lines} lines</span>"
         code = "\n".join(marked)
-        found.append(f'<details{opened}><summary>{title}</summary><pre class="rx-code">{code}</pre></details>')
+        found.append(
+            f'<details{opened}><summary>{title}</summary><pre class="rx-code" tabindex="0">{code}</pre></details>'
+        )
     if len(part.text) > MOST_TEXT:
         rest = f"The code goes on for {len(part.text) - MOST_TEXT:,} characters: see the partition's .text."
         found.append(f'<p class="rx-note">{rest}</p>')

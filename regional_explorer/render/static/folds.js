@@ -1,6 +1,6 @@
-// Which folds are open and what is drawn then, out of the data of all folds: the rules of `opening.py` and `compose.py`.
+// Which folds are open and what is drawn then: the rules of `opening.py` and `compose.py`.
 
-const NEVER = 9; // the turn of a fold that is not opened by itself
+const NEVER = 9;
 
 // `chosen` says by key what was opened and closed by hand; `all`, where it is a boolean, is said of every other fold.
 export function unfold({ folds, graphs, budget, chosen, all }) {

@@ -1,4 +1,4 @@
-// The saved page: the panel's graph and source over what the file holds. What a kernel does for a panel is done here.
+// The saved page: the panel's graph and source, with what its kernel would do done here.
 
 import { shown, unfold } from "./folds.js";
 import { View } from "./graph.js";
@@ -25,34 +25,27 @@ class Model {
 
 const graph = new Model({ kind: "rxg", label: "Graph view", places: {}, selection: [], hover: [], search: "", height: 520 });
 const source = new Model({ kind: "rxs", tree, lit: { rows: {}, say: "" } });
-const select = (nodes) => graph.set("selection", nodes);
-
-function dress() {
-  graph.set("tree", tab.bars[overlay]);
-  graph.set("heat", heats[overlay]);
-}
+const named = (nodes) => nodes.map((node) => names[node]);
 
 function draw(changes = {}) {
   Object.assign(tab, changes);
   unfold(tab);
   const payload = shown(tab);
   graph.set("payload", { ...payload, number: ++number, places: tab.touched ? place(payload) : tab.places });
-  dress();
+  graph.set("tree", tab.bars[overlay]);
+  graph.set("heat", heats[overlay]);
 }
 
 const toggle = (on) => (key) => draw({ touched: true, chosen: { ...tab.chosen, [key]: on } });
 const every = (all) => () => draw({ touched: all !== null, chosen: {}, all });
-const go = (to) => {
-  tab = to;
-  draw();
-};
+const go = (to) => draw(void (tab = to));
 
-// The selection and all that feeds it, or that it feeds.
-const reach = (spread) => () => {
-  const found = new Set(view.selection);
-  for (let before = -1; before < found.size;) {
-    before = found.size;
-    tab.reads.forEach((read, node) => spread(found, read, node));
+// The selection and all that feeds it, or that it feeds: nodes come in the order they run.
+const reach = (up) => () => {
+  const found = new Set(view.selection), nodes = [...tab.reads.entries()];
+  for (const [node, read] of up ? nodes.reverse() : nodes) {
+    if (up && found.has(node)) for (const one of read) found.add(one);
+    if (!up && read.some((one) => found.has(one))) found.add(node);
   }
   view.pick([...found]);
 };
@@ -61,7 +54,7 @@ function light() {
   const rows = {};
   for (const [word, trait, which] of [["selected", "selection", 1], ["chosen", "selection", 0], ["hovered", "hover", 0], ["above", "hover", 1]]) {
     const lit = new Set(graph.get(trait));
-    lines.forEach((line, at) => { if (line[which].some((node) => lit.has(names[node]))) rows[at] = `${rows[at] ?? ""} ${word}`; });
+    lines.forEach((line, at) => { if (named(line[which]).some((node) => lit.has(node))) rows[at] = `${rows[at] ?? ""} ${word}`; });
   }
   source.set("lit", { rows, say: "" });
 }
@@ -75,22 +68,18 @@ const acts = {
   tab: (id) => go(tabs.find((one) => one.tab === id)),
   "next tab": () => go(tabs[(tabs.indexOf(tab) + 1) % tabs.length]),
   "tab before": () => go(tabs.at(tabs.indexOf(tab) - 1)),
-  upstream: reach((found, read, node) => found.has(node) && read.forEach((one) => found.add(one))),
-  downstream: reach((found, read, node) => read.some((one) => found.has(one)) && found.add(node)),
-  overlay() {
-    overlay = (overlay + 1) % heats.length;
-    dress();
-  },
-  point: (at) => graph.set("hover", (lines[at]?.[1] ?? []).map((node) => names[node])),
-  clear: () => select([]),
-  // A line, with Shift those from the last one on, with Ctrl added to what is selected, or taken out.
+  upstream: reach(true),
+  downstream: reach(false),
+  overlay: () => draw(void (overlay = (overlay + 1) % heats.length)),
+  point: (at) => graph.set("hover", named(lines[at]?.[1] ?? [])),
+  clear: () => graph.set("selection", []),
+  // A line, with Shift those from the last one on, with Ctrl added to the selection or taken out.
   pick(of, { shift, ctrl }) {
-    const at = Number(of), from = shift && lines[anchor][2] === lines[at][2] ? anchor : at;
+    const at = Number(of), from = shift && lines[anchor][2] === lines[at][2] ? anchor : at, now = graph.get("selection");
     if (!shift) anchor = at;
     const inside = lines.slice(Math.min(from, at), Math.max(from, at) + 1).flatMap((line) => line[1]);
-    const found = [...new Set(inside)].sort((one, other) => one - other).map((node) => names[node]), now = graph.get("selection");
-    const rest = now.filter((node) => !found.includes(node));
-    select(!ctrl ? found : rest.length + found.length > now.length ? [...rest, ...found] : rest);
+    const found = named([...new Set(inside)].sort((one, other) => one - other)), rest = now.filter((node) => !found.includes(node));
+    graph.set("selection", !ctrl ? found : rest.length + found.length > now.length ? [...rest, ...found] : rest);
   },
 };
 
@@ -102,9 +91,9 @@ for (const trait of ["selection", "hover"]) graph.on(`change:${trait}`, light);
 
 // Lines of code and diagnostics name nodes: a click shows them.
 addEventListener("click", ({ target }) => {
-  const at = target instanceof Element ? target.closest("[data-nodes]") : null, nodes = at?.getAttribute("data-nodes").split(" ").map((one) => names[one]);
-  if (!nodes) return;
-  const has = ({ graphs }) => graphs.some(({ id }) => nodes.some((node) => node.startsWith(`${id}:`)));
+  const at = target instanceof Element && target.closest("[data-nodes]");
+  if (!at) return;
+  const pick = named(at.getAttribute("data-nodes").split(" ")), has = ({ graphs }) => graphs.some(({ id }) => pick[0].startsWith(`${id}:`));
   if (!has(tab)) go(tabs.find(has) ?? tab);
-  view.heed({ show: nodes, pick: nodes, do: "" });
+  view.heed({ show: pick, pick, do: "" });
 });

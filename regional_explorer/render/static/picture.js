@@ -44,8 +44,8 @@ export class Picture {
   /** @type {number[][]} where the titles of the graphs stand */ titles = [];
   /** @type {Uint32Array} */ boxTexts;
   /** @type {Uint32Array} */ boxStyles;
-  /** @type {Uint32Array} */ boxTold;
-  /** @type {Uint32Array} */ boxToldEnds;
+  /** @type {Uint32Array} */ boxTooltips;
+  /** @type {Uint32Array} */ boxTooltipEnds;
   /** @type {Uint32Array} */ boxShares;
   /** @type {Uint32Array} */ boxShareEnds;
   /** @type {Uint32Array} */ pieceStyles;
@@ -132,7 +132,7 @@ export class Picture {
 
   // What is known of a box, as pairs of a word and a text.
   about(box) {
-    const words = this.boxTold.subarray(this.boxToldEnds[box - 1] ?? 0, this.boxToldEnds[box]),
+    const words = this.boxTooltips.subarray(this.boxTooltipEnds[box - 1] ?? 0, this.boxTooltipEnds[box]),
       pairs = [];
     for (let at = 0; at < words.length; at += 2) pairs.push([this.texts[words[at]], this.texts[words[at + 1]]]);
     return [...pairs, ...(this.piece(box)?.facts ?? [])];

@@ -1,29 +1,25 @@
-// Places boxes by the rows that the kernel gave the parts of every fold.
+// Places boxes by the rows that the file gives the parts of every fold.
 
 const GAP = 14, LAYER = 16, EDGE = 7, HEAD = 20, WIDEST = 1000, TALLEST = 900, ASPECT = 1.8;
 
 const most = (numbers) => Math.max(0, ...numbers);
 const width = (row) => row.reduce((sum, { w }) => sum + w + GAP, -GAP);
 
-// The rows of what is inside of a fold, or graph; what is open and alone in its row gives its own rows instead.
-const rowsOf = ({ rows }, folds) =>
-  rows.flatMap((row) => {
-    const [fold] = row.map((at) => folds[at]);
-    return row.length > 1 || !fold.open || fold.hull ? [row.map((at) => folds[at])] : rowsOf(fold, folds);
-  });
-
-// Gives what is inside its place in `whole`, and `whole` its size.
+// Gives what is inside its place in `whole`, and `whole` its size. What is open and alone in its row gives its own rows.
 function stack(whole, folds, hull = 0) {
-  const rows = [];
-  for (const row of rowsOf(whole, folds)) {
+  const rows = [], rowsOf = ({ rows }) => rows.map((row) => row.map((at) => folds[at]));
+  const add = (row) => {
+    const [fold] = row;
+    if (row.length === 1 && fold.open && !fold.hull) return rowsOf(fold).forEach(add);
     rows.push([]);
     for (const fold of row) {
       if (fold.open) stack(fold, folds, fold.hull);
       else [fold.w, fold.h] = fold.size;
-      if (width([...rows.at(-1), fold]) > WIDEST && rows.at(-1).length) rows.push([]);
+      if (rows.at(-1).length && width([...rows.at(-1), fold]) > WIDEST) rows.push([]);
       rows.at(-1).push(fold);
     }
-  }
+  };
+  rowsOf(whole).forEach(add);
   const edge = hull ? EDGE : 0;
   let top = hull ? HEAD : 0;
   whole.w = most([hull, ...rows.map(width)]) + 2 * edge;
@@ -38,12 +34,10 @@ function stack(whole, folds, hull = 0) {
   Object.assign(whole, { h: top - LAYER + edge, inside: rows.flat() });
 }
 
-function shift({ inside }, x, y) {
-  for (const fold of inside) {
-    fold.x += x;
-    fold.y += y;
-    if (fold.open) shift(fold, fold.x, fold.y);
-  }
+function shift(fold, x, y) {
+  fold.x += x;
+  fold.y += y;
+  if (fold.open) for (const one of fold.inside) shift(one, fold.x, fold.y);
 }
 
 // Graphs stand side by side, tall ones in columns.
@@ -57,13 +51,11 @@ export function place({ graphs, folds, kept, hulls, edges }) {
     let top = 0;
     for (const fold of inside) {
       if (fold.y - top > tallest) [left, top] = [left + w + 3 * GAP, fold.y];
-      fold.x += left;
-      fold.y += 2 * GAP - top;
+      shift(fold, left, 2 * GAP - top);
       low = Math.max(low, fold.y + fold.h);
-      if (fold.open) shift(fold, fold.x, fold.y);
     }
     left += w + 6 * GAP;
   }
   const rects = (some) => some.flatMap(({ x, y, w, h }) => [x, y, w, h]);
-  return { size: [left - 6 * GAP, low + GAP], titles, rects: rects(kept), groups: rects(hulls), curves: [], curve_ends: rects(edges.slice(edges.length / 2)).map(() => 0) };
+  return { size: [left - 6 * GAP, low + GAP], titles, rects: rects(kept), groups: rects(hulls), curves: [], curve_ends: edges.map(() => 0) };
 }

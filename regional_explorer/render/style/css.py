@@ -76,6 +76,11 @@ def page_css(paints: Sequence[Paint]) -> str:
     return light + themed(dark, f"{_UNDECIDED} {scope}", f"{_DARK_PAGE} {scope}") + _rules("page") + chips
 
 
+def saved_css() -> str:
+    """Return the rules that a page of its own needs beside those of the panel, and those for paper."""
+    return _rules("saved")
+
+
 def _variables(ground: Ground, tones: Sequence[Tone], good: str, warn: str) -> str:
     named = {"paper": ground.paper, "ink": ground.ink, "quiet": ground.quiet, "line": ground.edge, "box": ground.box}
     named |= {"bad": ground.bad, "good": good, "warn": warn}

@@ -159,9 +159,10 @@ def _group(tools: Iterable[tuple[str, str, str]]) -> Node:
 
 
 def _button(do: str, text: str, title: str, *, pressed: bool | None = None, disabled: bool = False) -> Node:
-    label = None if pressed is None else str(pressed).lower()
+    switch = None if pressed is None else str(pressed).lower()
+    said = f"{text}: {title}" if text[0].isalpha() else title  # what is read begins with what is written
     return node(
-        "button", text, type="button", data_do=do, title=title, aria_label=title, aria_pressed=label, disabled=disabled
+        "button", text, type="button", data_do=do, title=title, aria_label=said, aria_pressed=switch, disabled=disabled
     )
 
 

@@ -27,7 +27,7 @@ from regional_explorer.render.report.plan_tables import regions_table, summary
 from regional_explorer.render.report.source_listing import listing
 from regional_explorer.render.report.table_node import table_nodes
 from regional_explorer.render.static import script, style
-from regional_explorer.render.style.css import page_css
+from regional_explorer.render.style.css import page_css, saved_css
 from regional_explorer.render.style.element import Node, node, to_html
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import markup, sendable
@@ -48,7 +48,8 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
 
     code = script("page")
     sheet = page_css([paint(number) for number in range(len(session.plan.regions))])
-    styles = [sheet, CODE_CSS, *(style(name, common=False) for name in ("common", "panel", "graph", "source", "page"))]
+    views = (style(name, common=False) for name in ("common", "panel", "graph", "source"))
+    styles = [sheet, CODE_CSS, *views, saved_css()]
     facts = " · ".join(f"{word} {text}" for word, text in summary(session))
     results = results_nodes(session)
     first = 1 if headline(session) else 0
@@ -68,11 +69,11 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
         _pane(f"Diagnostics ({len(session.diagnostics)})", diagnostics, classes="rx-printed"),
     )
     return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<!DOCTYPE html><html lang="en" style="color-scheme:light dark"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(code)}">'
         f"<title>{markup(session.title)}</title><style>{''.join(styles)}</style></head>"
-        f'<body><main class="rx rx-panel rx-page">{to_html(*above)}'
+        f'<body style="margin:0"><main class="rx rx-panel rx-page">{to_html(*above)}'
         '<div class="rx-views" hidden><div data-view="graph"></div>'
         f'<div class="rx-beside"><div class="rx-pane"><div>{"".join(beside)}</div></div></div></div>'
         f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'

@@ -36,15 +36,19 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
         node(
             "details",
             node("summary", node("b", one.name), node("span", f"{one.file}:{one.lines[0].number}")),
-            *(_row(line, regions, next(numbers) if line.passing else None) for line in one.lines),
+            node(
+                "div",
+                *(_row(line, regions, next(numbers) if line.passing else None) for line in one.lines),
+                role="listbox",
+                aria_multiselectable="true",
+                aria_label=f"{one.name} in {one.file}",
+            ),
             open=not one.library,
-            role="group",
-            aria_label=f"{one.name} in {one.file}",
         )
         for one in functions
     ]
-    listed = node("div", colours, *blocks, class_="rx rxs-list", style=f"max-height:{height}px", role="listbox")
-    listed[1] |= {"aria-multiselectable": "true", "aria-label": "Source lines"}
+    listed = node("div", colours, *blocks, class_="rx rxs-list", style=f"max-height:{height}px", role="group")
+    listed[1]["aria-label"] = "Source lines"
     return [listed, LIVE_REGION]
 
 
@@ -58,7 +62,8 @@ def _row(line: Line, regions: Names, number: int | None) -> Node:
         ["code", {}, line.text or " "],
         node("span", str(len(line.passing) or ""), class_="rxs-count", title=tooltip),
         class_="rxs-line",
-        role="presentation" if number is None else "option",
+        role="option",
+        aria_disabled="true" if number is None else None,
         style=tint,
     )
     if number is not None:

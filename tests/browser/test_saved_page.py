@@ -1,0 +1,208 @@
+"""The saved page in Chromium: opened from disk, without a network, and used by pointer and keyboard."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from regional_explorer.export.save import save
+from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.session import Session
+from tests.browser.conftest import ROOT
+from tests.render import sessions
+
+AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+CODE = """kernel = async_compile.cpp('''
+void kernel(const float* in, float* out) { out[0] = in[0]; }  // </script><b>
+''')
+def call(args):
+    kernel(args[0], args[1])
+    return args
+"""
+INK = "canvas => canvas.toDataURL()"
+
+Open = Callable[..., Page]
+
+
+def session() -> Session:
+    """Return a measured session with source lines, diagnostics, and the code of one artifact."""
+    base = sessions.measured(sessions.troubled())
+    kernel = Kernel("kernel", KernelKind.POINTWISE, nodes=(0, 1), defined=(1, 3), called=5)
+    return replace(base, codes=(ArtifactCode("artifact-0/forward", CODE, kernels=(kernel,)),))
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Save a session and open it from disk in a browser that is offline; errors and requests are failures."""
+    contexts, asked, errors = [], [], []
+
+    def opened(found: Session, **options: Any) -> Page:
+        other = replace(found, plan=found.plan.changed(found.plan.regions[0].name, enabled=False))
+        path = save(found, tmp_path / "saved.html", (found, other))
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("dialog", lambda dialog: errors.append(dialog.message))
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert [url for url in asked if not url.startswith("file:")] == []
+    assert errors == []
+
+
+def canvas(page: Page) -> Locator:
+    return page.locator("canvas.rxg-canvas")
+
+
+def boxes(page: Page) -> int:
+    said = page.locator(".rxg-selected").inner_text()
+    return int(said.split(" nodes in ")[1].split()[0])
+
+
+def test_pan_and_zoom(open_page: Open) -> None:
+    page = open_page(session())
+    expect(page.locator(".rxg-selected")).to_have_text("25 nodes in 21 boxes")
+    before = canvas(page).evaluate(INK)
+    area = canvas(page).bounding_box()
+    assert area
+    page.mouse.move(area["x"] + 20, area["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(area["x"] + 80, area["y"] + 60, steps=4)
+    page.mouse.up()
+    page.wait_for_timeout(60)
+    panned = canvas(page).evaluate(INK)
+    assert panned != before
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -240)
+    page.keyboard.up("Control")
+    page.wait_for_timeout(60)
+    assert canvas(page).evaluate(INK) != panned
+    assert page.evaluate("scrollY") == 0
+    page.mouse.wheel(0, 240)
+    page.wait_for_timeout(300)
+    assert page.evaluate("scrollY") > 0
+
+
+def test_folds_open_and_close_by_button_and_key(open_page: Open) -> None:
+    page = open_page(session())
+    page.get_by_role("button", name="Close every module").click()
+    few = boxes(page)
+    page.get_by_role("button", name="Open every module").click()
+    many = boxes(page)
+    assert few < 21 <= many
+    page.get_by_role("button", name="Close every module").click()
+    page.locator(".rxg-stage").focus()
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    page.keyboard.press("Enter")
+    opened = boxes(page)
+    assert few < opened < many
+    page.locator("[data-do=back]").click()
+    assert boxes(page) == 21
+    page.get_by_role("tab", name="backward").click()
+    expect(page.get_by_role("tab", name="backward")).to_have_attribute("aria-selected", "true")
+    assert boxes(page) != 21
+
+
+def test_search_finds_and_shows(open_page: Open) -> None:
+    page = open_page(session())
+    page.get_by_label("Search nodes").fill("op:gelu")
+    expect(page.locator(".rxg-count")).to_have_text("4 found")
+    page.keyboard.press("Enter")
+    expect(page.locator(".rxg-count")).to_have_text("1 / 4 boxes")
+    expect(page.locator(".rxg-tip")).to_contain_text("gelu0")
+    page.get_by_role("button", name="Select all matches").click()
+    expect(page.locator(".rxg-selected")).to_contain_text("4 of 25 nodes selected")
+
+
+def test_a_line_selects_its_nodes_and_a_node_lights_its_line(open_page: Open) -> None:
+    page = open_page(session())
+    lines = page.locator(".rxs-line[data-do=pick]")
+    lines.nth(1).click()
+    expect(page.locator(".rxg-selected")).to_have_text("8 of 25 nodes selected, 4 in other graphs")
+    expect(lines.nth(1)).to_have_attribute("aria-selected", "true")
+    lines.nth(2).click(modifiers=["Shift"])
+    expect(page.locator(".rxg-selected")).to_have_text("12 of 25 nodes selected, 12 in other graphs")
+    lines.nth(1).click(modifiers=["Control"])
+    expect(page.locator(".rxg-selected")).to_have_text("4 of 25 nodes selected, 8 in other graphs")
+    page.locator(".rxg-stage").focus()
+    page.keyboard.press("Escape")
+    expect(lines.nth(1)).to_have_attribute("aria-selected", "false")
+    for key in ("n", "n", " "):
+        page.keyboard.press(key)
+    expect(page.locator(".rxs-line[aria-selected=true]")).to_have_count(1)
+    page.keyboard.press("u")
+    expect(page.locator(".rxg-selected")).to_contain_text("3 of 25 nodes selected")
+
+
+def test_code_opens_and_its_lines_show_their_nodes(open_page: Open) -> None:
+    page = open_page(session())
+    page.get_by_text("Code of mlp").click()
+    expect(page.get_by_text("Source", exact=True).locator("xpath=..")).not_to_have_attribute("open", "")
+    line = page.locator(".rx-code [data-nodes]").first
+    line.click()
+    expect(page.locator(".rxg-selected")).to_contain_text("2 of 25 nodes selected")
+    page.get_by_text("Diagnostics (2)").click()
+    page.get_by_role("button", name="Show the nodes of region-split").click()
+    expect(page.locator(".rxg-selected")).to_contain_text("8 of 25 nodes selected")
+    expect(page.get_by_text("Measured plans")).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_takes_the_theme_of_the_reader_and_is_accessible(open_page: Open, theme: str) -> None:
+    if not AXE.exists():
+        advice = "axe-core is not installed: run npm ci"
+        pytest.fail(advice) if os.environ.get("CI") else pytest.skip(advice)
+    page = open_page(session(), color_scheme=theme)
+    assert page.locator(".rxg").evaluate("root => root.classList.contains('rxg-dark')") is (theme == "dark")
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    for pane in ("Source", "Code of mlp", "Diagnostics (2)"):
+        fold = page.locator("details[name=beside]", has_text=pane).first
+        if fold.get_attribute("open") is None:
+            fold.locator("summary").first.click()
+        found = page.evaluate("axe.run()")
+        serious = [
+            (one["id"], [part["html"][:200] for part in one["nodes"][:3]])
+            for one in found["violations"]
+            if one["impact"] in {"serious", "critical"}
+        ]
+        assert serious == []
+
+
+def test_on_paper_a_picture_stands_in_the_place_of_the_viewer(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(session())
+    expect(page.locator(".rx-drawn svg")).to_be_hidden()
+    page.emulate_media(media="print")
+    expect(page.locator(".rx-drawn svg")).to_be_visible()
+    expect(page.locator(".rxg")).to_be_hidden()
+    expect(page.get_by_text("Mark the op between them too.")).to_be_visible()
+    expect(page.get_by_role("heading", name="Run time")).to_be_visible()
+    target = tmp_path / "page.pdf"
+    page.pdf(path=target)
+    assert target.read_bytes().startswith(b"%PDF")
+
+
+def test_without_scripts_the_picture_and_the_tables_are_there(open_page: Open) -> None:
+    page = open_page(session(), java_script_enabled=False)
+    expect(page.locator(".rx-drawn svg")).to_be_visible()
+    expect(page.get_by_role("heading", name="Run time")).to_be_visible()
+
+
+@pytest.mark.parametrize("hostile", sessions.HOSTILE[:6], ids=lambda one: ascii(one[:12]))
+def test_what_a_program_is_called_runs_nothing(open_page: Open, hostile: str) -> None:
+    page = open_page(sessions.hostile(hostile))
+    expect(page.locator(".rxg-canvas")).to_be_visible()
+    assert page.locator("script").count() == 2
+    assert page.locator("img, iframe").count() == 0
