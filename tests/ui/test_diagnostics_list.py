@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.node_names import nodes_of_diagnostic
 from regional_explorer.record.session import Session
 from regional_explorer.render.style.element import words
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.diagnostics import diagnostics_list, nodes_of
+from regional_explorer.ui.panel.diagnostics import diagnostics_list
 from regional_explorer.ui.panel.panel import Panel
 from tests.ui.conftest import elements
 
@@ -20,15 +21,17 @@ def with_diagnostics(session: Session, *found: Diagnostic) -> Session:
 def test_a_place_is_its_nodes_or_its_lines_or_its_region(control: Control) -> None:
     session = control.session
     relu = next(node for node in session.graph("0/forward").ops if "relu" in node.name)
-    assert nodes_of(Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/forward", nodes=(relu.name,)), session) == [
-        f"0/forward:{relu.name}"
-    ]
+    assert nodes_of_diagnostic(
+        Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/forward", nodes=(relu.name,)), session
+    ) == [f"0/forward:{relu.name}"]
     assert relu.source is not None
-    assert f"0/forward:{relu.name}" in nodes_of(
+    assert f"0/forward:{relu.name}" in nodes_of_diagnostic(
         Diagnostic(DiagnosticCode.REGION_WORTH, "b", where=(relu.source,)), session
     )
-    assert f"0/forward:{relu.name}" in nodes_of(Diagnostic(DiagnosticCode.REGION_WORTH, "b", region="act"), session)
-    assert nodes_of(Diagnostic(DiagnosticCode.REGION_WORTH, "b"), session) == []
+    assert f"0/forward:{relu.name}" in nodes_of_diagnostic(
+        Diagnostic(DiagnosticCode.REGION_WORTH, "b", region="act"), session
+    )
+    assert nodes_of_diagnostic(Diagnostic(DiagnosticCode.REGION_WORTH, "b"), session) == []
 
 
 def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Control) -> None:
