@@ -96,6 +96,12 @@ def _made(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any
     started = time.perf_counter()
     artifact = make(at_code)
     seconds = time.perf_counter() - started
+    pack = packer(artifact, config)
+
+    def pack_alone() -> Shipment:
+        with compile_lock(), _compile_context({}, fake_mode_with_symbols(), lambda _code: None):
+            return pack()
+
     return Compiled(
         # Two layers of Python calls below the artifact: they do nothing but pass the arguments on.
         call=_boxed_call(getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)),
@@ -103,7 +109,7 @@ def _made(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any
         config=seen[-1] if seen else None,
         seconds=seconds,
         cache=answers.since(),
-        pack=packer(artifact, config),
+        pack=pack_alone,
     )
 
 

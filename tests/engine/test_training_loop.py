@@ -1,0 +1,134 @@
+"""200 training steps under ``rx.compile``: the losses follow eager's, nothing is traced again, memory is flat."""
+
+import copy
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.record.region import SelectorKind
+from tests.engine.diagnostics_programs import GPT
+
+pytestmark = [pytest.mark.compiles, pytest.mark.slow]
+STEPS, WARM = 200, 5
+
+
+class Convolutions(nn.Module):
+    """Batch norms keep state from step to step."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(2))
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, x, targets):
+        x = F.relu(self.norms[0](self.first(x)))
+        x = F.relu(self.norms[1](self.second(x)))
+        return F.cross_entropy(self.last(x.mean((2, 3))), targets)
+
+
+class Recurrent(nn.Module):
+    """A gated cell, unrolled: one weight used many times."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.last = nn.GRUCell(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x, targets):
+        state = x.new_zeros(x.shape[0], 16)
+        for place in range(x.shape[1]):
+            state = self.cell(x[:, place], state)
+        return F.cross_entropy(self.last(state), targets)
+
+
+def words(step):
+    generator = torch.Generator().manual_seed(step)
+    first = torch.randint(0, 64, (4, 1), generator=generator)
+    counted = (first + 3 * torch.arange(9)) % 64
+    return counted[:, :-1], counted[:, 1:]
+
+
+def images(step):
+    generator = torch.Generator().manual_seed(step)
+    targets = torch.randint(0, 4, (8,), generator=generator)
+    return torch.randn(8, 1, 6, 6, generator=generator) + targets[:, None, None, None], targets
+
+
+def sequences(step):
+    generator = torch.Generator().manual_seed(step)
+    targets = torch.randint(0, 4, (8,), generator=generator)
+    return torch.randn(8, 5, 8, generator=generator) + targets[:, None, None], targets
+
+
+def by_module(name, pattern):
+    return rx.Plan((rx.Region(name, (rx.Selector(SelectorKind.MODULES, (pattern,)),)),))
+
+
+CASES = {
+    "gpt, marked in its source": (GPT, words, None),
+    "batch norms": (Convolutions, images, by_module("norms", "norms.*")),
+    "an unrolled cell": (Recurrent, sequences, by_module("cell", "cell")),
+}
+
+
+def train(model, call, batches, watch=lambda _step: None):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for step in range(STEPS):
+        loss = call(*batches(step))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        watch(step)
+    return torch.tensor(losses, dtype=torch.float64)
+
+
+def rms(values):
+    return values.square().mean().sqrt().item()
+
+
+def alive():
+    """Return the number of tensors, and the megabytes that this process holds in memory."""
+    gc.collect()
+    tensors = sum(isinstance(one, torch.Tensor) for one in gc.get_objects())
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return tensors, pages * 4096 / 2**20
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_200_steps_follow_eager(name):
+    make, batches, plan = CASES[name]
+    torch.manual_seed(0)
+    model = make()
+    eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
+    compiled = rx.compile(model, plan, strict=True)
+    seen = {}
+
+    def watch(step):
+        if step in (WARM, STEPS - 1):
+            seen[step] = (*alive(), rx.status(compiled).graphs)
+
+    found = train(model, compiled, batches, watch)
+    expected = train(eager, eager, batches)
+
+    def doubled(step):
+        return tuple(value.double() if value.is_floating_point() else value for value in batches(step))
+
+    truth = train(exact, exact, doubled)
+    assert expected[-1] < 0.9 * expected[0], "it learns something"
+    mine, theirs = rms(found - truth), rms(expected - truth)
+    unit = torch.finfo(torch.float32).eps * rms(truth)
+    print(f"{name}: loss {found[0]:.3f} to {found[-1]:.3f}, off float64 by {mine:.1e}, eager by {theirs:.1e}; {seen}")
+    assert mine <= 4 * max(theirs, unit), "the rule of docs/numerics.md"
+    assert {str(part.state) for part in rx.status(compiled).partitions} == {"compiled"}
+    (tensors, before, graphs), (tensors_after, after, graphs_after) = seen[WARM], seen[STEPS - 1]
+    assert graphs_after == graphs
+    assert len(graphs) == 2, "traced once"
+    assert tensors_after <= tensors
+    assert after - before < 32
