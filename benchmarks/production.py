@@ -51,12 +51,7 @@ print(json.dumps([seconds, caches, float(loss), float(model(x))]))
 """
 
 
-def rows(budget_s: float = 20.0, starts: int = 3) -> list[Row]:
-    """Return the rows of steps and of the first call."""
-    return [*step_rows(budget_s), *start_rows(starts)]
-
-
-def step_rows(budget_s: float) -> list[Row]:
+def step_rows(budget_s: float = 15.0) -> list[Row]:
     """A step under ``rx.compile``, beside the exploration's and upstream's of the same annotated source."""
     found = []
     for size, number in (("small", 8), ("large", 2048)):
@@ -76,7 +71,7 @@ def step_rows(budget_s: float) -> list[Row]:
     return found
 
 
-def start_rows(repeats: int) -> list[Row]:
+def start_rows(repeats: int = 3) -> list[Row]:
     """The first call, forward and backward, in a fresh process: from artifacts without a compiler, and compiling."""
     with tempfile.TemporaryDirectory() as kept, fresh_cache():
         plan, artifacts, nothing = Path(kept, "plan.json"), Path(kept, "artifacts"), Path(kept, "nothing")
