@@ -18,6 +18,9 @@ KEPT_CACHE = "REGIONAL_EXPLORER_TEST_CACHE"
 """Environment variable: a directory for Inductor's cache that stays, so that the next run finds it warm."""
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+WORKER = "PYTEST_XDIST_WORKER"
+"""Environment variable by which pytest-xdist names the process that a part of the tests runs in."""
+
 OWN_CACHE = pytest.StashKey[Path]()
 
 
@@ -33,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
         own = Path(tempfile.mkdtemp(prefix="regional-explorer-tests-"))
         config.stash[OWN_CACHE] = own
         os.environ[INDUCTOR_CACHE] = str(own)
+    if worker := os.environ.get(WORKER):
+        # A test may clear its cache, so none is shared by two processes.
+        os.environ[INDUCTOR_CACHE] = str(Path(os.environ[INDUCTOR_CACHE]) / worker)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
