@@ -11,6 +11,7 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
 from regional_explorer.errors import CaptureError
+from tests.engine.upstream import BEFORE_2_13
 
 CALLS = 3
 X = torch.randn(2, 4)
@@ -134,7 +135,8 @@ def test_attributes_lists_dicts_and_modes_are_put_back():
     model = Counts()
     ex = repeated(model, X)
     assert (model.calls, model.log, model.stats, Counts.total, model.training) == (0, [], {"n": 0}, 0, True)
-    assert codes(ex) == []
+    breaks = {"graph-break"} if BEFORE_2_13 else set()
+    assert set(codes(ex)) <= breaks, "self.eval() breaks the graph in torch 2.11"
 
 
 COUNT = 0

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.engine.upstream import BEFORE_2_13
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "upstream.md"
-BEFORE_2_13 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 
 
 def program(title):

@@ -1,9 +1,12 @@
-"""What the running torch's own regional_inductor can do."""
+"""What the running torch can do, and its own regional_inductor."""
 
 import inspect
 
 import pytest
+import torch
 from torch.fx.passes import regional_inductor
+
+BEFORE_2_13 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 
 REGION_IDS = "inductor_region" in inspect.getsource(regional_inductor)
 """Whether blocks are told apart by name; torch 2.11 takes all marks for one region."""
