@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from regional_explorer.command.options import CommandError
-from regional_explorer.errors import SessionError
-from regional_explorer.export.compare import differences, whole_call_timings
-from regional_explorer.measure.timing.statistics import interval_of_quotient, paired_ratios
+from regional_explorer.export.compare import differences
+from regional_explorer.export.session_changes import CONFIDENCE, REGIONAL, changes, speed_change, whole_call_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict
-
-CONFIDENCE = 0.99
-VARIANT = "regional"
 
 
 @dataclass(frozen=True)
@@ -32,6 +27,7 @@ class SpeedComparison:
     high: float | None = None
     problem: str = ""
     plans_differ: tuple[tuple[str, ...], ...] = ()
+    changed: tuple[str, ...] = ()
 
     def is_slower(self, limit: float) -> bool:
         """Return whether the later session is slower by more than ``limit``, all of the interval considered."""
@@ -44,6 +40,7 @@ class SpeedComparison:
     def __str__(self) -> str:
         """Return it in one line, and how the plans differ."""
         plans = [f"{name}: {'; '.join(own)}" for name, own in zip("AB", self.plans_differ, strict=False) if own]
+        plans += [f"Changed: {'; '.join(self.changed)}"] if self.changed else []
         if self.problem:
             return "\n".join([self.problem, *plans])
         if self.slowdown is None or self.low is None or self.high is None:
@@ -62,35 +59,16 @@ def compare_speed(before: Session, after: Session) -> SpeedComparison:
     Raises:
         SessionError: a session was not measured with eager and regional, or the two are of other phases.
     """
-    (first, known), (second, wanted) = (_ratios("A", before), _ratios("B", after))
-    if known != wanted:
-        raise SessionError(f"A measured the {known} and B the {wanted}: measure both with gradients, or both without.")
+    change = speed_change(before, after)
     plans = tuple(tuple(own) for own in differences([before.plan, after.plan]))
-    known_speedups = SpeedComparison(_speedup(before), _speedup(after), plans_differ=plans)
-    wrong = [name for name, session in (("A", before), ("B", after)) if _is_wrong(session)]
-    if wrong:
-        problem = f"The numerics check of {' and '.join(wrong)} failed: there is no speedup to compare."
-        return replace(known_speedups, problem=problem)
-    found = interval_of_quotient(first, second, CONFIDENCE)
-    if found is None:
-        raise SessionError("Too few rounds to compare: measure both with a larger --budget.")
-    quotient, low, high = found
-    return replace(known_speedups, slowdown=quotient, low=low, high=high)
-
-
-def _ratios(name: str, session: Session) -> tuple[Any, str]:
-    timings = whole_call_timings(session)
-    if "eager" not in timings or VARIANT not in timings:
-        raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
-    return paired_ratios(timings["eager"].samples_s, timings[VARIANT].samples_s), str(timings[VARIANT].phase)
+    speedups = _speedup(before), _speedup(after)
+    return SpeedComparison(
+        *speedups, change.slowdown, change.low, change.high, change.problem, plans, tuple(changes(before, after))
+    )
 
 
 def _speedup(session: Session) -> float | None:
-    return whole_call_timings(session)[VARIANT].speedup
-
-
-def _is_wrong(session: Session) -> bool:
-    return whole_call_timings(session)[VARIANT].numerics == NumericsVerdict.FAILED
+    return whole_call_timings(session)[REGIONAL].speedup
 
 
 def read_limit(text: str) -> float:

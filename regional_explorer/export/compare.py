@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from regional_explorer.errors import InvalidArgumentError
+from regional_explorer.errors import InvalidArgumentError, SessionError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.export.region_frames import MICRO
+from regional_explorer.export.session_changes import (
+    REGIONAL,
+    SpeedChange,
+    changes,
+    speed_change,
+    whole_call_timings,
+)
 from regional_explorer.record.region import Plan, Region
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Phase, Timing
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-REGIONAL = "regional"
 
 
 class SessionOwner(Protocol):
@@ -28,10 +31,13 @@ class SessionOwner(Protocol):
 
 
 def compare(*views: SessionOwner | Session) -> pd.DataFrame:
-    """Return one row per exploration or saved session: step times, speedup, compile time, plan differences.
+    """Return one row per exploration or saved session: step times, speedup, compile time, and what changed.
 
-    Each speedup is against the eager samples of its own run. ``rx.compare(*ex.runs)`` compares the plans that one
-    exploration measured.
+    Each speedup is against the eager samples of its own run, so sessions of other machines and versions of torch can be
+    compared. ``changed`` says what else than the plan is not as in the first row: torch, machine, ops, partitions,
+    generated code where both sessions have it. ``slowdown`` is the first speedup divided by this one, with its 99 %
+    interval; ``difference`` says whether that is real. ``rx.compare(*ex.runs)`` compares the plans that one exploration
+    measured.
     """
     runs = [view if isinstance(view, Session) else getattr(view, "session", None) for view in views]
     for view, run in zip(views, runs, strict=True):
@@ -51,15 +57,21 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
     for run, differs in zip(runs, differences([run.plan for run in runs]), strict=True):
         times = whole_call_timings(run)
         regional = times.get(REGIONAL)
+        change = _change(runs[0], run)
         rows.append(
             {
                 "title": run.title,
                 "differs": "; ".join(differs),
+                "changed": "; ".join(changes(runs[0], run)),
                 **{f"{name}_us": times[name].median_s * MICRO if name in times else None for name in names},
                 "speedup": regional and regional.speedup,
                 "speedup_low": regional and regional.speedup_low,
                 "speedup_high": regional and regional.speedup_high,
                 "verdict": regional and str(regional.verdict),
+                "slowdown": change.slowdown,
+                "slowdown_low": change.low,
+                "slowdown_high": change.high,
+                "difference": change.verdict,
                 "numerics": regional and str(regional.numerics),
                 "partitions": len(run.partitions),
                 "compile_s": compile_seconds(run),
@@ -68,10 +80,14 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def whole_call_timings(run: Session) -> dict[str, Timing]:
-    """Return the timing of the whole call, by variant."""
-    whole = Phase.STEP if any(timing.phase is Phase.STEP for timing in run.timings) else Phase.FORWARD
-    return {timing.variant: timing for timing in run.timings if timing.phase is whole}
+def _change(first: Session, run: Session) -> SpeedChange:
+    """Return how the speedup changed from the first session, or why that cannot be said."""
+    if run is first:
+        return SpeedChange(problem="first")
+    try:
+        return speed_change(first, run)
+    except SessionError:
+        return SpeedChange(problem="not comparable")
 
 
 def compile_seconds(run: Session) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from regional_explorer.export.compare import REGIONAL, compile_seconds, differences, whole_call_timings
+from regional_explorer.export.compare import compile_seconds, differences
+from regional_explorer.export.session_changes import REGIONAL, whole_call_timings
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing

@@ -72,7 +72,7 @@ def dump_plan(plan: Plan, explored: Explored | None = None) -> str:
 
 def plan_line(plan: Plan) -> str:
     """Return a plan as JSON on one line, without spaces or quotes inside its texts: one word of a command line."""
-    text = json.dumps({"format": FORMAT, "kind": "plan", **to_json(plan)}, separators=(",", ":"))
+    text = json.dumps({"format": PLAN_FORMAT, "kind": "plan", **to_json(plan)}, separators=(",", ":"))
     escaped = re.sub(r"\\(.)", lambda found: r"\u0022" if found[1] == '"' else found[0], text)
     return escaped.replace("'", r"\u0027").replace(" ", r"\u0020")
 

@@ -1,0 +1,139 @@
+"""What changed from one session to another, and whether the change of the speedup is real."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from regional_explorer.errors import SessionError
+from regional_explorer.measure.timing.statistics import MIN_FLOOR, Floats, interval_of_quotient, paired_ratios
+from regional_explorer.record.kernels import normalized
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verdict
+from regional_explorer.render.style.figures import count
+
+CONFIDENCE = 0.99
+EAGER, REGIONAL = "eager", "regional"
+APART = 2 * MIN_FLOOR
+"""Smaller changes between two processes are never called real: the layout of memory of each makes a difference."""
+
+
+@dataclass(frozen=True)
+class SpeedChange:
+    """How the time of a call changed, from what each session's own eager time says of its machine.
+
+    ``slowdown`` is the earlier speedup over eager divided by the later: 1.05 is 5 % slower; ``low`` and ``high`` bound
+    it with 99 % confidence. ``problem`` says why there is none.
+    """
+
+    slowdown: float | None = None
+    low: float | None = None
+    high: float | None = None
+    problem: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the change is real: ``slower``, ``faster``, ``no difference``, ``inconclusive``, or the problem."""
+        if self.low is None or self.high is None:
+            return self.problem
+        if self.low > 1.0 + APART:
+            return str(Verdict.SLOWER)
+        if self.high < 1.0 / (1.0 + APART):
+            return str(Verdict.FASTER)
+        return str(Verdict.without_winner(self.low, self.high))
+
+    def is_slower(self, limit: float) -> bool:
+        """Return whether it is slower by more than ``limit``, all of the interval considered."""
+        return self.low is not None and self.low > 1.0 + limit
+
+
+def whole_call_timings(run: Session) -> dict[str, Timing]:
+    """Return the timing of the whole call, by variant."""
+    whole = Phase.STEP if any(timing.phase is Phase.STEP for timing in run.timings) else Phase.FORWARD
+    return {timing.variant: timing for timing in run.timings if timing.phase is whole}
+
+
+def speed_change(before: Session, after: Session) -> SpeedChange:
+    """Return how the whole call's speedup over eager changed, each against the eager samples of its own session.
+
+    Raises:
+        SessionError: a session was not measured with eager and regional, or the two are of other phases.
+    """
+    (first, known), (second, wanted) = (_ratios("A", before), _ratios("B", after))
+    if known != wanted:
+        raise SessionError(f"A measured the {known} and B the {wanted}: measure both with gradients, or both without.")
+    wrong = [name for name, session in (("A", before), ("B", after)) if _is_wrong(session)]
+    if wrong:
+        return SpeedChange(
+            problem=f"The numerics check of {' and '.join(wrong)} failed: there is no speedup to compare."
+        )
+    found = interval_of_quotient(first, second, CONFIDENCE)
+    if found is None:
+        raise SessionError("Too few rounds to compare: measure both with a larger --budget.")
+    return SpeedChange(*found)
+
+
+def _ratios(name: str, session: Session) -> tuple[Floats, str]:
+    timings = whole_call_timings(session)
+    if EAGER not in timings or REGIONAL not in timings:
+        raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
+    return paired_ratios(timings[EAGER].samples_s, timings[REGIONAL].samples_s), str(timings[REGIONAL].phase)
+
+
+def _is_wrong(session: Session) -> bool:
+    return whole_call_timings(session)[REGIONAL].numerics is NumericsVerdict.FAILED
+
+
+def changes(before: Session, after: Session) -> list[str]:
+    """Return what is different in ``after`` but the plan: torch, machine, graphs, partitions and generated code."""
+    return list(chain(_environment(before, after), _graphs(before, after), _partitions(before, after)))
+
+
+def _environment(before: Session, after: Session) -> Iterator[str]:
+    for name in ("torch", "python", "device", "threads"):
+        old, new = (getattr(one.environment, name) for one in (before, after))
+        if old != new:
+            yield f"{name} {old} → {new}"
+
+
+def _graphs(before: Session, after: Session) -> Iterator[str]:
+    known = {graph.id: len(graph.ops) for graph in before.graphs}
+    for graph in after.graphs:
+        if known.get(graph.id) != len(graph.ops):
+            yield f"{graph.id}: {known.get(graph.id, 0)} → {count(len(graph.ops), 'op')}"
+
+
+def _partitions(before: Session, after: Session) -> Iterator[str]:
+    regions = dict.fromkeys(region.name for one in (before, after) for region in one.plan.regions)
+    for name in regions:
+        old, new = (
+            Counter(len(part.nodes) for part in one.partitions if part.region == name) for one in (before, after)
+        )
+        if old != new:
+            yield f"{name}: {old.total()} → {count(new.total(), 'partition')}, {_ops(old)} → {count(_ops(new), 'op')}"
+        codes, later = (_codes(one, name) for one in (before, after))
+        if codes and later and codes != later:
+            kernels = [_kernels(one, name) for one in (before, after)]
+            yield f"{name}: other generated code, {kernels[0]} → {count(kernels[1], 'kernel')}"
+
+
+def _sizes(session: Session, region: str) -> Counter[int]:
+    return Counter(len(part.nodes) for part in session.partitions if part.region == region)
+
+
+def _ops(sizes: Counter[int]) -> int:
+    return sum(size * times for size, times in sizes.items())
+
+
+def _codes(session: Session, region: str) -> Counter[tuple[str, ...]]:
+    texts = {code.artifact: tuple(normalized(code.text)) for code in session.codes}
+    return Counter(
+        texts[part.artifact] for part in session.partitions if part.region == region and part.artifact in texts
+    )
+
+
+def _kernels(session: Session, region: str) -> int:
+    kernels = {code.artifact: len(code.kernels) for code in session.codes}
+    return sum(kernels.get(part.artifact or "", 0) for part in session.partitions if part.region == region)

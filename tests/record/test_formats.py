@@ -1,0 +1,59 @@
+"""What the documents say of file formats is so: older ones are read, and what was saved and loaded looks the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from regional_explorer.compiler.artifacts import folder
+from regional_explorer.errors import PlanError, SessionError
+from regional_explorer.record.codec import dump_plan, dump_session, load_plan, load_session, plan_line
+from regional_explorer.record.plan_file import PLAN_FORMAT
+from regional_explorer.record.session import FORMAT
+from regional_explorer.render.report.html import session_html
+from regional_explorer.render.report.text import session_text
+from regional_explorer.render.viewer.saved_page import page_html
+from tests.render import sessions
+
+TABLE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "files.md"
+NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": folder.FORMAT}
+SESSION = sessions.measured(sessions.troubled())
+
+
+def test_the_table_of_formats_has_every_one() -> None:
+    rows = re.findall(r"^\| (\w+) \| .*? \| (\d+) \|", TABLE.read_text(encoding="utf-8"), re.MULTILINE)
+    listed = [(kind, number) for kind, newest in NEWEST.items() for number in range(1, newest + 1)]
+    assert [(kind, int(number)) for kind, number in rows] == listed
+
+
+def older(text: str, kind: str, *gone: str) -> str:
+    values = {name: value for name, value in json.loads(text).items() if name not in gone}
+    assert values["format"] == NEWEST[kind]
+    return json.dumps({**values, "format": 1})
+
+
+def test_a_session_of_the_first_format_is_read() -> None:
+    assert load_session(older(dump_session(SESSION), "session", "profile")) == SESSION
+
+
+def test_a_plan_of_the_first_format_is_read() -> None:
+    for text in (dump_plan(SESSION.plan), plan_line(SESSION.plan)):
+        assert load_plan(older(text, "plan", "explored")) == SESSION.plan
+
+
+def test_a_newer_format_is_refused() -> None:
+    newer = json.dumps({**json.loads(dump_session(SESSION)), "format": FORMAT + 1})
+    with pytest.raises(SessionError, match="newer version"):
+        load_session(newer)
+    with pytest.raises(PlanError, match="newer version"):
+        load_plan(json.dumps({**json.loads(dump_plan(SESSION.plan)), "format": PLAN_FORMAT + 1}))
+
+
+def test_what_was_saved_and_loaded_looks_the_same() -> None:
+    loaded = load_session(dump_session(SESSION))
+    assert loaded == SESSION
+    for shown in (page_html, session_html, session_text):
+        assert shown(loaded) == shown(SESSION)

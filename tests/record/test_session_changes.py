@@ -1,0 +1,98 @@
+"""Sessions of other versions, machines and plans side by side: what changed, and whether the difference is real."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regional_explorer.export.compare import compare
+from regional_explorer.export.session_changes import changes, speed_change
+from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import NumericsVerdict, Phase
+from tests.render import sessions
+
+ROUNDS = 100
+LAYOUT = 0.0025
+"""How far the layout of memory, fixed for the life of a process, moves the ratio of two variants, as a deviation."""
+
+
+def measured(speedup: float, seed: int, *, machine: float = 1.0, spread: float = 0.04) -> Session:
+    """Return a session as one process would measure it.
+
+    The rounds share the ups and downs of the machine, which drift; a round in twenty is disturbed; the layout of the
+    process moves the speedup. ``machine`` is how slow all of it was.
+    """
+    chance = np.random.default_rng(seed)
+    shared = machine * 1e-3 * (1.0 + 0.05 * np.sin(np.linspace(0.0, chance.uniform(1.0, 9.0), ROUNDS)))
+    own = chance.normal(1.0, spread, (2, ROUNDS)) * np.where(chance.random((2, ROUNDS)) < 0.05, 1.8, 1.0)
+    here = speedup * chance.normal(1.0, LAYOUT)
+    samples = {"eager": shared * own[0], "regional": shared * own[1] / here}
+    timings = tuple(
+        replace(
+            sessions.timing(variant, float(np.median(found)), None if variant == "eager" else speedup),
+            phase=Phase.FORWARD,
+            samples_s=tuple(map(float, found)),
+        )
+        for variant, found in samples.items()
+    )
+    return replace(sessions.trained(2), timings=timings)
+
+
+def test_equal_pairs_measured_apart_hardly_ever_fail_and_planted_slow_downs_do() -> None:
+    equal = [speed_change(measured(1.3, 2 * n), measured(1.3, 2 * n + 1, machine=1.7)) for n in range(200)]
+    assert sum(found.is_slower(0.03) for found in equal) <= 2
+    planted = [speed_change(measured(1.3, 2 * n), measured(1.3 / 1.08, 2 * n + 1)) for n in range(1000, 1040)]
+    assert sum(found.is_slower(0.03) for found in planted) >= 36
+    assert sum(found.verdict == "slower" for found in planted) >= 36
+
+
+def test_what_changed_is_named_and_whether_it_is_real() -> None:
+    first = measured(1.3, 1)
+    other = replace(first.environment, torch="2.15.0", device="cpu (another)", threads=8)
+    slower = replace(measured(1.0, 2), environment=other, partitions=first.partitions[:2])
+    frame = compare(first, slower, measured(1.3, 3))
+    assert list(frame["difference"]) == ["first", "slower", "no difference"]
+    assert frame["changed"][0] == frame["changed"][2] == ""
+    assert frame["changed"][1] == (
+        "torch 2.13.0 → 2.15.0; device cpu → cpu (another); threads 2 → 8; mlp: 4 → 2 partitions, 12 → 6 ops"
+    )
+    assert frame["slowdown_low"][1] > 1.1
+    assert frame["slowdown_low"][1] < frame["slowdown"][1] < frame["slowdown_high"][1]
+
+
+def test_graphs_and_generated_code_are_compared() -> None:
+    first, longer = sessions.trained(2), sessions.trained(3)
+    assert changes(first, longer)[:2] == ["0/forward: 12 → 18 ops", "0/backward: 8 → 12 ops"]
+    kernel = Kernel("k", KernelKind.POINTWISE)
+
+    def coded(text: str, kernels: int) -> Session:
+        code = ArtifactCode("artifact-0/forward", text, kernels=(kernel,) * kernels)
+        return replace(first, codes=(code,))
+
+    assert changes(coded("# 1\ncall()", 1), coded("# 2\ncall()", 1)) == []
+    assert changes(coded("call()", 1), coded("call2()", 2)) == ["mlp: other generated code, 2 → 4 kernels"]
+    assert changes(coded("call()", 1), first) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"timings": ()}, "not comparable"),
+        ({"timings": measured(1.3, 1).timings[:1]}, "not comparable"),
+    ],
+)
+def test_what_cannot_be_compared_says_so(fields: dict[str, Any], told: str) -> None:
+    first = measured(1.3, 1)
+    assert list(compare(first, replace(first, **fields))["difference"]) == ["first", told]
+
+
+def test_nothing_is_faster_where_the_numerics_failed() -> None:
+    first = measured(1.3, 1)
+    wrong = tuple(replace(timing, numerics=NumericsVerdict.FAILED) for timing in first.timings)
+    found = speed_change(first, replace(first, timings=wrong))
+    assert found.verdict == "The numerics check of B failed: there is no speedup to compare."
+    assert not found.is_slower(0.0)
