@@ -127,7 +127,7 @@ def step_row(name: str, budget_s: float) -> TimedRow:
     for cut, ex in explorations.items():
         ex.plan = replace(ex.plan, cut=cut)
         ex.compile()
-        regional = ex._variants.get(VariantName.REGIONAL)
+        regional = ex.live.variants.get(VariantName.REGIONAL)
         calls.append(TimedCall(str(cut), regional.forward, regional.backward))
     result = run_rounds(calls, BenchmarkOptions(budget_s=budget_s), baseline=str(Cut.MARKED))
     ours, theirs = (result.samples[str(cut)][Phase.STEP] for cut in explorations)

@@ -92,7 +92,7 @@ def row(name: str, ex: rx.Exploration) -> Row:
 def profiled(ex: rx.Exploration) -> tuple[dict[str, float], float]:
     """Return the seconds by module as ``torch.profiler`` has them, and the part of the profile's ops that matched."""
     expected = expected_ops(ex)
-    call, variant = ex._capture.call, ex._variants.get(VariantName.AOT_EAGER)
+    call, variant = ex.live.capture.call, ex.live.variants.get(VariantName.AOT_EAGER)
     runs: dict[int, list[float]] = {}
     matched = 0
     for _ in range(RUNS):
@@ -114,7 +114,7 @@ def profiled(ex: rx.Exploration) -> tuple[dict[str, float], float]:
                 continue
             place, matched = place_of + 1, matched + 1
             runs.setdefault(place_of, []).append(event.cpu_time_total * 1e-6)
-    ex._program.select_regional(on=True)
+    ex.live.program.select_regional(on=True)
     seconds: dict[str, float] = {}
     for place, samples in runs.items():
         for module in dict.fromkeys(call.path for call in expected[place][0].modules if call.path):

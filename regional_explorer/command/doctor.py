@@ -1,4 +1,4 @@
-"""says what works on this machine, and what to install for the rest."""
+"""Says what works on this machine, and what to install for the rest."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The part of an Exploration that looks into the generated code."""
+"""``ex.code``, ``ex.kernel_times`` and ``ex.diagnose``: looks into the generated code."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,37 +14,26 @@ from regional_explorer.compiler.run_context import (
     never_cancelled,
     no_progress,
 )
+from regional_explorer.exploration.live import Live
 from regional_explorer.exploration.results import Results
 from regional_explorer.insight.code import RegionCode
-from regional_explorer.insight.codes import Codes
-from regional_explorer.insight.diagnose import Diagnoses
-from regional_explorer.insight.kernel_timer import KernelTimes
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import gpu_target
-from regional_explorer.record.region import Plan
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class CodeViews(ABC):
-    """What an exploration can show of the code that Inductor generates; ``_call`` is None once it is closed."""
+class CodeViews:
+    """What an exploration can show of the code that Inductor generates."""
 
-    _call: Any
-    _codes: Codes
-    _kernel_times: KernelTimes
-    _diagnoses: Diagnoses
+    def __init__(self, live: Live) -> None:
+        self._live = live
 
     @property
-    @abstractmethod
-    def plan(self) -> Plan:
-        """The regions with their selectors and configs."""
-
-    @property
-    @abstractmethod
-    def results(self) -> Results:
-        """The tables, pictures and texts of all results so far."""
+    def _results(self) -> Results:
+        return Results(self._live.session)
 
     def code(
         self,
@@ -77,17 +65,17 @@ class CodeViews(ABC):
             ClosedError: the exploration is closed, and only the code of its artifacts is kept.
         """
         run = RunContext.checked(cancelled, progress)
-        region = self.plan[name].name
+        region = self._live.program.plan[name].name
         gpu = None if target is None else gpu_target(target)
         if config is None and gpu is None:
-            if self._call is not None:
-                self._codes.look_at(region, run)
-            return self.results.code(name)
+            if self._live.is_open:
+                self._live.codes.look_at(region, run)
+            return self._results.code(name)
         changes = {} if config is None else config
-        configured(self.plan, region, changes)
-        self._require_open()
-        found = self._codes.under(region, changes, gpu, run)
-        return RegionCode.under(self.results.session, region, changes, gpu, found)
+        configured(self._live.program.plan, region, changes)
+        self._live.require_open()
+        found = self._live.codes.under(region, changes, gpu, run)
+        return RegionCode.under(self._results.session, region, changes, gpu, found)
 
     def kernel_times(
         self,
@@ -116,12 +104,12 @@ class CodeViews(ABC):
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
         """
-        self._require_open()
+        self._live.require_open()
         run = RunContext.checked(cancelled, progress, executor)
         budget = BenchmarkOptions(budget_s=budget_s).budget_s
         self.code(name, cancelled=cancelled, progress=progress)
-        self._kernel_times.measure(name, self._codes.found, budget, run)
-        return self.results.kernel_times(name)
+        self._live.kernel_times.measure(name, self._live.codes.found, budget, run)
+        return self._results.kernel_times(name)
 
     def diagnose(
         self,
@@ -152,10 +140,6 @@ class CodeViews(ABC):
         run = RunContext.checked(cancelled, progress, executor)
         half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
         self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
-        parts = self.results.code(name).partitions
-        times = self._kernel_times.found
-        return list(self._diagnoses.look_at(name, parts, times, half_s, run))
-
-    @abstractmethod
-    def _require_open(self) -> None:
-        """Raise ClosedError once the exploration is closed."""
+        parts = self._results.code(name).partitions
+        times = self._live.kernel_times.found
+        return list(self._live.diagnoses.look_at(name, parts, times, half_s, run))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.call_arguments import check_call, check_options
-from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.config.validate import check_plan
-from regional_explorer.compiler.partition_records import environment_of, preview_of
+from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.run_context import (
     SAME_THREAD,
     Executor,
@@ -20,27 +18,21 @@ from regional_explorer.compiler.run_context import (
     never_cancelled,
     no_progress,
 )
-from regional_explorer.compiler.variants import BY_DEFAULT, Variants
-from regional_explorer.errors import ClosedError, RegionalExplorerError
+from regional_explorer.compiler.variants import BY_DEFAULT
+from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.errors.arguments import check_flag
-from regional_explorer.exploration.benchmarks import Benchmarks
 from regional_explorer.exploration.code_views import CodeViews
-from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.dropped import collect_dropped, note_when_dropped
 from regional_explorer.exploration.edits import Draft, edit_of_plan
-from regional_explorer.exploration.first_plan import begin
+from regional_explorer.exploration.live import Live, delegate
 from regional_explorer.exploration.profiling import Profiling
 from regional_explorer.exploration.results import Results, ResultTable
-from regional_explorer.exploration.snapshot import Insights, take_snapshot
 from regional_explorer.exploration.taking_home import TakingHome
 from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.save import save
 from regional_explorer.export.shown_diagnostics import DiagnosticList
 from regional_explorer.export.shown_frame import ShownFrame
-from regional_explorer.insight.codes import Codes
-from regional_explorer.insight.diagnose import Diagnoses
-from regional_explorer.insight.kernel_timer import KernelTimes
 from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.record.codec import load_plan_file
 from regional_explorer.record.diagnostic import Diagnostic
@@ -99,13 +91,15 @@ def explore(
             check_plan(plan)
     collect_dropped()
     title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
-    return Exploration(Call(fn, args, kwargs, grad=grad), title, dynamic=dynamic, plan=first, partitioner=partitioner)
+    call = Call(fn, args, kwargs, grad=grad)
+    return Exploration(Live(call, title, dynamic=dynamic, plan=first, partitioner=partitioner))
 
 
-class Exploration(CodeViews, Profiling, TakingHome):
+class Exploration:
     """One call, traced once: its graphs, regions, artifacts and measurements. Made by ``explore``.
 
     ``results`` has the tables, pictures and texts of all results so far; the tables are also attributes of this class.
+    ``live`` has the objects behind it: the call, its trace, and what compiles and measures.
     """
 
     regions = ResultTable()
@@ -118,6 +112,7 @@ class Exploration(CodeViews, Profiling, TakingHome):
     partition_timings = ResultTable()
     region_numerics = ResultTable()
     reconciliation = ResultTable()
+    op_times = ResultTable()
 
     mark = edit_of_plan(Draft.mark)
     unmark = edit_of_plan(Draft.unmark)
@@ -131,39 +126,40 @@ class Exploration(CodeViews, Profiling, TakingHome):
     configure = edit_of_plan(Draft.configure)
     reset = edit_of_plan(Draft.reset)
 
-    def __init__(
-        self, call: Call, title: str, *, dynamic: bool | None, plan: Plan | PlanFile | None, partitioner: str
-    ) -> None:
-        self.title = title
-        self._call: Call | None = call
-        self._capture = Capture(call, dynamic=dynamic, partitioner=partitioner)
-        self._environment = environment_of(self._capture.graphs)
-        self._program, self._plan_diagnostics = begin(self._capture, plan, self._environment)
-        self._variants = Variants(call, self._program, dynamic=dynamic)
-        self._compiling = Compiling(self._program, self._environment.device_type)
-        self._benchmarks = Benchmarks(self._variants, self._compiling, self._environment)
-        self._codes = Codes(self._program)
-        self._kernel_times = KernelTimes(self._program)
-        self._diagnoses = Diagnoses(self._program, self._codes, self._environment)
-        self._snapshot: tuple[Any, Session] | None = None
-        note_when_dropped(self, self._capture)
+    code = delegate(CodeViews, CodeViews.code)
+    kernel_times = delegate(CodeViews, CodeViews.kernel_times)
+    diagnose = delegate(CodeViews, CodeViews.diagnose)
+    profile = delegate(Profiling, Profiling.profile)
+    to_source = delegate(TakingHome, TakingHome.to_source)
+    repro = delegate(TakingHome, TakingHome.repro)
+    save_plan = delegate(TakingHome, TakingHome.save_plan)
+    save_artifacts = delegate(TakingHome, TakingHome.save_artifacts)
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        note_when_dropped(self, live.capture)
+
+    @property
+    def title(self) -> str:
+        """The name of the function."""
+        return self.live.title
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
     @property
     def plan(self) -> Plan:
         """The regions with their selectors and configs."""
-        return self._program.plan
+        return self.live.program.plan
 
     @plan.setter
     def plan(self, plan: Plan) -> None:
-        self._require_open()
+        self.live.require_open()
         check_plan(plan)
-        self._program.apply(plan)
+        self.live.program.apply(plan)
 
     def draft(self) -> Draft:
         """Return a draft of the plan for edits: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
-        return Draft(self.plan, self._capture.graphs)
+        return Draft(self.plan, self.live.capture.graphs)
 
     def preview(self, plan: Plan) -> Preview:
         """Return the partitions and diagnostics that a plan would give, without applying it.
@@ -171,9 +167,9 @@ class Exploration(CodeViews, Profiling, TakingHome):
         Raises:
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of the plan is invalid.
         """
-        self._require_open()
+        self.live.require_open()
         check_plan(plan)
-        return preview_of(self._program, plan)
+        return preview_of(self.live.program, plan)
 
     # ------------------------------------------------------------------------------------------- compile and measure
 
@@ -188,8 +184,8 @@ class Exploration(CodeViews, Profiling, TakingHome):
         Raises:
             NoCompilerError: there is no C++ compiler.
         """
-        self._require_open()
-        made = self._compiling.compile_stale(RunContext.checked(cancelled, progress))
+        self.live.require_open()
+        made = self.live.compiling.compile_stale(RunContext.checked(cancelled, progress))
         report = self.partitions
         chosen = report["compile_s"].notna() & report["artifact"].isin(made) | (report["state"] == "failed")
         return ShownFrame(report[chosen])
@@ -201,9 +197,9 @@ class Exploration(CodeViews, Profiling, TakingHome):
         For other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
         ``compile()``, with a warning.
         """
-        self._require_open()
+        self.live.require_open()
         self.compile()
-        return self._capture.run
+        return self.live.capture.run
 
     def benchmark(
         self,
@@ -238,10 +234,10 @@ class Exploration(CodeViews, Profiling, TakingHome):
         Raises:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
         """
-        self._require_open()
+        self.live.require_open()
         run = RunContext.checked(cancelled, progress, executor)
-        with self._capture.generated.collected():
-            self._benchmarks.run(
+        with self.live.capture.generated.collected():
+            self.live.benchmarks.run(
                 variants,
                 budget_s,
                 regions=regions,
@@ -256,22 +252,7 @@ class Exploration(CodeViews, Profiling, TakingHome):
     @property
     def session(self) -> Session:
         """The frozen record of all results so far; after ``close`` the last one."""
-        revision = None
-        if self._call is not None:
-            looked_at = len(self._codes.found), self._kernel_times.revision, self._diagnoses.revision
-            revision = (self._program.revision(), self._benchmarks.revision, looked_at, self._profile)
-        if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
-            taken = take_snapshot(
-                self.title,
-                self._environment,
-                self._program,
-                self._compiling.toolchain,
-                self._benchmarks,
-                self._plan_diagnostics,
-                Insights(self._codes.found, self._kernel_times.found, self._diagnoses.found),
-            )
-            self._snapshot = (revision, replace(taken, profile=self._profile))
-        return self._snapshot[1]
+        return self.live.session
 
     @property
     def results(self) -> Results:
@@ -286,7 +267,7 @@ class Exploration(CodeViews, Profiling, TakingHome):
     @property
     def runs(self) -> tuple[Session, ...]:
         """The sessions of the last benchmark of each plan, in the order they were measured."""
-        return self._benchmarks.runs
+        return self.live.benchmarks.runs
 
     @property
     def history(self) -> pd.DataFrame:
@@ -327,13 +308,4 @@ class Exploration(CodeViews, Profiling, TakingHome):
 
     def close(self) -> None:
         """Free arguments, traces and artifacts. The session stays readable; nothing can be run any more."""
-        if self._call is not None:
-            self._snapshot = (None, self.session)
-            self._call.close()
-            self._variants.close()
-            self._call = None
-            self._program.close()
-
-    def _require_open(self) -> None:
-        if self._call is None:
-            raise ClosedError(f"The exploration of {self.title} was closed. Make a new one with rx.explore(...).")
+        self.live.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,33 +13,19 @@ from regional_explorer.compiler.run_context import (
     never_cancelled,
     no_progress,
 )
-from regional_explorer.compiler.variants import Variants
-from regional_explorer.exploration.results import Results, ResultTable
+from regional_explorer.exploration.live import Live
+from regional_explorer.exploration.results import Results
 from regional_explorer.measure.profiler import profile
-from regional_explorer.record.profile import Profile
-from regional_explorer.record.session import Environment
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Profiling(ABC):
-    """An exploration's profile; ``_profile`` is the last one, None before the first."""
+class Profiling:
+    """Profiles the call of an exploration."""
 
-    _variants: Variants
-    _environment: Environment
-    _profile: Profile | None = None
-
-    op_times = ResultTable()
-
-    @property
-    @abstractmethod
-    def results(self) -> Results:
-        """The tables, pictures and texts of all results so far."""
-
-    @abstractmethod
-    def _require_open(self) -> None:
-        """Raise ClosedError if the exploration was closed."""
+    def __init__(self, live: Live) -> None:
+        self._live = live
 
     def profile(
         self,
@@ -64,8 +49,9 @@ class Profiling(ABC):
         Raises:
             MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
         """
-        self._require_open()
+        self._live.require_open()
         run = RunContext.checked(cancelled, progress, executor)
-        found = profile(self._variants, budget_s, self._environment.device, run)
-        self._profile = found or self._profile
-        return self.op_times
+        found = profile(self._live.variants, budget_s, self._live.environment.device, run)
+        self._live.profile = found or self._live.profile
+        op_times: pd.DataFrame = Results(self._live.session).op_times
+        return op_times

@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifacts.artifact import label_of, save_artifact
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder, folder_at
-from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.partition_records import preview_of
+from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.errors import ArtifactError, ReproError
 from regional_explorer.errors.arguments import check_flag
+from regional_explorer.exploration.live import Live
 from regional_explorer.export.patch.source_patch import SourcePatch, source_patch
 from regional_explorer.export.save import save_plan
 from regional_explorer.insight.repro import repro_script
 from regional_explorer.record.plan_file import Explored
-from regional_explorer.record.region import Plan
-from regional_explorer.record.session import Session
-from regional_explorer.regions.cutting.preview import Preview
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
-class TakingHome(ABC):
-    """The part of an Exploration that writes what production needs."""
+class TakingHome:
+    """Writes what production needs of an exploration."""
 
-    _program: Program
-    _capture: Capture
-    title: str
-    plan: Plan
-
-    @property
-    @abstractmethod
-    def session(self) -> Session:
-        """The frozen record of all results so far."""
-
-    @abstractmethod
-    def preview(self, plan: Plan) -> Preview:
-        """Return the partitions and diagnostics that a plan would give, without applying it."""
-
-    @abstractmethod
-    def compile(self) -> pd.DataFrame:
-        """Compile the stale partitions."""
-
-    @abstractmethod
-    def _require_open(self) -> None:
-        """Raise ClosedError if the exploration was closed."""
+    def __init__(self, live: Live) -> None:
+        self._live = live
 
     def to_source(self, *, apply: bool = False) -> str:
         """Return the plan as a change of the source: a unified diff, and the new text of cells of a notebook.
@@ -63,16 +37,19 @@ class TakingHome(ABC):
             SourcePatchError: ``apply``, and a file is not tracked or not clean, is a cell, or cannot be written.
             MissingPackageError: libcst is not installed.
         """
-        self._require_open()
+        self._live.require_open()
         check_flag("apply", apply)
-        patch = self._source_patch()
+        patch = self.source_patch()
         if apply:
             patch.apply()
         return str(patch)
 
-    def _source_patch(self) -> SourcePatch:
-        capture = self._capture
-        return source_patch(capture.graphs, capture.breaks, self.plan, lambda plan: self.preview(plan).partitions)
+    def source_patch(self) -> SourcePatch:
+        """Return the change of the source by which the plan is marked there."""
+        program, capture = self._live.program, self._live.capture
+        return source_patch(
+            capture.graphs, capture.breaks, program.plan, lambda plan: preview_of(program, plan).partitions
+        )
 
     def save_plan(self, path: str | Path) -> Path:
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
@@ -82,7 +59,8 @@ class TakingHome(ABC):
         Raises:
             PlanError: the file cannot be written.
         """
-        return save_plan(self.plan, path, Explored.of(self.session, self._capture.partitioner))
+        live = self._live
+        return save_plan(live.program.plan, path, Explored.of(live.session, live.capture.partitioner))
 
     def save_artifacts(self, path: str | Path) -> Path:
         """Write the compiled partitions of the plan to a directory, for ``rx.compile(fn, plan, artifacts=path)``.
@@ -94,9 +72,9 @@ class TakingHome(ABC):
             ArtifactError: an artifact cannot be written, or torch cannot serialize it; the others are written.
             NoCompilerError: there is no C++ compiler.
         """
-        self._require_open()
+        self._live.require_open()
         folder = folder_at(path)
-        self.compile()
+        self._live.compiling.compile_stale(RunContext())
         self._save_all(folder)
         if folder.findings:
             raise ArtifactError(" ".join(found.message for found in folder.findings))
@@ -116,33 +94,33 @@ class TakingHome(ABC):
             UnknownRegionError: there is no such region.
             ReproError: the region has no such partition, or something of it cannot be written down.
         """
-        self._require_open()
-        region = self.plan[name]
-        self._program.record_layouts()
-        switches = [switch for switch in self._program.switches if switch.piece.claim.region == region.name]
-        keys, failures = self._program.keys(), self._program.store.failures
+        self._live.require_open()
+        region = self._live.program.plan[name]
+        self._live.program.record_layouts()
+        switches = [switch for switch in self._live.program.switches if switch.piece.claim.region == region.name]
+        keys, failures = self._live.program.keys(), self._live.program.store.failures
         switches.sort(key=lambda switch: keys.get(switch) not in failures)
         chosen = [switch for switch in switches if partition in (None, switch.partition.name)]
         if not chosen:
             known = ", ".join(switch.partition.name for switch in switches) or "none at all"
             wanted = "partition" if partition is None else f"partition {partition!r}"
             raise ReproError(f"Region {name!r} has no {wanted}; there is {known}.")
-        switch = chosen[0]
-        title = f"Partition {switch.partition.name} of region {name!r} of {self.title}, graph {switch.piece.graph_id}."
+        switch, function = chosen[0], self._live.title
+        title = f"Partition {switch.partition.name} of region {name!r} of {function}, graph {switch.piece.graph_id}."
         if switch.inputs is None:
             raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {switch.failure}.")
         try:
-            return repro_script(title, switch.piece, switch.inputs, self._program.config_for(switch))
+            return repro_script(title, switch.piece, switch.inputs, self._live.program.config_for(switch))
         except ReproError as problem:
             raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {problem}") from problem
 
     def _save_all(self, folder: ArtifactFolder) -> None:
         saved: set[str] = set()
-        for switch in self._program.switches:
+        for switch in self._live.program.switches:
             artifact, inputs, piece = switch.artifact, switch.inputs, switch.piece
             if artifact is None or inputs is None or artifact.key in saved:
                 continue
             saved.add(artifact.key)
-            label = label_of(artifact.key, piece, inputs, self._program.config_for(switch))
-            with self._capture.generated.collected():
+            label = label_of(artifact.key, piece, inputs, self._live.program.config_for(switch))
+            with self._live.capture.generated.collected():
                 save_artifact(folder, label, artifact)

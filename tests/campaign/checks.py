@@ -7,7 +7,7 @@ from regional_explorer.measure.accuracy.reference import find_reference
 
 def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
     """Cut, with eager pieces, the call gives bitwise what it gives uncut."""
-    program, call = ex._program, ex._call
+    program, call = ex.live.program, ex.live.call
     assert call is not None
     program.select_regional(on=False)
     whole = run_once(call, program.capture.run)
@@ -21,7 +21,7 @@ def assert_compiled_is_right(ex):
     Returns:
         The rows of the comparison.
     """
-    call, program = ex._call, ex._program
+    call, program = ex.live.call, ex.live.program
     found = find_reference(call, program)
     assert not found.diagnostics
     assert found.reference.exact is not None

@@ -121,8 +121,8 @@ def test_a_module_that_only_holds_others_can_be_marked():
 def test_closing_frees_what_dynamo_would_keep():
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     compiled = ex.compiled
-    program = ex._program
-    held = [program.capture.live[0].gm, program.switches[0], *program.store.artifacts.values(), ex._call.args[0]]
+    program = ex.live.program
+    held = [program.capture.live[0].gm, program.switches[0], *program.store.artifacts.values(), ex.live.call.args[0]]
     held = [weakref.ref(thing) for thing in held]
     ex.close()
     del program
@@ -197,13 +197,13 @@ def test_results_have_the_dtype_that_eager_gives_them(backward):
             return norm(x.bfloat16())
 
     ex = rx.explore(fn, (x,)).mark("norm", ops="aten.native_layer_norm*")
-    switch = next(switch for switch in ex._program.switches if switch.piece.graph_id == "0/backward")
+    switch = next(switch for switch in ex.live.program.switches if switch.piece.graph_id == "0/backward")
     ex.compile()
     if backward == "eager":
         switch.use_eager()
     out, cotangent = fn(x), torch.randn(6, 16).bfloat16()
     wanted = torch.autograd.grad(out, (x, *norm.parameters()), cotangent)
-    got = torch.autograd.grad(ex._capture.run(x), (x, *norm.parameters()), cotangent)
+    got = torch.autograd.grad(ex.live.capture.run(x), (x, *norm.parameters()), cotangent)
     for ours, theirs in zip(got, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
 
@@ -211,8 +211,8 @@ def test_results_have_the_dtype_that_eager_gives_them(backward):
 def test_code_for_other_dtypes_is_not_called():
     """It checks sizes and strides alone."""
     ex = rx.explore(lambda x: x.sin() + 1, (torch.ones(4),)).mark("r", ops="*sin*")
-    (switch,) = ex._program.switches
-    ex._program.record_layouts()
+    (switch,) = ex.live.program.switches
+    ex.live.program.record_layouts()
     switch.use(Artifact("key", lambda *_: pytest.fail("called"), "", {}, 0.0, "cold"))
     whole = torch.ones(4, dtype=torch.int32)
     assert torch.equal(switch.implementation([whole])[0], whole.sin())
@@ -232,6 +232,6 @@ def test_a_view_with_its_sign_in_a_bit_is_not_read_without_it():
     with torch.no_grad():
         ex = rx.explore(fn, (z,))
         assert torch.equal(ex.compiled(z), fn(z))
-    (switch,) = ex._program.switches
+    (switch,) = ex.live.program.switches
     assert "negated view" in switch.refusal
     assert "region-failed" in {found.code for found in ex.diagnostics}

@@ -154,7 +154,7 @@ def check_call(steps, pattern, *, grad):
             ex.mark(region, nodes=nodes)
     assert_eager_pieces_are_bitwise(ex)
     ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
-    ex._call.forward(ex._capture.run)
+    ex.live.call.forward(ex.live.capture.run)
     assert isinstance(ex.diagnostics, list)
 
 

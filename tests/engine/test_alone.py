@@ -58,10 +58,10 @@ def stack():
     model.layers = torch.nn.ModuleList(Layer() for _ in range(3))
     ex = rx.explore(model, (torch.randn(4, 16, requires_grad=True),)).mark("layers", modules="layers.*")
     ex.compile()
-    store = ex._program.store
+    store = ex.live.program.store
     for key, right in list(store.artifacts.items()):
         store.artifacts[key] = replace(right, call=clock.twice_as_fast(right.call))
-    ex._program.apply_artifacts()
+    ex.live.program.apply_artifacts()
     return ex, clock
 
 
@@ -116,7 +116,7 @@ def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
 def test_a_slow_eager_piece_shows_up_as_a_gain(monkeypatch):
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.compile()
-    second = next(switch for switch in ex._program.switches if switch.piece.claim.region == "second")
+    second = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "second")
     monkeypatch.setattr(second, "eager", delayed(second.eager))
     ex.benchmark(variants=("regional",), budget_s=2.0)
     eager_us = ex.regions.set_index("region").eager_us
@@ -137,14 +137,16 @@ def test_what_is_disabled_is_measured_eagerly():
 def test_wrong_code_gets_no_speedup_and_no_cure():
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.compile()
-    switch = ex._program.switches[0]
+    switch = ex.live.program.switches[0]
     right = switch.artifact
-    ex._program.store.artifacts[right.key] = replace(
+    ex.live.program.store.artifacts[right.key] = replace(
         right, call=lambda args: tuple(value * 1.01 for value in right.call(args))
     )
     twins = []
-    ex._program.twin = lambda _switch, config: twins.append(dict(config)) or ex._program.store.artifacts[right.key]
-    ex._program.apply_artifacts()
+    ex.live.program.twin = lambda _switch, config: (
+        twins.append(dict(config)) or ex.live.program.store.artifacts[right.key]
+    )
+    ex.live.program.apply_artifacts()
     ex.benchmark(variants=("regional",), budget_s=0.3)
     rows = ex.region_timings.set_index("region")
     assert rows.numerics["first"] == "failed"
@@ -165,8 +167,8 @@ def test_a_config_that_cures_is_found():
 
     ex = rx.explore(f, programs.pair(grad=False))
     ex.compile()
-    (switch,) = ex._program.switches
-    right, program = switch.artifact, ex._program
+    (switch,) = ex.live.program.switches
+    right, program = switch.artifact, ex.live.program
     wrong = replace(right, key="wrong", call=lambda args: tuple(value * 1.01 for value in right.call(args)))
     program.twin = lambda _switch, config: right if "emulate_precision_casts" in config else wrong
     switch.use(wrong)
@@ -182,8 +184,8 @@ def test_a_piece_that_draws_is_checked_on_a_twin_and_draws_the_same_in_each_call
     ex = rx.explore(programs.with_dropout, programs.pair())
     ex.compile()
     before = torch.get_rng_state()
-    drawing = next(switch for switch in ex._program.switches if switch.draws)
-    recorded = record_inputs(ex._program, [drawing])
+    drawing = next(switch for switch in ex.live.program.switches if switch.draws)
+    recorded = record_inputs(ex.live.program, [drawing])
     eager, _compiled = timed_calls(drawing, recorded.args)
     seen = []
     for _ in range(2):
@@ -191,7 +193,7 @@ def test_a_piece_that_draws_is_checked_on_a_twin_and_draws_the_same_in_each_call
         seen.append(eager.forward()[0])
     assert torch.equal(*seen)
     torch.set_rng_state(before)
-    check = check_partition(ex._program, drawing, recorded.args, "drops")
+    check = check_partition(ex.live.program, drawing, recorded.args, "drops")
     assert check.verdict == "ok"
     assert all("fallback_random" in row.note for row in check.rows)
     assert torch.equal(torch.get_rng_state(), before)
@@ -206,8 +208,8 @@ def test_inputs_are_those_of_the_call_not_copies():
             return a * b + 1
 
     ex = rx.explore(f, (strided, y))
-    (switch,) = ex._program.switches
-    recorded = record_inputs(ex._program, [switch])
+    (switch,) = ex.live.program.switches
+    recorded = record_inputs(ex.live.program, [switch])
     assert {arg.data_ptr() for arg in recorded.args} == {x.data_ptr(), y.data_ptr()}
     assert strided.stride() in {arg.stride() for arg in recorded.args}
     assert recorded.runs == {switch: 1}
@@ -232,8 +234,8 @@ def test_python_between_graphs_may_write_to_what_was_recorded():
             return b + a.exp()
 
     ex = rx.explore(f, (torch.ones(4),))
-    last = next(switch for switch in ex._program.switches if switch.piece.claim.region == "s")
-    recorded = record_inputs(ex._program, [last])
+    last = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "s")
+    recorded = record_inputs(ex.live.program, [last])
     assert any(torch.equal(arg, torch.zeros(4)) for arg in recorded.args)
     x = torch.ones(4)
     ex.benchmark(variants=("regional",), budget_s=0.2)
@@ -255,7 +257,7 @@ def test_buffers_and_version_counters_stay():
 def test_under_autocast_every_call_pays_for_its_own_casts():
     with torch.autocast("cpu", torch.bfloat16):
         ex = rx.explore(torch.nn.Linear(4, 4), (torch.randn(2, 4),))
-        seat = timed_call(ex._call, ex._variants.get(VariantName.EAGER))
+        seat = timed_call(ex.live.call, ex.live.variants.get(VariantName.EAGER))
         casts = []
         for _ in range(3):
             seat.before()
@@ -272,9 +274,9 @@ def test_measuring_alone_traces_nothing_anew_under_autocast():
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ex = rx.explore(f, programs.pair())
-        frames = len(ex._capture.frames)
+        frames = len(ex.live.capture.frames)
         ex.benchmark(variants=("regional",), budget_s=0.3)
-    assert len(ex._capture.frames) == frames
+    assert len(ex.live.capture.frames) == frames
     assert set(ex.region_timings.numerics) == {"ok"}
 
 

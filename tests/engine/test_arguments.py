@@ -150,6 +150,7 @@ DOORS: dict[str, Any] = {
     "graph": (lambda ex, graph_id: ex.graph(graph_id), [None], {}),
     "save": (lambda ex, path: ex.save(path), ["x.csv"], {}),
     "save_plan": (lambda ex, path: ex.save_plan(path), ["plan.json"], {}),
+    "save_artifacts": (lambda ex, path: ex.save_artifacts(path), ["artifacts"], {}),
     "show": (lambda ex, **k: ex.show(**k), [], {"widget": False}),
 }  # fmt: skip
 """A way to call each, its good positional and its good keyword arguments."""

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.compiles
 
 
 def assert_right(ex):
-    call, program = ex._call, ex._program
+    call, program = ex.live.call, ex.live.program
     reference = Reference(run_once(call), arithmetic=arithmetic_of(live.gm for live in program.capture.live))
     with program.drawing_as_eager():
         rows = compare("regional", run_once(call, program.capture.run), reference)
@@ -43,9 +43,9 @@ def assert_right(ex):
 
 def compiles(ex):
     """Return how many times Inductor runs during one ``compile()``."""
-    before = ex._program.store.compiles
+    before = ex.live.program.store.compiles
     ex.compile()
-    return ex._program.store.compiles - before
+    return ex.live.program.store.compiles - before
 
 
 def test_neighbours_are_compiled_each_under_its_own_config():
@@ -131,7 +131,7 @@ def test_thread_count_makes_artifacts_stale():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert_right(ex)
-            assert all(switch.artifact is not None for switch in ex._program.switches)
+            assert all(switch.artifact is not None for switch in ex.live.program.switches)
     finally:
         torch.set_num_threads(threads)
     assert compiles(ex) == 0
@@ -168,8 +168,8 @@ def test_dynamic_shapes_compile_once():
     for first, second in ((5, 7), (6, 9), (30, 2)):
         x, y = torch.randn(first, 3), torch.randn(second, 3)
         torch.testing.assert_close(compiled(x, y), shifted(x, y))
-    assert len(ex._capture.frames) == 1
-    assert ex._program.store.compiles == 1
+    assert len(ex.live.capture.frames) == 1
+    assert ex.live.program.store.compiles == 1
 
 
 def test_batch_norm_compiles_under_dynamic_shapes():
@@ -341,7 +341,7 @@ def test_plain_torch_compile_is_cold_where_any_of_its_graphs_is(monkeypatch):
 def test_all_variants_run_with_one_number_of_threads():
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     threads = torch.get_num_threads()
-    seats = [timed_call(ex._call, ex._variants.get(name)) for name in ("eager", "aot_eager", "regional")]
+    seats = [timed_call(ex.live.call, ex.live.variants.get(name)) for name in ("eager", "aot_eager", "regional")]
     try:
         for seat in seats:
             torch.set_num_threads(threads + 1)  # as code of the user's may
@@ -354,11 +354,11 @@ def test_all_variants_run_with_one_number_of_threads():
 def test_wrong_gradients_withhold_the_speedup(monkeypatch):
     ex = rx.explore(programs.textbook, programs.pair())
     ex.compile()
-    switch = next(s for s in ex._program.switches if s.piece.graph_id == "0/backward")
+    switch = next(s for s in ex.live.program.switches if s.piece.graph_id == "0/backward")
     right = switch.artifact
     wrong = type(right)(**{**vars(right), "call": lambda args: tuple(v * 1.01 for v in right.call(args))})
-    ex._program.store.artifacts[right.key] = wrong
-    ex._program.apply_artifacts()
+    ex.live.program.store.artifacts[right.key] = wrong
+    ex.live.program.apply_artifacts()
     timings = ex.benchmark(variants=("eager", "regional"), budget_s=0.3)
     assert timings.query("variant == 'regional'").speedup.isna().all()
     assert set(timings.query("variant == 'regional'").numerics) == {"failed"}
@@ -379,7 +379,7 @@ def test_nobody_but_the_piece_holds_its_inputs():
     ex = rx.explore(chain, (torch.randn(64),))
     ex.compile()
     ex.compiled(torch.randn(64))
-    second = ex._program.switches[-1]
+    second = ex.live.program.switches[-1]
     compiled, seen = second.implementation, []
 
     def counting(args):
@@ -399,7 +399,7 @@ def test_a_later_call_with_other_strides_runs_eagerly_and_is_told():
     x = torch.randn(8, 8)
     ex = rx.explore(chain, (x,))
     ex.compile()
-    first = ex._program.switches[0]
+    first = ex.live.program.switches[0]
     first.as_function()([x])
     assert first.artifact is not None
     (result,) = first.as_function()([x.t()])

@@ -19,7 +19,7 @@ def cut_by_region(ex, graph="0/forward"):
 
 def assert_bitwise(ex):
     """Cut, with eager pieces, the call gives bitwise what it gives uncut."""
-    program, call = ex._program, ex._call
+    program, call = ex.live.program, ex.live.call
     program.select_regional(on=False)
     whole = run_once(call, program.capture.run)
     program.select_regional(on=True)
@@ -94,7 +94,7 @@ def test_regions_that_feed_each_other_both_ways_leave_the_first_whole():
     cut = cut_by_region(ex, "0/inference")
     assert cut["a"] == [["sin", "cos_1", "mul"]]
     assert len(cut["b"]) > 1
-    assert ex._program.cyclic
+    assert ex.live.program.cyclic
     assert_bitwise(ex)
 
 
@@ -132,7 +132,7 @@ def test_writes_keep_their_place():
     ex = rx.explore(write, (x, buffer))
     assert ex.partitions.shape[0] == 1
     assert_bitwise(ex)
-    ex._program.capture.run(x, buffer)
+    ex.live.program.capture.run(x, buffer)
     torch.testing.assert_close(buffer, x.sin())
 
 

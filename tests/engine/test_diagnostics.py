@@ -325,7 +325,7 @@ def test_a_copy_or_a_sum_is_not_said_to_have_no_gradient(block, op) -> None:
     x = torch.randn(8, requires_grad=True)
     ex = rx.explore(copies, (x,))
     assert f"a gradient that comes to {op} passes unchanged" in only(ex, "region-empty").message
-    (gradient,) = torch.autograd.grad(ex._capture.run(x).sum(), x)
+    (gradient,) = torch.autograd.grad(ex.live.capture.run(x).sum(), x)
     assert gradient.abs().sum() > 0, "one does flow"
 
 
@@ -452,12 +452,12 @@ def test_recompiled_is_one_per_region_and_guard() -> None:
 
     ex = rx.explore(two, (torch.ones(8),), dynamic=False)
     for size in (5, 6, 7):
-        ex._capture.run(torch.ones(size))
+        ex.live.capture.run(torch.ones(size))
     found = [item for item in ex.diagnostics if item.code == "recompiled"]
     assert [item.region for item in found] == ["a", "b"]
     assert all("again 3 times (graphs 1, 2, 3; the last: float32[7])" in item.message for item in found)
     assert all("size mismatch" in item.message for item in found)
-    ex._capture.run(torch.ones(8, dtype=torch.float64))
+    ex.live.capture.run(torch.ones(8, dtype=torch.float64))
     found = [item for item in ex.diagnostics if item.code == "recompiled"]
     assert [item.region for item in found] == ["a", "b", "a", "b"], "another guard is another cause"
     assert ["dtype mismatch" in item.message for item in found] == [False, False, True, True]
@@ -467,7 +467,7 @@ def test_recompiled_is_one_per_region_and_guard() -> None:
 def test_recompiled_names_no_region_where_there_is_none() -> None:
     ex = rx.explore(lambda x: x.sin(), (torch.ones(8),), dynamic=False)
     for size in (5, 6):
-        ex._capture.run(torch.ones(size))
+        ex.live.capture.run(torch.ones(size))
     found = only(ex, "recompiled")
     assert found.region is None
     assert "trace the call again 2 times" in found.message

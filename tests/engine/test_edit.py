@@ -279,10 +279,10 @@ def test_upstreams_cut_leaves_carved_ops_in_their_partition(ex):
         assert ops(ex, "layer") == [["native_layer_norm", "addmm"], ["addmm", "add"]]
         return
     assert ops(ex, "layer") == [["native_layer_norm", "addmm", "gelu", "addmm", "add"]]
-    piece = next(switch.piece for switch in ex._program.switches)
+    piece = next(switch.piece for switch in ex.live.program.switches)
     (carved,) = [node.name for node in piece.gm.graph.nodes if "fallback_to_eager" in (node.meta.get("custom") or {})]
     assert carved == "gelu_1"
-    live = next(live for live in ex._capture.live if live.kind == "forward")
+    live = next(live for live in ex.live.capture.live if live.kind == "forward")
     assert not any("fallback_to_eager" in (node.meta.get("custom") or {}) for node in live.gm.graph.nodes)
 
 
@@ -325,11 +325,11 @@ def test_a_plan_file_without_them_still_loads(tmp_path):
 
 def test_only_what_moves_nodes_cuts_again(ex):
     ex.mark("layer", modules="layers.*")
-    made = ex._program.switches
+    made = ex.live.program.switches
     ex.configure("layer", {"max_fusion_size": 8}).disable("layer").enable("layer")
-    assert ex._program.switches[0] is made[0]
+    assert ex.live.program.switches[0] is made[0]
     ex.carve("layer", ops="aten.gelu*")
-    assert len(ex._program.switches) == 2 * len(made)
+    assert len(ex.live.program.switches) == 2 * len(made)
 
 
 def test_many_edits_in_a_row_cost_one_cut(ex, monkeypatch):
@@ -352,7 +352,7 @@ def test_a_plan_that_cannot_be_taken_leaves_all_as_it_was(ex):
 
 def test_a_preview_tells_what_would_be_and_changes_nothing(ex):
     ex.mark("layer", modules="layers.*")
-    plan, made = ex.plan, ex._program.switches
+    plan, made = ex.plan, ex.live.program.switches
     drafts = [
         ex.draft().mark("act", ops="aten.gelu*"),
         ex.draft().split("layer", at="gelu"),
@@ -361,7 +361,7 @@ def test_a_preview_tells_what_would_be_and_changes_nothing(ex):
     ]
     seen = [ex.preview(draft.plan) for draft in drafts]
     assert ex.plan is plan
-    assert ex._program.switches[0] is made[0]
+    assert ex.live.program.switches[0] is made[0]
     assert seen[0].counts("layer") == {"0/forward": 6, "0/backward": 6}
     for draft, preview in zip(drafts, seen, strict=True):
         ex.plan = draft.plan
@@ -393,6 +393,6 @@ def test_edited_regions_compile_under_their_configs_and_compute_the_same(ex):
 
 
 def gradients(ex, *, on):
-    ex._program.select_regional(on=on)
-    outputs = ex._call.forward(ex._capture.run)
-    return [value for value in ex._call.backward(outputs) if value is not None]
+    ex.live.program.select_regional(on=on)
+    outputs = ex.live.call.forward(ex.live.capture.run)
+    return [value for value in ex.live.call.backward(outputs) if value is not None]

@@ -75,7 +75,7 @@ def test_compiled_code_that_raises_costs_its_region_alone(explored, error):
     ex, errors = explored
     errors.append(error)
     x = torch.randn(8)
-    torch.testing.assert_close(ex._capture.run(x), two(x))
+    torch.testing.assert_close(ex.live.capture.run(x), two(x))
     assert states(ex) == {"bad": "failed", "good": "compiled"}
     assert f"the compiled code raised {type(error).__name__}: planted" in failed(ex)["bad"]
     ex.benchmark(("eager", "regional"), budget_s=0.1)

@@ -184,8 +184,8 @@ def test_what_the_store_raises_is_ours_and_names_the_error(monkeypatch):
         raise ZeroDivisionError("planted")
 
     ex = rx.explore(two, (torch.randn(8),))
-    (key, wanted), *_ = ex._program.stale().items()
+    (key, wanted), *_ = ex.live.program.stale().items()
     monkeypatch.setattr(artifact, "canonical", canonical)
     with pytest.raises(RegionCompileError, match="ZeroDivisionError: planted") as raised:
-        ex._program.store.compile(key, wanted.piece, wanted.inputs, {})
+        ex.live.program.store.compile(key, wanted.piece, wanted.inputs, {})
     assert isinstance(raised.value.__cause__, ZeroDivisionError)

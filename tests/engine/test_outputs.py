@@ -49,15 +49,15 @@ def test_what_cannot_be_looked_into_is_named():
 
 def test_a_wrong_cache_is_found():
     ex = rx.explore(cached, (torch.randn(8, 8),))
-    reference = find_reference(ex._call, ex._program).reference
+    reference = find_reference(ex.live.call, ex.live.program).reference
 
     def wrong(x):
         found = cached(x)
         found["caches"][0].keys = found["caches"][0].keys * 1.01
         return found
 
-    assert verdict(compare("regional", run_once(ex._call, ex._capture.run), reference)) == "ok"
-    rows = compare("regional", run_once(ex._call, wrong), reference)
+    assert verdict(compare("regional", run_once(ex.live.call, ex.live.capture.run), reference)) == "ok"
+    rows = compare("regional", run_once(ex.live.call, wrong), reference)
     assert [row.tensor for row in rows if row.verdict == "failed"] == ["output.caches[0].keys"]
 
     def forgets(x):
@@ -65,14 +65,14 @@ def test_a_wrong_cache_is_found():
         del found["caches"][0].keys
         return found
 
-    rows = compare("regional", run_once(ex._call, forgets), reference)
+    rows = compare("regional", run_once(ex.live.call, forgets), reference)
     assert any("output.caches[0].keys is missing" in row.note for row in rows)
 
 
 def test_gradients_go_through_objects():
     x = torch.randn(8, requires_grad=True)
     ex = rx.explore(lambda x: Cache(x.sin(), 3), (x,))
-    assert ex._call.grad
+    assert ex.live.call.grad
     assert [graph.kind for graph in ex.session.graphs] == ["dynamo", "forward", "backward"]
 
 
@@ -82,8 +82,8 @@ def test_the_kv_cache_of_a_model_is_compared():
     config = transformers.LlamaConfig(vocab_size=97, num_key_value_heads=1, **sizes)
     model = transformers.LlamaModel(config).eval()
     ex = rx.explore(model, (), {"input_ids": torch.randint(0, 97, (2, 8)), "use_cache": True}, grad=False)
-    found = find_reference(ex._call, ex._program)
-    rows = compare("captured", run_once(ex._call, ex._capture.run), found.reference)
+    found = find_reference(ex.live.call, ex.live.program)
+    rows = compare("captured", run_once(ex.live.call, ex.live.capture.run), found.reference)
     assert sum("past_key_values" in row.tensor for row in rows if row.verdict == "ok") == 4
     assert verdict(rows) == "ok"
 
@@ -143,7 +143,7 @@ def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict():
 
     ex = rx.explore(f, (torch.randn(8),))
     timings = ex.benchmark(("aot_eager",), budget_s=0.3).set_index("variant")
-    assert len(ex._capture.frames) > 2, "or nothing is shown here"
+    assert len(ex.live.capture.frames) > 2, "or nothing is shown here"
     assert timings.verdict["aot_eager"] == "no verdict"
     assert "traced the call anew" in timings.warnings["aot_eager"]
     assert timings.verdict["eager"] == "baseline"

@@ -283,7 +283,7 @@ def explored():
 
 def codes(ex):
     """Return the generated codes, without the running number of the compile."""
-    return [re.sub(r"# AOT ID: .*", "", switch.artifact.code) for switch in ex._program.switches]
+    return [re.sub(r"# AOT ID: .*", "", switch.artifact.code) for switch in ex.live.program.switches]
 
 
 @pytest.fixture
@@ -336,7 +336,7 @@ def test_a_failure_beside_helpers_is_believed_when_it_comes_again(helped, monkey
     monkeypatch.setattr(CompilePool, "__enter__", entered)
     ex.compile()
     assert set(ex.partitions.state) == {"compiled" if helped else "failed"}
-    assert not ex._program.store.failures if helped else ex._program.store.failures
+    assert not ex.live.program.store.failures if helped else ex.live.program.store.failures
 
 
 @posix
@@ -391,7 +391,7 @@ def test_breaking_off_leaves_no_process_and_keeps_what_is_done(pids, way):
     assert len(pids) == 1
     assert not is_running(pids[0])
     assert sorted(set(ex.partitions.state)) == ["compiled", "stale"]
-    assert (ex.partitions.state == "compiled").sum() == len(ex._program.store.artifacts)
+    assert (ex.partitions.state == "compiled").sum() == len(ex.live.program.store.artifacts)
 
 
 @posix

@@ -42,7 +42,7 @@ def test_a_dropped_exploration_is_freed_when_the_next_is_made() -> None:
     gc.disable()
     try:
         ex = rx.explore(straight, pair())
-        trace = weakref.ref(ex._capture)
+        trace = weakref.ref(ex.live.capture)
         kept = rx.explore(straight, pair())
         compiled = kept.compiled
         del ex, kept

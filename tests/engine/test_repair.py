@@ -28,10 +28,10 @@ def test_plain_aot_fails_and_the_exploration_runs():
     assert len(found.nodes) == 1
     assert [line.function for line in found.where] == ["dropout"]
     assert "linear(" in found.where[0].text
-    with ex._call.kept():
-        gradients = ex._call.backward(ex._call.forward())
-        ex._call.restore()
-        again = ex._call.backward(ex._call.forward(ex._capture.run))
+    with ex.live.call.kept():
+        gradients = ex.live.call.backward(ex.live.call.forward())
+        ex.live.call.restore()
+        again = ex.live.call.backward(ex.live.call.forward(ex.live.capture.run))
     torch.testing.assert_close(again, gradients)
 
 
@@ -49,8 +49,8 @@ def test_regions_and_full_are_measured_and_aot_eager_is_left_out():
 def test_a_later_trace_is_repaired_too():
     ex = rx.explore(dropout, (torch.randn(2, 4, 8, requires_grad=True),))
     with torch.enable_grad():
-        ex._capture.run(torch.randn(3, 4, 8, requires_grad=True)).backward()
-    assert len(ex._capture.frames) == 2
+        ex.live.capture.run(torch.randn(3, 4, 8, requires_grad=True)).backward()
+    assert len(ex.live.capture.frames) == 2
 
 
 RUNS: list[int] = []
@@ -143,8 +143,8 @@ def test_an_op_gets_a_copy_of_what_has_other_strides_than_the_trace_says():
     (found,) = (item for item in ex.diagnostics if item.code == "aot-eager-failed")
     assert "rx_tests.contiguous_alone" in found.message
     assert "give me a contiguous one" in found.message
-    torch.testing.assert_close(ex._capture.run(x), step(x))
+    torch.testing.assert_close(ex.live.capture.run(x), step(x))
     targets = [node.target for node in ex.session.graphs[-1].ops]
     assert targets[1:3] == ["aten.clone.default", "rx_tests.contiguous_alone.default"]
     later = torch.randn(5, 4)
-    torch.testing.assert_close(ex._capture.run(later), step(later), msg="a later trace gets the copy at once")
+    torch.testing.assert_close(ex.live.capture.run(later), step(later), msg="a later trace gets the copy at once")

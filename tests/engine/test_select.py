@@ -175,10 +175,10 @@ def test_edits_by_name(ex):
 
 def test_marking_never_traces_again(ex, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda *_, **__: pytest.fail("traced again"))
-    frames = len(ex._capture.frames)
+    frames = len(ex.live.capture.frames)
     ex.mark("x", modules="layers.1")
     ex.configure("x", {"max_fusion_size": 4})
-    assert len(ex._capture.frames) == frames
+    assert len(ex.live.capture.frames) == frames
 
 
 def test_modules_are_found_wherever_they_are():
@@ -295,7 +295,7 @@ def test_every_caller_of_a_shared_body_leads_into_it():
     assert "region-merged" in [found.code for found in ex.diagnostics]
     x = torch.randn(4, 8)
     with torch.no_grad():
-        torch.testing.assert_close(ex.compiled(x), ex._call.fn(x))
+        torch.testing.assert_close(ex.compiled(x), ex.live.call.fn(x))
 
 
 @pytest.mark.parametrize(("path", "partitions"), [("left.0", 1), ("right.1", 1), ("left.*", 2), ("right", 1)])

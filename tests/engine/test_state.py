@@ -20,12 +20,12 @@ X = torch.randn(2, 4)
 def repeated(fn, *args):
     """Explore a call, repeat it as measuring does, and return the exploration."""
     ex = rx.explore(fn, args)
-    call = ex._call
+    call = ex.live.call
     with call.kept():
         for _ in range(CALLS):
             if call.stateful:
                 call.restore()
-            call.forward(ex._capture.run)
+            call.forward(ex.live.capture.run)
     return ex
 
 
@@ -44,8 +44,8 @@ def test_data_of_a_parameter_is_put_back():
     ex = repeated(decay, X)
     assert torch.equal(model.weight, before)
     assert (model.weight.data_ptr(), model.weight._version) == (data, version)
-    with ex._call.kept():
-        torch.testing.assert_close(ex._call.forward(), torch.nn.functional.linear(X, before * 0.5, model.bias))
+    with ex.live.call.kept():
+        torch.testing.assert_close(ex.live.call.forward(), torch.nn.functional.linear(X, before * 0.5, model.bias))
 
 
 def test_a_pending_loss_can_still_be_backwarded():
@@ -105,11 +105,11 @@ def test_a_generator_of_the_users_own_is_put_back(kind):
     before = str(state())
     ex = repeated(step, X)
     assert str(state()) == before
-    assert ex._call.draws
-    with ex._call.kept():
-        first = ex._call.forward()
-        ex._call.restore()
-        assert torch.equal(first, ex._call.forward())
+    assert ex.live.call.draws
+    with ex.live.call.kept():
+        first = ex.live.call.forward()
+        ex.live.call.restore()
+        assert torch.equal(first, ex.live.call.forward())
 
 
 class Counts(nn.Module):
@@ -184,7 +184,7 @@ def test_a_decorated_function_is_looked_into():
 def test_a_counter_costs_no_new_trace():
     """Dynamo guards on the number: without putting it back, every call would trace anew."""
     model = Counts()
-    assert len(repeated(model, X)._capture.frames) == 1
+    assert len(repeated(model, X).live.capture.frames) == 1
 
 
 class Lazy(nn.Module):
@@ -225,7 +225,7 @@ def test_what_the_first_call_makes_stays_and_is_named():
     (found,) = (item for item in ex.diagnostics if item.code == "state-kept")
     for name in ("model.ready", "model.table", "model.memo['mask']", "model.log", " table"):
         assert name in found.message
-    assert len(ex._capture.frames) == 1
+    assert len(ex.live.capture.frames) == 1
 
 
 def test_lazy_modules_are_made_once():
@@ -291,9 +291,9 @@ def test_output_made_under_no_grad_of_a_leaf_is_no_error():
         return view, x * 2
 
     ex = rx.explore(step, (x,))
-    assert ex._call.gradient_names == ["grad args[0]"]
-    (gradient,) = ex._call.backward(ex._call.forward(ex._capture.run))
-    assert torch.equal(gradient, 2 * ex._call._cotangents["[1]"])
+    assert ex.live.call.gradient_names == ["grad args[0]"]
+    (gradient,) = ex.live.call.backward(ex.live.call.forward(ex.live.capture.run))
+    assert torch.equal(gradient, 2 * ex.live.call._cotangents["[1]"])
 
 
 def test_a_whole_benchmark_leaves_a_counter_alone_and_traces_once():
@@ -301,5 +301,5 @@ def test_a_whole_benchmark_leaves_a_counter_alone_and_traces_once():
     ex = rx.explore(model, (X,))
     ex.benchmark(variants=("eager", "aot_eager"), budget_s=0.2)
     assert (model.calls, model.log) == (0, [])
-    assert len(ex._capture.frames) == 1
+    assert len(ex.live.capture.frames) == 1
     assert set(ex.numerics.verdict) == {"ok"}

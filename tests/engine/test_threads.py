@@ -76,7 +76,7 @@ def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds):
 @pytest.mark.parametrize("which", ["any compile", "a compile of this exploration"])
 def test_waiting_is_told_and_can_be_cancelled(which):
     ex, told = explored(), []
-    lock = convert_frame.compile_lock if which == "any compile" else ex._program.compiling
+    lock = convert_frame.compile_lock if which == "any compile" else ex.live.program.compiling
 
     def progress(doing, _fraction):
         told.append(doing)
@@ -176,10 +176,10 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(owned):
     ex = explored()
     ex.configure("a", {"max_fusion_size": 1})
     ex.compile()
-    ex._program.twin(ex._program.switches[0], {"fallback_random": True})
+    ex.live.program.twin(ex.live.program.switches[0], {"fallback_random": True})
     x = torch.randn(3, 3, requires_grad=True)
     with pytest.warns(UserWarning, match="traced again"):
-        ex._capture.run(x).sum().backward()
+        ex.live.capture.run(x).sum().backward()
     assert found == {name: {True} for name in ("add_frame", "add_graph", "_cut", "standalone_compile")}
     assert not convert_frame.compile_lock._is_owned()
 

@@ -18,7 +18,7 @@ pytestmark = needs_region_ids
 def upstreams_partitions(ex):
     """Return, per graph, the ops of each partition that upstream's own scooper cuts out of the same graphs."""
     found = {}
-    for live in ex._capture.live:
+    for live in ex.live.capture.live:
         collect(regional_inductor._RegionScooper()(copy.deepcopy(live.gm)), live.id, found)
     return found
 

@@ -23,7 +23,7 @@ def differing(x):
 
 def difference(function, *args):
     ex = rx.explore(function, args)
-    found = find_reference(ex._call, ex._program)
+    found = find_reference(ex.live.call, ex.live.program)
     (told,) = found.diagnostics
     assert told.code == "trace-differs"
     assert found.reference.exact is None, "float64 follows the trace"
@@ -71,7 +71,7 @@ def test_other_values_computed_another_way_are_no_difference():
         return torch.where(mask, x, 0.0).sum(-1)
 
     ex = rx.explore(f, (torch.randn(8, 8),))
-    assert find_reference(ex._call, ex._program).diagnostics == ()
+    assert find_reference(ex.live.call, ex.live.program).diagnostics == ()
 
 
 def test_a_gradient_that_is_wrong_in_the_trace_alone_is_found():
@@ -169,11 +169,11 @@ def noisy(x):
 def test_a_call_that_does_not_repeat_itself_is_not_comparable():
     ex = rx.explore(noisy, (torch.randn(64),))
     ex.compile()
-    for switch in ex._program.switches:
+    for switch in ex.live.program.switches:
         right = switch.artifact
         zeros = type(right)(**{**vars(right), "call": lambda args, run=right.call: tuple(v * 0 for v in run(args))})
-        ex._program.store.artifacts[right.key] = zeros
-    ex._program.apply_artifacts()
+        ex.live.program.store.artifacts[right.key] = zeros
+    ex.live.program.apply_artifacts()
     timings = ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.3)
     assert set(timings.numerics) == {NOT_COMPARABLE}
     assert set(ex.numerics.verdict) == {NOT_COMPARABLE}
@@ -193,4 +193,4 @@ def test_rounding_in_another_order_is_no_nondeterminism():
         return x[:, order] @ x[:, order].t()
 
     ex = rx.explore(f, (torch.randn(16, 512),))
-    assert not find_reference(ex._call, ex._program).reference.nondeterministic
+    assert not find_reference(ex.live.call, ex.live.program).reference.nondeterministic

@@ -68,12 +68,12 @@ def test_kernels_are_found_in_the_text() -> None:
 
 def test_the_code_looked_at_is_that_compiled_and_nothing_is_compiled_for_it() -> None:
     ex = explored()
-    artifact = next(iter(ex._program.store.artifacts.values()))
-    compiles = ex._program.store.compiles
+    artifact = next(iter(ex.live.program.store.artifacts.values()))
+    compiles = ex.live.program.store.compiles
     (part,) = ex.code("r")
     assert part.code.same_code
     assert normalized(part.text) == normalized(artifact.code)
-    assert ex._program.store.compiles == compiles
+    assert ex.live.program.store.compiles == compiles
     assert ex.compile().empty
 
 
@@ -215,7 +215,7 @@ def test_a_region_that_failed_or_is_stale_is_told_and_others_are_shown() -> None
 
 def test_other_code_when_lowered_again_is_told_not_shown_as_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     ex = explored()
-    store = ex._program.store
+    store = ex.live.program.store
     for key, artifact in store.artifacts.items():
         store.artifacts[key] = dataclasses.replace(artifact, code=artifact.code + "\nother = 1\n")
     (part,) = ex.code("r")

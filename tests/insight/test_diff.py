@@ -33,7 +33,7 @@ def test_an_option_that_changes_the_code_is_seen_without_compiling(ex: rx.Explor
     assert "+" in part.unified
     assert "The code of 1 of 1 partitions of region 'r' changed" in str(diff)
     assert 'class="rx-good"' in diff._repr_mimebundle_()["text/html"]
-    assert ex._program.store.compiles == 0
+    assert ex.live.program.store.compiles == 0
 
 
 def test_erf_is_computed_once_per_reader_until_it_is_kept(ex: rx.Exploration) -> None:

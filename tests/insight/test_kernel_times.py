@@ -51,8 +51,8 @@ def test_timings_never_come_from_the_build_with_clocks() -> None:
     ex = explored()
     ex.benchmark(("eager", "regional"), 0.1)
     before = ex.session
-    artifacts = dict(ex._program.store.artifacts)
-    running = [switch.artifact for switch in ex._program.switches]
+    artifacts = dict(ex.live.program.store.artifacts)
+    running = [switch.artifact for switch in ex.live.program.switches]
     ex.kernel_times("r", 0.1)
     after = ex.session
     assert after.kernel_times
@@ -62,8 +62,8 @@ def test_timings_never_come_from_the_build_with_clocks() -> None:
         before.reconciliation,
     )
     assert after.compile_costs == before.compile_costs
-    assert ex._program.store.artifacts == artifacts
-    assert [switch.artifact for switch in ex._program.switches] == running
+    assert ex.live.program.store.artifacts == artifacts
+    assert [switch.artifact for switch in ex.live.program.switches] == running
     assert "_regional_explorer_clock" not in "".join(code.text for code in after.codes)
 
 
@@ -107,8 +107,8 @@ def test_code_that_cannot_be_timed_says_why() -> None:
     ex = explored()
     ex.compile()
     ex.code("r")
-    for key, code in ex._codes.found.items():
-        ex._codes.found[key] = ArtifactCode(key, "raise RuntimeError('planted')\n" + code.text, code.kernels)
+    for key, code in ex.live.codes.found.items():
+        ex.live.codes.found[key] = ArtifactCode(key, "raise RuntimeError('planted')\n" + code.text, code.kernels)
     found = ex.kernel_times("r", 0.1)
     assert all("planted" in problem for problem in found.problem)
 

@@ -34,8 +34,8 @@ def explored(name: str) -> tuple[rx.Exploration, Reference]:
     torch.manual_seed(0)
     program = PROGRAMS[name]
     ex = rx.explore(program.function, program.arguments())
-    assert ex._call is not None
-    found = find_reference(ex._call, ex._program)
+    assert ex.live.call is not None
+    found = find_reference(ex.live.call, ex.live.program)
     assert not found.diagnostics
     assert found.reference.exact is not None
     return ex, found.reference
@@ -47,8 +47,8 @@ def given(name: str, variant: Callable[..., Any] | Changed) -> tuple[Values, Ref
     torch.manual_seed(1)
     if isinstance(variant, Changed):
         return variant.change(reference.eager), reference
-    assert ex._call is not None
-    return run_once(ex._call, variant), reference
+    assert ex.live.call is not None
+    return run_once(ex.live.call, variant), reference
 
 
 def beyond(values: Values, eager: Values, terms: int) -> bool:
@@ -119,8 +119,8 @@ def test_a_result_rounded_to_fewer_bits_on_the_way_is_judged_by_them() -> None:
 
     for columns in (16, 1):
         ex = rx.explore(halved, (torch.randn(16, 16), torch.randn(16, columns)))
-        assert ex._call is not None
-        reference = find_reference(ex._call, ex._program).reference
-        right = compare("once", run_once(ex._call, once), reference)
-        wrong = compare("wrong", run_once(ex._call, lambda a, b: halved(a, b) + 0.25), reference)
+        assert ex.live.call is not None
+        reference = find_reference(ex.live.call, ex.live.program).reference
+        right = compare("once", run_once(ex.live.call, once), reference)
+        wrong = compare("wrong", run_once(ex.live.call, lambda a, b: halved(a, b) + 0.25), reference)
         assert (verdict(right), verdict(wrong)) == ("ok", "failed"), (right, wrong)

@@ -34,10 +34,10 @@ def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 def judged(function: Function, args: Sequence[torch.Tensor], variant: Function) -> tuple[Numerics, ...]:
     torch.manual_seed(0)
     ex = rx.explore(function, args)
-    assert ex._call is not None
-    found = find_reference(ex._call, ex._program)
+    assert ex.live.call is not None
+    found = find_reference(ex.live.call, ex.live.program)
     assert not found.diagnostics
-    return compare("planted", run_once(ex._call, variant), found.reference)
+    return compare("planted", run_once(ex.live.call, variant), found.reference)
 
 
 def normal(*shape: int, grad: bool = False) -> torch.Tensor:
@@ -107,7 +107,7 @@ def test_which_nodes_are_steps() -> None:
         return a + b + (x > 0) + x.to(torch.int32) + mask.eq(1) + x.to(torch.float64) + torch.div(x, 2.0)
 
     ex = rx.explore(steps, (torch.randn(4), torch.ones(4, dtype=torch.int64)))
-    graph = ex._capture.live[0].gm.graph
+    graph = ex.live.capture.live[0].gm.graph
     found = [str(node.target) for node in graph.nodes if is_step(node)]
     assert [name.split(".")[1] for name in found] == ["round", "div", "gt", "_to_copy"]
 

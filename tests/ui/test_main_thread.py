@@ -125,7 +125,7 @@ def test_the_button_times_on_the_main_thread() -> None:
 
     # Nothing to trace: a function that Dynamo leaves alone is called as it is.
     exploration = explore(torch.sin, (torch.randn(8),), grad=False)
-    exploration._call.fn = work  # type: ignore[union-attr]
+    exploration.live.call.fn = work
     panel, loop = Panel(control_of(exploration)), MainLoop()
     panel.control.main_loop = lambda: loop
     for name in ("aot_eager", "regional", "full"):

@@ -54,7 +54,7 @@ def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Contr
     assert panel.part("plans") == []
     first = exploration.plan
     second = first.changed("act", config={"max_fusion_size": 4})
-    exploration._benchmarks.runs = (run(first, 1e-3, 2.0), run(second, 0.5e-3, 4.0))
+    exploration.live.benchmarks.runs = (run(first, 1e-3, 2.0), run(second, 0.5e-3, 4.0))
     control.refresh()
     shown = text(panel, "plans")
     assert "current plan" in shown

@@ -43,7 +43,14 @@ def folder_at(path: str | Path) -> ArtifactFolder:
     if not isinstance(path, (str, Path)) or not str(path):
         raise ArtifactError(f"artifacts={shown_value(path)}: give the path of a directory.")
     target = Path(path)
-    if target.exists() and not target.is_dir():
+    try:
+        os.fsencode(target)
+        is_file = "\0" not in str(target) and target.exists() and not target.is_dir()
+    except (OSError, ValueError) as problem:
+        raise ArtifactError(f"artifacts={shown_value(path)}: no directory can be called so: {problem}.") from problem
+    if "\0" in str(target):
+        raise ArtifactError(f"artifacts={shown_value(path)}: no path can have a null character in it.")
+    if is_file:
         raise ArtifactError(f"Artifacts are kept in a directory, and {target} is a file. Give another path.")
     return ArtifactFolder(target)
 
