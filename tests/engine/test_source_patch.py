@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import subprocess
+import sys
 from textwrap import dedent
 from types import SimpleNamespace
 
@@ -436,9 +437,10 @@ def test_the_changed_source_gives_the_same(program, case):
     assert one.patched().count("torch.fx.traceback") or "annotation" in case or "rx.region" in case
 
 
-def test_bytes_that_no_mark_touches_stay(program):
-    line = b"    y = x.sin()  # caf\xe9\r\n"
-    text = b"# -*- coding: latin-1 -*-\r\nimport torch\r\n\r\ndef call(x):\r\n" + line + b"    return y + 1"
+@pytest.mark.parametrize("start", [b"# -*- coding: latin-1 -*-\r\n", b"\xef\xbb\xbf\r\n"])
+def test_bytes_that_no_mark_touches_stay(program, start):
+    line = b"    y = x.sin()  # caf" + (b"\xe9" if b"latin" in start else "é".encode()) + b"\r\n"
+    text = start + b"import torch\r\n\x0c\r\ndef call(x):\r\n" + line + b"    return y + 1"
     one = program(text, lambda ex: ex.mark("r", lines="call:2"))
     one.ex.to_source(apply=True)
     mark = b'    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "r"}}):\r\n    '
@@ -610,3 +612,10 @@ def test_a_cell_of_a_notebook_is_given_anew():
     )
     with pytest.raises(rx.SourcePatchError, match="defined in a notebook"):
         ex.to_source(apply=True)
+
+
+def test_without_libcst_it_says_what_to_install(program, monkeypatch):
+    one = program(SHARED, lines("gate:2"))
+    monkeypatch.setitem(sys.modules, "libcst", None)
+    with pytest.raises(rx.MissingPackageError, match="pip install libcst"):
+        one.ex.to_source()

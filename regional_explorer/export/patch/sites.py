@@ -85,6 +85,8 @@ class Sites:
         stacks |= {-number: found.stack for number, found in enumerate(breaks, start=1)}
         self.frames: dict[int, list[Frame]] = {}
         self.held: dict[Any, set[int]] = defaultdict(set)
+        self._calls: dict[Statement, dict[str, set[int]]] = {}
+        self._blocks: dict[Block, set[int]] = {}
         for origin, stack in stacks.items():
             found = enumerate(map(located, stack))
             self.frames[origin] = [replace(frame, depth=depth) for depth, frame in found if frame is not None]
@@ -165,7 +167,9 @@ class Sites:
         """
         from regional_explorer.export.patch.hoist import can_be_hoisted  # imports libcst
 
-        found: dict[str, set[int]] = {}
+        if (known := self._calls.get(statement)) is not None:
+            return known
+        found = self._calls[statement] = {}
         for name, calls in submodule_calls(statement).items():
             if len(calls) > 1 or not can_be_hoisted(statement.node, calls[0]):
                 continue
@@ -191,7 +195,9 @@ class Sites:
             return self.held[unit.function]
         if isinstance(unit, Calls):
             return self.calls(unit.statement).get(unit.attribute, set())
-        return set().union(*(self.held[one] for one in unit.statements))
+        if unit not in self._blocks:
+            self._blocks[unit] = set().union(*(self.held[one] for one in unit.statements))
+        return self._blocks[unit]
 
     def runs_once(self, function: Function, origins: Collection[int]) -> bool:
         """Tell whether these ops of a function come from one run of it, as far as the record shows."""

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from regional_explorer.errors import SourcePatchError
-from regional_explorer.export.patch.placement import Placement, PreviewPartitions, place
+from regional_explorer.export.patch.placement import PreviewPartitions, place
 from regional_explorer.export.patch.sites import is_library
+from regional_explorer.export.patch.source_file import SourceFile, parser
 from regional_explorer.export.patch.working_tree import root_of, write_all
 from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.region import Plan
-
-if TYPE_CHECKING:
-    from regional_explorer.export.patch.source_file import SourceFile
 
 
 @dataclass(frozen=True)
@@ -102,20 +100,20 @@ def source_patch(
     Raises:
         MissingPackageError: libcst is not installed.
     """
-    from regional_explorer.export.patch.rewrite import rewritten  # imports libcst
+    parser()  # or the next import fails without saying what to install
+    from regional_explorer.export.patch.rewrite import rewritten
 
     placement = place(graphs, breaks, plan, preview)
-    changed = _changed(placement)
     return SourcePatch(
         plan,
-        tuple(ChangedFile(file, after) for file in changed if (after := rewritten(file, placement)) != file.text),
+        tuple(
+            ChangedFile(file, after)
+            for file in placement.sites.files.values()
+            if (after := rewritten(file, placement)) != file.text
+        ),
         placement.refused,
         tuple(placement.kept),
     )
-
-
-def _changed(placement: Placement) -> list[SourceFile]:
-    return list(placement.sites.files.values())
 
 
 def _shown_path(path: Path) -> str:
@@ -139,6 +137,4 @@ def as_typed(cell: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    import ast
-
     return str(ast.literal_eval(text))
