@@ -9,16 +9,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
 
 from regional_explorer.command.command import Command
+from regional_explorer.command.completion import completions
 from regional_explorer.command.expression import CallText, read_call, split_cell
-from regional_explorer.command.options import KINDS, OPTIONS, CommandError, help_text, read_options, split_line
+from regional_explorer.command.options import CommandError, help_text, read_options, split_line
 from regional_explorer.command.preload import Preload
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.record.region import Direction
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -151,41 +152,6 @@ def _as_usage_error(*, verbose: bool) -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
-# ----------------------------------------------------------------------------------------------------------- completion
-
-
-def completions(shell: InteractiveShell, event: Any) -> list[str]:
-    """Return the completions at the cursor: options, and after ``-c`` regions and config keys."""
-    before = event.text_until_cursor
-    words = before.split()
-    word = "" if before.endswith((" ", "\t")) else words[-1]
-    previous = words[-1 if not word else -2] if len(words) > bool(word) else ""
-    if previous in {"-c", "--config"}:
-        return _setting_words(shell, before, word)
-    if previous == "--variants":
-        return ["eager", "aot_eager", "regional", "full", "upstream", "lite"]
-    if previous in {"-r", "--region"}:
-        return [f"{kind}:" for kind in KINDS] if "=" in word else []
-    if word.startswith("-") or not word:
-        return [name for option in OPTIONS for name in option.names]
-    return []
-
-
-def _setting_words(shell: InteractiveShell, before: str, word: str) -> list[str]:
-    _, colon, key = word.partition(":")
-    if not colon:
-        named = re.findall(r"(?:-r|--region)[= ]?([^\s=]+)=", before)
-        plans = [getattr(value, "plan", None) for name, value in shell.user_ns.items() if not name.startswith("_")]
-        known = [found.name for plan in plans for found in getattr(plan, "regions", ())]
-        names = dict.fromkeys([*named, *known])
-        return [*(f"{name}:" for name in names), *(f"{name}.{one}:" for one in Direction for name in names)]
-    if "=" in key:
-        return []
-    from regional_explorer.compiler.config.catalogue import catalogue
-
-    return [f"{name}=" for name, entry in catalogue().items() if entry.refused is None]
-
-
 # -------------------------------------------------------------------------------------------------------- ahead of time
 
 
@@ -215,11 +181,28 @@ preload = Preload((_import_dynamo, _import_inductor, _import_explorer), afterwar
 """The imports of the first exploration, in stages of a second or two."""
 
 
+def _matcher(shell: InteractiveShell) -> Any:
+    """Return what completes a line of the magic, in this order and with nothing else beside it."""
+
+    @context_matcher(identifier=NAME)
+    def match(context: CompletionContext) -> SimpleMatcherResult:
+        before = context.text_until_cursor
+        if not re.match(rf"\s*%%?{NAME}\s", before):
+            return {"completions": []}
+        fragment = re.split(r"[\s=:]", before)[-1]
+        offered = completions(shell.user_ns, before, context.line_with_cursor)
+        found = [SimpleCompletion(one, type="magic") for one in offered if one.startswith(fragment)]
+        return {"completions": found, "matched_fragment": fragment, "suppress": bool(found), "ordered": True}
+
+    return match
+
+
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magic and its completion, and start preloading in the background."""
     shell.register_magics(RegionalMagics)
-    for name in (f"%{NAME}", f"%%{NAME}"):
-        shell.set_hook("complete_command", lambda _self, event: completions(shell, event), str_key=name)
+    matchers = shell.Completer.custom_matchers
+    if not any(getattr(matcher, "matcher_identifier", "") == NAME for matcher in matchers):
+        matchers.append(_matcher(shell))
     if toolchain.wanted():
         toolchain.build.start()
         preload.attach(shell.events)
@@ -229,7 +212,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Unregister the magic and its completion."""
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(NAME, None)
-    for name in (f"%{NAME}", f"%%{NAME}"):
-        shell.strdispatchers["complete_command"].strs.pop(name, None)
+    matchers = shell.Completer.custom_matchers
+    matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != NAME]
     preload.detach()
     toolchain.build.stop()

@@ -19,6 +19,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
 from nbconvert.exporters.html import HTMLExporter
 
+from regional_explorer.command.completion import completions
 from regional_explorer.command.options import OPTIONS
 from regional_explorer.errors import SessionError
 from regional_explorer.exploration.exploration import Exploration
@@ -415,12 +416,43 @@ def test_the_docstring_is_the_usage(shell: Any) -> None:
         ("%regional_compile -c kno", {"known:", "known.backward:"}),
         ("%regional_compile --variants aot", {"aot_eager"}),
         ("%regional_compile -r a=mod", {"modules:"}),
+        ("%regional_compile -r a=modules:layers.", {"layers.0.up"}),
+        ("%regional_compile -c known:epilogue_fusion=", {"False", "True"}),
     ],
 )
 def test_completion(run: Run, shell: Any, line: str, expected: set[str]) -> None:
+    run(LAYERS)
     run("%regional_compile --no-bench -r known=ops:aten.relu* -o ex f(x);")
     _, found = shell.complete(None, line, len(line))
     assert expected <= set(found)
+
+
+LAYERS = """
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(4, 4)
+
+net = torch.nn.Module()
+net.layers = torch.nn.ModuleList(Layer() for _ in range(2))
+other = torch.nn.Sequential(torch.nn.Linear(4, 4))
+"""
+
+
+def test_what_is_likeliest_is_offered_first(run: Run, shell: Any) -> None:
+    run(LAYERS)
+
+    def offered(before: str, after: str = "") -> list[str]:
+        return completions(shell.user_ns, before, before + after)
+
+    assert offered("%regional_compile ")[:2] == ["-r", "--region"]
+    paths = ["layers.*", "layers.*.up", "layers", "layers.0", "layers.0.up", "layers.1", "layers.1.up"]
+    assert offered("%regional_compile -r a=modules:", " net(x)") == paths
+    assert offered("%regional_compile -r a=modules:") == [*paths, "0"]
+    assert offered("%regional_compile -r a=ops:") == []
+    assert offered("%regional_compile -c a:epilogue_fusion=") == ["False", "True"]
+    assert offered("%regional_compile -c a:max_fusion_size=") == ["64"]
+    assert offered("%regional_compile -c a:no_such_key=") == []
 
 
 def test_unloading_takes_the_magic_away(shell: Any) -> None:

@@ -46,9 +46,10 @@ class Draft:
 
         Args:
             name: its name; an existing region gets these nodes in addition.
-            modules: globs over module paths as ``named_modules()`` gives them; ``*`` stays within one level.
-            lines: ``function:3-7``, counted from its ``def``, or ``file.py:10-20``.
-            ops: globs over operators, such as ``aten.gelu*``.
+            modules: globs over module paths as ``named_modules()`` gives them; ``*`` stays within one level of the
+                path, ``**`` does not: ``*ffn`` matches ``ffn``, ``**ffn`` also ``layers.0.ffn``.
+            lines: ``function:3-7``, counted from its ``def``, ``file.py:10-20``, or ``10-20`` where one file has them.
+            ops: globs over operators, such as ``aten.gelu*``, or over their short names: ``gelu``.
             nodes: names of nodes, of any graph, or ``0/forward:mul_1``.
             subgraphs: globs over the functions that ``nested_compile_region`` marks, such as ``Block.forward`` or
                 ``Block``; ``*`` for all. What is marked is the body, for all calls that share it.

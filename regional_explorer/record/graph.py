@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
+"""Parts of paths that tell a library from what the user wrote."""
+
 
 class GraphKind(StrEnum):
     """Which of the graphs of one Dynamo frame this is."""
@@ -51,11 +54,25 @@ class SourceLine:
         """The line counted from the function's ``def``, as line selectors take it: ``Block.forward:3``."""
         return f"{self.scope or self.function}:{self.line - self.def_line + 1}"
 
+    @property
+    def in_library(self) -> bool:
+        """Whether somebody else than the user wrote it."""
+        return any(part in self.file for part in LIBRARIES)
+
+    @property
+    def in_cell(self) -> bool:
+        """Whether it is of a notebook's cell, whose file is temporary and has no name that anybody knows."""
+        return "ipykernel_" in self.file or self.file.startswith("<")
+
+    @property
+    def numbered(self) -> str:
+        """The line by its number beside the source: ``file.py:12 in forward``, in a cell ``12 in forward``."""
+        where = str(self.line) if self.in_cell else f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+        return f"{where} in {self.scope if self.in_cell and self.scope else self.function}"
+
     def __str__(self) -> str:
         """Return ``file.py:12 in forward``, or ``Block.forward:3`` for a notebook's cell, whose file is temporary."""
-        if self.def_line and ("ipykernel_" in self.file or self.file.startswith("<")):
-            return self.in_function
-        return f"{self.file.rsplit('/', 1)[-1]}:{self.line} in {self.function}"
+        return self.in_function if self.def_line and self.in_cell else self.numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +101,11 @@ class ModuleCall:
     class_name: str
     call: int = 0
     aliases: tuple[str, ...] = ()
+
+
+def over_layers(path: str) -> str:
+    """Return a module path as a glob over equal layers: ``layers.*.attn`` for ``layers.3.attn``."""
+    return ".".join("*" if part.isdigit() else part for part in path.split("."))
 
 
 Chain = tuple[ModuleCall, ...]
@@ -135,9 +157,16 @@ class Node:
     @property
     def op(self) -> str:
         """The short name: ``mul`` for the operator ``aten.mul.Tensor``, ``gelu`` for ``torch._C._nn.gelu``."""
-        parts = self.target.split(".")
-        overload = len(parts) > 2 and parts[0] != "torch"  # noqa: PLR2004 - namespace.name.overload
-        return parts[1] if overload else parts[-1]
+        return self.op_names[-1]
+
+    @property
+    def op_names(self) -> tuple[str, ...]:
+        """What the operator can be called: ``aten.mul.Tensor``, ``aten.mul``, ``mul.Tensor``, and the short name."""
+        space, _, rest = self.target.partition(".")
+        name, dot, _ = rest.partition(".")
+        if dot and space != "torch":  # namespace.name.overload
+            return self.target, f"{space}.{name}", rest, name
+        return self.target, self.target.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)

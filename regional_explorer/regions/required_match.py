@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from regional_explorer.errors import SelectorError, did_you_mean
-from regional_explorer.record.graph import Graph
+from regional_explorer.record.graph import Graph, SourceLine
 from regional_explorer.record.region import Selector, SelectorKind
-from regional_explorer.regions.select import picks
+from regional_explorer.regions.line_ranges import LineRange
+from regional_explorer.regions.select import module_glob, picks
 from regional_explorer.regions.subgraphs import subgraph_names, subgraphs
 
 SHOWN = 8
@@ -30,6 +31,8 @@ def require_match(
         for pattern in selector.patterns:
             alone = replace(selector, patterns=(pattern,))
             if (whole and selector.only) or any(map(among, picks(alone, graphs))):
+                if selector.kind is SelectorKind.LINES:
+                    _require_one_file(pattern, graphs)
                 continue
             real = selector.kind is SelectorKind.NODES and _exists(pattern, graphs)
             if real and whole:
@@ -42,6 +45,24 @@ def require_match(
             raise SelectorError(f"Region {name!r}: {alone} matches no operation {where}.{why}")
 
 
+def _require_one_file(pattern: str, graphs: Sequence[Graph]) -> None:
+    """Raise SelectorError when line numbers alone are found in several files; the text says how to name one."""
+    wanted = LineRange.parse(pattern)
+    found: dict[str, SourceLine] = {}
+    if not wanted.place:
+        stacks = (node.stack for graph in graphs for node in graph.ops)
+        found = {line.file: line for stack in stacks for line in stack if wanted.holds(line)}
+    if len(found) > 1:
+        places = (line.in_function if line.in_cell else f"{_short(line)}:{wanted}" for line in found.values())
+        raise SelectorError(
+            f"lines={pattern!r} is in {len(found)} files. Say which one: {' or '.join(sorted(places))}."
+        )
+
+
+def _short(line: SourceLine) -> str:
+    return line.file.rsplit("/", 1)[-1]
+
+
 def _exists(name: str, graphs: Sequence[Graph]) -> bool:
     return any(name in (node.name, f"{graph.id}:{node.name}") for graph in graphs for node in graph.nodes)
 
@@ -52,6 +73,8 @@ def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], amon
     if kind is SelectorKind.SUBGRAPHS and not known:
         return " Torch inlines a body without options that is called once (inline_single_use_invoke_subgraph)."
     plain = pattern.replace("*", "").strip(".")
+    if kind is SelectorKind.MODULES and (deep := _across_levels(pattern, known)):
+        return deep
     if near := did_you_mean(plain, known):
         return near
     tail = re.split(r"[.:/]", plain)[-1]
@@ -61,8 +84,18 @@ def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], amon
     return f" There are for example: {', '.join(shown[:SHOWN])}{more}." if shown else ""
 
 
+def _across_levels(pattern: str, paths: Iterable[str]) -> str:
+    """Return what a module glob would match if its ``*`` did not stay within one level; nothing if that is nothing."""
+    deep = re.sub(r"\*+", "**", pattern)
+    found = [path for path in paths if deep != pattern and module_glob(deep).fullmatch(path)]
+    if not found:
+        return ""
+    more = f", … ({len(found) - SHOWN} more)" if len(found) > SHOWN else ""
+    return f" '*' stays within one level of the path, '**' does not: {deep!r} matches {', '.join(found[:SHOWN])}{more}."
+
+
 def _choices(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:
-    """Return all names of a kind, written as the pattern is: lines by file or function, nodes with or without graph."""
+    """Return what there is of a kind, written as the pattern is: lines by file or function, nodes with graph or not."""
     ops = [(graph, node) for graph in graphs for node in graph.ops if among(node.origin)]
     place = pattern.partition(":")[0]
     match kind:
@@ -72,10 +105,14 @@ def _choices(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: A
             lines = {line for _, node in ops for line in node.stack}
             here = {line for line in lines if place in (line.function, line.scope)} or lines
             ordered = sorted(here, key=lambda line: (line.file, line.line))
-            by_file = place.endswith(".py")
+            by_file, bare = place.endswith(".py"), ":" not in pattern
             return list(
                 dict.fromkeys(
-                    f"{line.file.rsplit('/', 1)[-1]}:{line.line}" if by_file or not line.def_line else line.in_function
+                    str(line.line)
+                    if bare and not line.in_library
+                    else f"{_short(line)}:{line.line}"
+                    if by_file or not line.def_line
+                    else line.in_function
                     for line in ordered
                 )
             )

@@ -197,7 +197,7 @@ def _picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
                 if any(lines.holds(line) for lines in ranges for line in stack)
             }
         case SelectorKind.OPS:
-            return _pick(graphs, lambda _, node: any(fnmatch.fnmatchcase(node.target, p) for p in selector.patterns))
+            return _pick(graphs, lambda _, node: any(_is_op(node, pattern) for pattern in selector.patterns))
         case SelectorKind.NODES:
             return _pick_nodes(selector.patterns, graphs)
         case SelectorKind.SUBGRAPH | SelectorKind.SUBGRAPHS:
@@ -225,6 +225,10 @@ def _pick(graphs: Sequence[Graph], wanted: Any) -> dict[int, Instance]:
     return {
         node.origin: None for graph in graphs for node in graph.ops if node.origin is not None and wanted(graph, node)
     }
+
+
+def _is_op(node: Node, pattern: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for name in node.op_names)
 
 
 def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:

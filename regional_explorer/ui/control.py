@@ -15,6 +15,7 @@ from regional_explorer.compiler.config.catalogue import check_key, check_value, 
 from regional_explorer.compiler.run_context import SAME_THREAD, Executor
 from regional_explorer.errors import InvalidConfigValueError, RegionalExplorerError, SelectorError
 from regional_explorer.record.node_names import nodes_of_region
+from regional_explorer.insight.code import RegionCode
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
@@ -23,6 +24,7 @@ from regional_explorer.ui.proposed_name import proposed_name
 from regional_explorer.ui.state import SELECTION, PanelState, Problem, Setting
 from regional_explorer.ui.threads.debounce import Debounce
 from regional_explorer.ui.threads.heartbeat import Heartbeat
+from regional_explorer.ui.threads.interrupts import JobInterrupts
 from regional_explorer.ui.threads.main_thread import Loop, MainThread
 from regional_explorer.ui.threads.progress import Throttle
 from regional_explorer.ui.threads.worker import Modes, Worker
@@ -58,9 +60,11 @@ class Control:
         self.summaries = region_summaries(self.session)
         self.debounce = Debounce()
         self.lock = threading.RLock()
-        self._abandoned = False
+        self._reason = CANCELLED
+        self._interrupts: JobInterrupts | None = None
         self._worker = Worker(Modes.current())
         self._nodes_of_rows: tuple[str, ...] = ()
+        self._for_targets: dict[tuple[str, str], tuple[Plan, RegionCode]] = {}
 
     # ------------------------------------------------------------------------------------------------------- changes
 
@@ -199,6 +203,43 @@ class Control:
         if mark != self.state.mark:
             self.change(replace(self.state, mark=mark))
 
+    # ---------------------------------------------------------------------------------------------------------- code
+
+    @property
+    def code(self) -> RegionCode | None:
+        """The code of the region that is open, for its target, as far as it is known; None where no region is open."""
+        state, name = self.state, self.state.opened
+        if name is None or name not in state.plan:
+            return None
+        if not state.target:
+            return RegionCode.of(self.session, name)
+        plan, found = self._for_targets.get((name, state.target), (None, None))
+        return found if plan == state.plan and found is not None else RegionCode(name, ())
+
+    @property
+    def unread(self) -> int:
+        """How many partitions of the region that is open have code that was not looked at yet."""
+        known = self.code
+        if known is None:
+            return 0
+        shown = {part.partition.id for part in known.partitions}
+        mine = (part for part in self.session.partitions if part.region == known.region and part.id not in shown)
+        return sum(bool(self.state.target) or part.artifact is not None for part in mine)
+
+    def read_code(self) -> None:
+        """Look at the code of the region that is open, unless it is known or a job is running."""
+        name, target = self.state.opened, self.state.target
+        if name is None or self.state.busy or not self.unread:
+            return
+        plan = self.state.plan
+
+        def work(exploration: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
+            found = exploration.code(name, target=target or None, cancelled=cancelled, progress=progress)
+            if target:
+                self._for_targets[name, target] = (plan, found)
+
+        self.start("Read the code", work)
+
     # ---------------------------------------------------------------------------------------------------------- work
 
     def start(self, name: str, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
@@ -207,7 +248,8 @@ class Control:
             if self.state.busy:
                 raise RegionalExplorerError("Another job is running. Cancel it or wait for it to finish.")
             self.change(self.state.started(name))
-            self._abandoned = False
+            self._reason = CANCELLED
+            self._interrupts = self._watch_interrupts()
             self.heartbeat.start(self._wait_for_main_thread, self._abandon)
             self._worker.start(lambda: self._run(work))
 
@@ -228,8 +270,10 @@ class Control:
             problem = None if isinstance(error, CancelledError) and self._worker.cancelled() else problem_of(error)
         finally:
             self.heartbeat.stop()
+            if self._interrupts is not None:
+                self._interrupts.stop()
             if self._worker.cancelled():
-                note = ABANDONED if self._abandoned else CANCELLED
+                note = self._reason
             self._end(note, problem)
 
     @contextmanager
@@ -261,8 +305,16 @@ class Control:
 
     def _abandon(self) -> None:
         """Cancel the job of a panel that no page shows any more."""
-        self._abandoned = True
-        self.cancel()
+        self._cancel(ABANDONED)
+
+    def _watch_interrupts(self) -> JobInterrupts | None:
+        """Let an interrupt of the kernel cancel the job, where there is a kernel."""
+        loop = self.main_loop()
+        if loop is None:
+            return None
+        interrupts = JobInterrupts(loop, self._stop_after_interrupt, lambda: self._cancel(INTERRUPTED))
+        interrupts.start()
+        return interrupts
 
     def _wait_for_main_thread(self) -> None:
         """Block until the main thread's event loop has run a callback."""
@@ -273,8 +325,16 @@ class Control:
 
     def cancel(self) -> None:
         """Ask the job on the worker thread to stop."""
+        self._cancel(CANCELLED)
+
+    def _stop_after_interrupt(self) -> None:
+        self._reason = INTERRUPTED
+        self._worker.cancel()
+
+    def _cancel(self, reason: str) -> None:
         with self.lock:
             if self.state.job is not None and not self.state.job.in_cell:
+                self._reason = reason
                 self._worker.cancel()
                 self.change(self.state.cancelling())
 

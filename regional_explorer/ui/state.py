@@ -12,7 +12,7 @@ from regional_explorer.regions.cutting.preview import Preview
 
 MAX_UNDO = 100
 DEFAULT_BUDGET_S = 5.0
-SOURCE, CODE, CONFIG, DIAGNOSTICS = PANES = ("source", "code", "config", "diagnostics")
+SOURCE, CODE, CONFIG, TIME, DIAGNOSTICS = PANES = ("source", "code", "config", "time", "diagnostics")
 """What can be seen beside the graph."""
 SELECTION = "selection"
 """The kind of mark that takes the nodes selected in the graph."""
@@ -83,7 +83,8 @@ class PanelState:
     ``picked`` are the regions whose rows are selected; ``selection`` the nodes selected in the graph, as
     ``graph:name``; ``opened`` is the region whose config is shown, for ``direction`` where that was chosen, with the
     keys that match ``key_query``; without ``sort`` rows are in plan order. ``variants`` and ``budget_s`` are what the
-    next benchmark compares, and its seconds. ``pane`` is the tab beside the graph.
+    next benchmark compares, and its seconds. ``pane`` is the tab beside the graph, ``target`` the GPU for which code is
+    shown there, nothing for what was compiled.
     """
 
     plan: Plan
@@ -104,6 +105,7 @@ class PanelState:
     variants: tuple[VariantName, ...] = BY_DEFAULT
     budget_s: float = DEFAULT_BUDGET_S
     pane: str = SOURCE
+    target: str = ""
 
     @property
     def busy(self) -> bool:
@@ -173,6 +175,15 @@ class PanelState:
     def with_selection(self, nodes: Iterable[str]) -> Self:
         """Return the state with exactly ``nodes`` selected in the graph, given as ``graph:name``."""
         return replace(self, selection=tuple(nodes))
+
+    def with_nodes_picked(self, nodes: Iterable[str]) -> Self:
+        """Return the state with ``nodes`` selected by hand: these are what the form marks next."""
+        state = self.with_selection(nodes)
+        return (
+            state
+            if not state.selection or state.mark.kind == SELECTION
+            else state.with_mark(kind=SELECTION, pattern="")
+        )
 
     def with_rows_selected(self, names: Iterable[str]) -> Self:
         """Return the state with exactly the rows ``names`` selected."""

@@ -46,6 +46,10 @@ def test_modules_match_every_instance(ex):
 def test_a_star_stays_within_one_level(ex):
     with pytest.raises(SelectorError, match=r"modules:\*.up matches no operation"):
         ex.mark("x", modules="*.up")
+    with pytest.raises(
+        SelectorError, match=r"'\*' stays within one level of the path, '\*\*' does not: '\*\*up' matches "
+    ):
+        ex.mark("x", modules="*up")
     ex.mark("x", modules="**.up")
     assert ex.partitions.query("graph == '0/forward'").shape[0] == 3
 
@@ -145,6 +149,34 @@ def test_lines_of_a_file(ex):
     line = next(n.source.line for n in ex.session.graphs[0].ops if "square" in n.source.text)
     ex.mark("loss", lines=f"programs.py:{line}")
     assert names(ex, "loss") == ["pow_1", "mean"]
+
+
+def test_line_numbers_alone_are_those_beside_the_source(ex):
+    line = next(n.source.line for n in ex.session.graphs[0].ops if "square" in n.source.text)
+    ex.mark("loss", lines=str(line))
+    assert names(ex, "loss") == ["pow_1", "mean"]
+    ex.mark("all", lines=f"1-{line}")
+    with pytest.raises(SelectorError, match=rf"matches no operation of this call. There are for example: .*\b{line}\b"):
+        ex.mark("x", lines="9000-9001")
+    with pytest.raises(SelectorError, match="Did you mean 3-9"):
+        ex.mark("x", lines="9-3")
+
+
+def test_line_numbers_that_two_files_have_are_refused(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}_file.py").write_text(f"import torch\n\ndef {name}(x):\n    return torch.relu(x) + 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    one, two = (__import__(f"{name}_file") for name in ("one", "two"))
+    ex = rx.explore(lambda x: two.two(one.one(x)), (torch.ones(3),))
+    with pytest.raises(SelectorError, match=r"in 2 files. Say which one: one_file.py:4 or two_file.py:4"):
+        ex.mark("x", lines="4")
+    ex.mark("x", lines="two_file.py:4")
+
+
+@pytest.mark.parametrize("pattern", ["gelu", "aten.gelu", "gelu.default", "gel*"])
+def test_ops_have_short_names(ex, pattern):
+    ex.mark("act", ops=pattern)
+    assert names(ex, "act") == ["gelu", "gelu_1", "gelu_2"]
 
 
 def test_ops_and_nodes(ex):

@@ -183,6 +183,7 @@ def test_overlays_are_worn_in_turn() -> None:
     shown.tab = "0/backward"
     assert shown.payload["tab"] == "0/backward"
     press(shown, "overlay")
+    press(shown, "overlay")
     assert shown.heat["x"]["light"]["label"] == "1230000"
     shown.overlays = []
     assert shown.heat == {}

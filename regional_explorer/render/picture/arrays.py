@@ -140,7 +140,7 @@ def fact(node: Node, which: str) -> str:
 
 def _source(node: Node) -> str:
     line = node.source
-    return f"{line}: {line.text.strip()}" if line and line.text else str(line or "")
+    return ": ".join(filter(None, (line.numbered, line.text.strip()))) if line else ""
 
 
 FACTS: Mapping[str, Callable[[Node], object]] = {

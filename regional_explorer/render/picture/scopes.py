@@ -69,7 +69,7 @@ def _chain(node: Node, around: int) -> Iterator[Scope]:
     if not modules:
         yield from _functions(node.stack[around:])
     if (line := node.source) is not None:
-        yield Scope(ScopeKind.LINE, line.text.strip() or str(line), str(line))
+        yield Scope(ScopeKind.LINE, line.text.strip() or line.numbered, line.numbered)
 
 
 def _functions(stack: Sequence[SourceLine]) -> Iterator[Scope]:

@@ -8,12 +8,9 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from regional_explorer.record.graph import Role, SourceLine
+from regional_explorer.record.graph import LIBRARIES, Role, SourceLine
 from regional_explorer.record.session import Session
 from regional_explorer.render.style.untrusted import LONG, SHORT, clean, clean_page, sendable
-
-LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
-"""Parts of paths by which a library is known from what the user wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +122,7 @@ def listing(session: Session) -> tuple[Function, ...]:
     return tuple(
         Function(
             name=clean(block.name, SHORT),
-            file=clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
+            file="cell" if "ipykernel_" in block.file else clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
             library=any(part in block.file for part in LIBRARIES),
             lines=tuple(
                 Line(row, _one_line(text), tuple(own.get((block, row), ())), tuple(rows.get(row, ())))

@@ -53,10 +53,8 @@ export class View extends Sheet {
       heat: () => this.wear(),
       selection: () => this.readSelection(),
       hover: () => this.readHover(),
-      search: () => {
-        this.readSearch();
-        this.showHit();
-      },
+      search: () => this.find(),
+      marked: () => this.find(),
       height: () => this.showHeight(),
     });
     const themed = ({ target }) => target === this.root && this.wear();
@@ -152,11 +150,14 @@ export class View extends Sheet {
       { picture } = this;
     if (this.bars.search.value !== query) this.bars.search.value = query;
     if (!picture) return;
-    const { nodes, error } = matches(picture, query);
+    // Where nothing is searched, what a pattern would mark is lit.
+    const { nodes, error } = query.trim()
+      ? matches(picture, query)
+      : { nodes: picture.numbers(this.get("marked") ?? []) };
     this.found = picture.counts(nodes);
     this.hits = [...new Set(nodes.map((node) => picture.nodeBoxes[node]))];
     this.hit = -1;
-    this.finding = Boolean(query.trim()) && !error;
+    this.finding = Boolean(query.trim() || nodes.length) && !error;
     this.matched = nodes;
     this.bars.count.classList.toggle("rxg-wrong", Boolean(error));
     this.bars.count.textContent = error || (this.finding ? `${nodes.length} found` : "");
@@ -164,7 +165,8 @@ export class View extends Sheet {
   }
 
   // What is typed brings the first hit into view.
-  showHit() {
+  find() {
+    this.readSearch();
     const rect = this.hits.length ? this.picture.rect(this.hits[0]) : null;
     if (!this.finding || !rect || this.camera.shows(rect)) return;
     this.aim = null;
@@ -182,7 +184,10 @@ export class View extends Sheet {
       theme = isDark(root) ? "dark" : "light",
       heats = this.get("heat");
     root.classList.toggle("rxg-dark", theme === "dark");
-    this.painter.dress(picture, theme, style.backgroundColor, style.fontFamily, (piece) => heats[piece.id]?.[theme]);
+    const boxes = heats.of === picture.number ? heats : null;
+    Object.assign(picture, { labels: boxes?.labels ?? [], told: boxes?.told ?? [] });
+    const heat = (piece, box) => boxes?.[theme][boxes.steps[box]] ?? heats[piece?.id]?.[theme];
+    this.painter.dress(picture, theme, style.backgroundColor, style.fontFamily, heat);
     this.map.dress(this.painter);
     this.draw();
   }
@@ -282,12 +287,11 @@ export class View extends Sheet {
     this.draw();
   }
 
-  // The kernel asks to see a node, to select as if it had been done here, or whether this is still a page.
-  heed({ show, pick, do: what }) {
+  // The kernel asks to see a node, or to select as if it had been done here.
+  heed({ show, pick }) {
     if (pick) this.choose(pick);
     const id = show?.find((one) => this.picture?.byId.has(one));
     if (id) this.goTo(this.picture.nodeBoxes[this.picture.byId.get(id)]);
-    if (what) this.model.send({ do: "here" });
   }
 
   nextHit(step) {

@@ -181,16 +181,22 @@ export function listen(view) {
       if (near() >= 0) view.fold(near());
     },
     "/": () => bars.search.select(),
-    Escape: () => {
-      if (!bars.help.hidden) view.act("help");
-      else if (view.lasso) view.act("lasso");
-      else {
-        view.cursor = -1;
-        view.hover(-1);
-        view.pick([]);
-      }
-    },
   };
+  // Where there is no help to close and no lasso to end, what is around the view hears of it too.
+  const escape = (event) => {
+    if (bars.help.hidden && !view.lasso) {
+      view.cursor = -1;
+      view.hover(-1);
+      view.pick([]);
+      return;
+    }
+    if (!bars.help.hidden) view.act("help");
+    if (view.lasso) view.act("lasso");
+    event.preventDefault();
+  };
+  on(root, "keydown", (event) => {
+    if (event.key === "Escape" && view.picture) escape(event);
+  });
   on(stage, "keydown", (event) => {
     if (event.target !== stage || !view.picture || event.altKey) return;
     const name = keys[event.key] ? event.key : event.key.toLowerCase();
@@ -212,6 +218,7 @@ export function listen(view) {
     typing = setTimeout(() => view.tell("search", bars.search.value), 120);
   });
   on(bars.search, "keydown", (event) => {
+    if (event.key === "Escape" && !bars.search.value) return;
     event.stopPropagation();
     if (event.key === "Enter") {
       clearTimeout(typing);

@@ -55,7 +55,8 @@ export class Letters {
     for (const box of boxes) {
       const plus = picture.opens(box) ? PLUS : 0;
       let { x, y, w, h } = picture.rect(box);
-      const detail = picture.detail(box),
+      const own = picture.detail(box),
+        detail = own && (picture.labels[box] || own),
         marks = picture.signs(box);
       const markWidth = marks ? this.width(marks, 7.5) + 3 : 0;
       const [title, size] = this.squeeze(picture.title(box), style.size, w - plus - 4 - markWidth);

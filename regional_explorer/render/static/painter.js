@@ -58,8 +58,7 @@ export class Painter {
     const styles = boxes.map(filled),
       looks = new Map();
     for (let box = 0; box < picture.boxes; box += 1) {
-      const piece = picture.piece(box),
-        warm = piece && heat(piece);
+      const warm = heat(picture.piece(box), box);
       const number = picture.boxStyles[box],
         key = `${number} ${warm?.fill}`;
       if (!looks.has(key))

@@ -14,6 +14,7 @@ class Panel extends Sheet {
     // Messages are numbered: the kernel handles them in this order, and says which was the last.
     Object.assign(this, { page: Math.random().toString(36).slice(2), number: 0, models: {} });
     this.on("input", (at, { target }) => { if (at) this.type(target); });
+    this.root.addEventListener("keydown", (event) => this.escape(event), { signal });
     this.gone = el("div", { class: "rx-gone", role: "alert", "data-lm-suppress-shortcuts": "true" });
     this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) this.copy(target); });
     const watch = setInterval(() => this.watch(), 1000);
@@ -103,8 +104,15 @@ class Panel extends Sheet {
     else if (target.role === "tab" && /^Arrow(Left|Right)$/.test(event.key)) {
       const tabs = this.all("[role=tab]"), step = event.key === "ArrowRight" ? 1 : -1;
       this.press(tabs.at((tabs.indexOf(target) + step) % tabs.length), event);
-    } else if (event.key === "Escape" && target.tagName !== "SELECT") this.send({ do: "clear", of: "" });
-    else super.key(at, event);
+    } else super.key(at, event);
+  }
+
+  // Wherever the focus is: what is open over the graph is closed first, then nothing is selected any more.
+  escape(event) {
+    const stage = this.root.querySelector(".rxg-stage");
+    if (event.key !== "Escape" || event.target.tagName === "SELECT") return;
+    const heard = event.target.closest(".rxg") ? !event.defaultPrevented : stage?.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true, cancelable: true }));
+    if (heard && event.isTrusted) this.send({ do: "clear", of: "" });
   }
 
   send(message) {

@@ -60,6 +60,8 @@ export class Picture {
   /** @type {Float32Array} */ curves;
   /** @type {Uint32Array} */ curveEnds;
   placed = false;
+  /** @type {string[]} what an overlay says of each box */ labels = [];
+  /** @type {string[]} the same in words */ told = [];
 
   constructor(payload) {
     const { number, tab, graphs, regions, pieces, styles, texts } = payload;
@@ -135,6 +137,7 @@ export class Picture {
     const words = this.boxTooltips.subarray(this.boxTooltipEnds[box - 1] ?? 0, this.boxTooltipEnds[box]),
       pairs = [];
     for (let at = 0; at < words.length; at += 2) pairs.push([this.texts[words[at]], this.texts[words[at + 1]]]);
+    if (this.told[box]) pairs.push(["time", this.told[box]]);
     return [...pairs, ...(this.piece(box)?.facts ?? [])];
   }
 
@@ -176,6 +179,10 @@ export class Picture {
     const found = new Uint32Array(this.boxes);
     for (const node of nodes) found[this.nodeBoxes[node]] += 1;
     return found;
+  }
+
+  numbers(ids) {
+    return ids.map((id) => this.byId.get(id)).filter((node) => node !== undefined);
   }
 
   where(test) {

@@ -128,8 +128,10 @@ export class Sheet {
     }
     if (next && shiftKey) this.press(next, event);
     else if (key === " " || key === "Enter") this.press(at, { shiftKey, ctrlKey: key === " " || event.ctrlKey });
-    else if (key === "Escape" && this.model.get("lit")) this.model.send({ do: "clear", of: "" });
-    else if (!next) return;
+    else if (!next) {
+      if (key === "Escape" && this.model.get("lit")) this.model.send({ do: "clear", of: "" });
+      return;
+    }
     event.preventDefault();
     event.stopPropagation();
   }

@@ -47,6 +47,11 @@ def signed(seconds: float | None) -> str:
     return f"{'−' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
+def percent(share: float) -> str:
+    """Return a fraction in per cent with three significant digits, ``12.3 %``, but nothing finer than a tenth."""
+    return f"{significant(100 * share)} %" if share >= 1e-3 or not share else "< 0.1 %"  # noqa: PLR2004 - a tenth
+
+
 def size(number: int) -> str:
     """Return a number of bytes with three significant digits in KiB, MiB or GiB."""
     for shift, unit in ((30, "GiB"), (20, "MiB")):

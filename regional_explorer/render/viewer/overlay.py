@@ -1,19 +1,27 @@
-"""Overlays: measured figures of partitions drawn on the graph."""
+"""Overlays: measured figures of partitions, or shares of the time, drawn on the graph."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from array import array
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from regional_explorer.record.region_timing import current_timings
 from regional_explorer.record.session import Session
+from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
+from regional_explorer.render.picture.payload import Picture
+from regional_explorer.render.style.figures import duration, percent
 from regional_explorer.render.style.palette import contrast, mix
 from regional_explorer.render.style.untrusted import clean, sendable
 
 MICRO = 1e6
+SHARE = "share of the time"
+"""The title of the overlay of a profile."""
+STEPS = 16
+"""So many colours a share of the time can have."""
 
 _FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...] = (
     ("compiled time", "µs", lambda one: None if one.compiled_s is None else one.compiled_s * one.runs * MICRO),
@@ -30,7 +38,39 @@ def overlays(session: Session) -> list[dict[str, Any]]:
         values = {sendable(one.partition): value for one in measured if (value := figure(one)) is not None}
         if values:
             found.append({"title": title, "unit": unit, "values": values})
-    return found
+    shares = TimeShares.of(session)
+    return [*found, {"title": SHARE, "unit": "%", "shares": shares}] if shares else found
+
+
+def box_heat(shares: TimeShares, picture: Picture, tab: str) -> dict[str, Any]:
+    """Return for each box of a picture its part of the time: a step of the scale, its label, and what is told of it.
+
+    A box has the time of its ops, forward and backward; in the backward graph, the backward alone.
+    """
+    whole, backward = shares.profile.seconds or 1.0, shares.is_backward(tab)
+    figure = shares.own_seconds if backward else shares.seconds
+    boxes: list[list[str]] = [[] for _ in range(len(picture.facts["box_pieces"]) // 4)]
+    for name, box in zip(picture.reads, array("I", picture.facts["node_boxes"]), strict=True):
+        boxes[box].append(name)
+    seconds = [sum(map(figure, nodes)) for nodes in boxes]
+    most = max(seconds, default=0.0) or 1.0
+    where = " in the backward" if backward else ""
+    return {
+        "steps": [round(STEPS * one / most) if nodes else -1 for one, nodes in zip(seconds, boxes, strict=True)],
+        "labels": [percent(one / whole) for one in seconds],
+        "told": [f"{percent(one / whole)} of the call, {duration(one)}{where}" for one in seconds],
+        **{theme: list(_steps(cold, warm)) for theme, (cold, warm) in _SCALES.items()},
+    }
+
+
+def _steps(cold: str, warm: str) -> Iterator[dict[str, str]]:
+    for step in range(STEPS + 1):
+        fill = mix(cold, warm, _REACH * step / STEPS)
+        yield {"fill": fill, "text": _readable(fill)}
+
+
+def _readable(fill: str) -> str:
+    return max("#000000", "#ffffff", key=partial(contrast, fill))
 
 
 _SCALES = {"light": ("#f3f6fa", "#08306b"), "dark": ("#22303f", "#9ecbff")}
@@ -51,7 +91,7 @@ def heat(overlay: Mapping[str, Any]) -> dict[str, Any]:
             theme: {
                 "label": label,
                 "fill": (fill := mix(cold, warm, share * _REACH)),
-                "text": max("#000000", "#ffffff", key=partial(contrast, fill)),
+                "text": _readable(fill),
             }
             for theme, (cold, warm) in _SCALES.items()
         }
@@ -61,10 +101,12 @@ def heat(overlay: Mapping[str, Any]) -> dict[str, Any]:
 def scale(overlay: Mapping[str, Any]) -> tuple[str, str, dict[str, str]] | None:
     """Return the labels of the lowest and highest value, and a CSS gradient by theme; None without values."""
     values = _finite(overlay).values()
-    if not values:
+    if not values and "shares" not in overlay:
         return None
     ends = {theme: (cold, mix(cold, warm, _REACH)) for theme, (cold, warm) in _SCALES.items()}
     bars = {theme: f"linear-gradient(90deg, {low}, {high})" for theme, (low, high) in ends.items()}
+    if not values:
+        return "none", "most", bars
     return _figure(min(values), overlay), _figure(max(values), overlay), bars
 
 

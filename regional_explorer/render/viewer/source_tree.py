@@ -9,12 +9,16 @@ from regional_explorer.render.report.source_listing import Function, Line
 from regional_explorer.render.report.table_node import chip
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet
-from regional_explorer.render.style.figures import count
+from regional_explorer.render.style.figures import count, listing
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 
 LIVE_REGION = node("div", role="status", class_="rxs-live")
 """The element whose text screen readers announce."""
+
+MOST_CHIPS = 4
+"""A line of more regions has their number in place of a chip for each."""
+MOST_NAMED = 12
 
 Names = Mapping[str, tuple[int, str]]
 """Number and name of a node's region, by ``graph:name``."""
@@ -78,8 +82,12 @@ def _chips(line: Line, regions: Names) -> tuple[list[Node], str | None]:
     """
     inside = {regions[name] for name in line.own if name in regions}
     through = dict.fromkeys(regions[name] for name in line.passing if name in regions)
+    tint = f"--tint:var(--rx-f{next(iter(inside))[0]})" if len(inside) == 1 else None
+    if len(through) > MOST_CHIPS:
+        names = listing([name for _, name in through], MOST_NAMED)
+        return [node("span", count(len(through), "region"), title=names, class_="rx-quiet")], tint
     chips = [
         chip(number, title=clean(name, SHORT), style=None if (number, name) in inside else "background:none")
         for number, name in through
     ]
-    return chips, f"--tint:var(--rx-f{next(iter(inside))[0]})" if len(inside) == 1 else None
+    return chips, tint

@@ -8,11 +8,13 @@ from regional_explorer.record.node_names import nodes_of_region
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.style.element import Node, node
+from regional_explorer.render.style.figures import listing
 from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.panel.controls import alert, button
 from regional_explorer.ui.state import NameForm
 
 MIN_MERGED = 2
+MOST_NAMED = 6
 
 
 def edit_bar(
@@ -32,9 +34,9 @@ def edit_bar(
         return []
     one = len(regions) == 1
     selected = (
-        [node("b", ", ".join(clean(name, SHORT) for name in picked)), " selected"]
+        [node("b", listing([clean(name, SHORT) for name in picked], MOST_NAMED)), " selected"]
         if regions
-        else ["Ops of ", node("b", ", ".join(clean(name, SHORT) for name in carvable))]
+        else ["Ops of ", node("b", listing([clean(name, SHORT) for name in carvable], MOST_NAMED))]
     )
     name = node(
         "input",

@@ -13,15 +13,21 @@ from regional_explorer.compiler.config.catalogue import PRESETS, check_key
 from regional_explorer.compiler.variants import VariantName
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.gpu_targets import GPU_TARGETS
+from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.region import Direction, config_of
+from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.config_editor import BOTH, first_value
 from regional_explorer.ui.panel.editing import partly_selected
 from regional_explorer.ui.panel.marking import HINTS
 from regional_explorer.ui.panel.region_table import ordered
+from regional_explorer.ui.panel.time_table import rows_of
 from regional_explorer.ui.panel.tools import MAX_BUDGET_S
-from regional_explorer.ui.state import PANES, NameForm, PanelState, Setting
+from regional_explorer.ui.proposed_name import proposed_name
+from regional_explorer.ui.state import CODE, PANES, TIME, NameForm, PanelState, Setting
+from regional_explorer.ui.threads.progress import Throttle
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,34 @@ def _variant(control: Control, event: Event) -> None:
     control.change(replace(control.state, variants=kept))
 
 
+def _profile(control: Control, _event: Event) -> None:
+    budget_s = control.state.budget_s
+    control.change(control.state.with_pane(TIME))
+    control.start(
+        "Profile",
+        lambda ex, cancelled, progress: ex.profile(
+            budget_s, cancelled=cancelled, progress=progress, executor=control.executor
+        ),
+    )
+
+
+def time_share(control: Control, key: str) -> tuple[TimeShares, TimeShare] | None:
+    """Return the row of the profile that a key of its table stands for, None where it is gone."""
+    shares = TimeShares.of(control.session)
+    kind, _, number = key.partition(" ")
+    rows = rows_of(shares, ProfileKind(kind)) if shares is not None else ()
+    return (shares, rows[int(number)]) if shares is not None and int(number) < len(rows) else None
+
+
+def _mark_time(control: Control, event: Event) -> None:
+    found = time_share(control, event.of)
+    if found is not None and (selector := found[1].selector) is not None:
+        chosen: dict[str, Any] = {selector.kind: list(selector.patterns)}
+        name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
+        control.edit(lambda ex: ex.mark(name, **chosen))
+        control.change(control.state.with_rows_selected([name]))
+
+
 # -------------------------------------------------------------------------------------------------------------- regions
 
 
@@ -102,6 +136,8 @@ def _pick(control: Control, event: Event) -> None:
         control.change(state.with_row_toggled(name))
     else:
         control.change(state.with_rows_selected([name]))
+    if state.pane == CODE:
+        control.read_code()
 
 
 # -------------------------------------------------------------------------------------------------------------- editing
@@ -233,6 +269,26 @@ def _save(control: Control, event: Event) -> None:
 def _pane(control: Control, event: Event) -> None:
     if event.of in PANES:
         control.change(control.state.with_pane(event.of))
+    if event.of == CODE:
+        control.read_code()
+
+
+def _target(control: Control, event: Event) -> None:
+    if not event.text or event.text in GPU_TARGETS:
+        control.change(replace(control.state, target=event.text))
+        control.read_code()
+
+
+def _compile_code(control: Control, _event: Event) -> None:
+    """Compile what is stale, then look at the code of the region that is open."""
+    name = control.state.opened
+
+    def work(ex: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
+        ex.compile(cancelled=cancelled, progress=progress)
+        if name is not None and not cancelled():
+            ex.code(name, cancelled=cancelled, progress=progress)
+
+    control.start("Compile", work)
 
 
 def _take(control: Control, event: Event) -> None:
@@ -251,6 +307,8 @@ REGION_EVENTS: Mapping[str, Handler] = {
 EVENTS: Mapping[str, Handler] = {
     "measure": _measure,
     "compile": _compile,
+    "profile": _profile,
+    "mark time": _mark_time,
     "cancel": lambda control, _: control.cancel(),
     "undo": lambda control, _: control.undo(),
     "redo": lambda control, _: control.redo(),
@@ -277,6 +335,9 @@ EVENTS: Mapping[str, Handler] = {
     "clear": lambda control, _: control.change(control.state.with_rows_selected(()).with_selection(())),
     "take": _take,
     "pane": _pane,
+    "code": lambda control, _: control.read_code(),
+    "compile code": _compile_code,
+    "target": _target,
     "save": _save,
 }
-"""All other events of the panel but ``show``, which needs the graph."""
+"""All other events of the panel but ``show`` and ``show time``, which need the graph."""

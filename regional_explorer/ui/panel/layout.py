@@ -8,6 +8,7 @@ from typing import Any
 
 from regional_explorer.export.measured_plans import measured_plans
 from regional_explorer.record.region import Plan
+from regional_explorer.insight.code import RegionCode
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.html import results_nodes
@@ -22,27 +23,29 @@ from regional_explorer.ui.panel.editing import edit_bar, partly_selected
 from regional_explorer.ui.panel.mark_preview import preview_nodes
 from regional_explorer.ui.panel.marking import mark_form
 from regional_explorer.ui.panel.region_table import region_table
-from regional_explorer.ui.panel.tabs import code_of_region, tabs
+from regional_explorer.ui.panel.tabs import code_head, tabs
+from regional_explorer.ui.panel.time_table import time_table
 from regional_explorer.ui.panel.tools import problem, progress, tool_bar
-from regional_explorer.ui.state import CODE, CONFIG, DIAGNOSTICS, SOURCE, PanelState
+from regional_explorer.ui.state import CODE, CONFIG, DIAGNOSTICS, SOURCE, TIME, PanelState
 
 
 def frame(pane: str) -> list[Node]:
     """Return the places of the parts and of the views, with one tab beside the graph shown."""
 
-    def tab(name: str, *, view: bool = False, classes: str = "") -> Node:
-        place = {"data_view": name} if view else {"data_part": name}
-        return node("div", role="tabpanel", aria_label=name, hidden=name != pane, class_=classes or None, **place)
+    def tab(name: str, *inside: Node, classes: str = "", **place: str) -> Node:
+        shown = {"role": "tabpanel", "aria_label": name, "hidden": name != pane, "class_": classes or None}
+        return node("div", *inside, **shown, **place)
 
     beside = node(
         "div",
         node("div", class_="rx-tabs", role="tablist", aria_label="Beside the graph", data_part="tabs"),
         node(
             "div",
-            tab(SOURCE, view=True),
-            tab(CODE),
-            tab(CONFIG, classes="rxt rx-config"),
-            tab(DIAGNOSTICS, classes="rxt rx-diagnostics"),
+            tab(SOURCE, data_view=SOURCE),
+            tab(CODE, node("div", data_part=CODE), node("div", data_view=CODE), classes="rx-code"),
+            tab(CONFIG, classes="rxt rx-config", data_part=CONFIG),
+            tab(TIME, classes="rxt rx-time", data_part=TIME),
+            tab(DIAGNOSTICS, classes="rxt rx-diagnostics", data_part=DIAGNOSTICS),
             class_="rx-pane",
         ),
         class_="rx-beside",
@@ -67,7 +70,9 @@ def frame(pane: str) -> list[Node]:
 class Shown:
     """What a panel shows: the state, the session, and what is derived from the session once.
 
-    ``key`` says the explorations of a page apart; ``owner`` is the Python expression of the exploration.
+    ``key`` tells the explorations of a page apart; ``owner`` is the Python expression of the exploration. ``code`` is
+    what is known of the code of the region that is open, None while the code is not looked at; ``unread`` the number
+    of its partitions that nothing is known of yet.
     """
 
     key: str
@@ -77,6 +82,8 @@ class Shown:
     runs: tuple[Session, ...]
     summaries: tuple[RegionSummary, ...]
     suggestions: Mapping[str, Sequence[str]]
+    code: RegionCode | None = None
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +127,20 @@ def _config(it: Shown) -> dict[str, Any]:
 
 
 def _code(it: Shown) -> dict[str, Any]:
-    state = it.state
-    shown = state.pane == CODE and state.opened is not None and state.opened in state.plan
-    return {"name": state.opened, "session": it.session} if shown else {"name": None, "session": None}
+    code = it.code
+    parts = [part for part in it.session.partitions if code is not None and part.region == code.region]
+    return {
+        "name": code and code.region,
+        "compiled": any(part.artifact is not None for part in parts),
+        "unread": it.unread,
+        "note": code.note if code else "",
+        "target": it.state.target,
+        "busy": it.state.busy,
+    }
+
+
+def _time(it: Shown) -> dict[str, Any]:
+    return {"session": it.session if it.state.pane == TIME else None, "busy": it.state.busy}
 
 
 def _editing(it: Shown) -> dict[str, Any]:
@@ -174,7 +192,7 @@ PARTS: Mapping[str, Part] = {
     "header": Part(lambda it: {"session": it.session}, _header),
     "regions": Part(_regions, region_table),
     "config": Part(_config, config_editor),
-    "code": Part(_code, code_of_region),
+    "code": Part(_code, code_head),
     "tabs": Part(lambda it: {"pane": it.state.pane, "session": it.session}, tabs),
     "editing": Part(_editing, edit_bar),
     "marking": Part(_marking, mark_form),
@@ -183,6 +201,7 @@ PARTS: Mapping[str, Part] = {
     "progress": Part(lambda it: {"job": it.state.job, "note": it.state.note}, progress),
     "problem": Part(lambda it: {"found": it.state.problem}, problem),
     "plans": Part(lambda it: {"runs": it.runs, "plan": it.state.plan, "busy": it.state.busy}, _plans),
+    "time": Part(_time, time_table),
     "diagnostics": Part(lambda it: {"session": it.session}, diagnostics_list),
     "results": Part(lambda it: {"session": it.session}, results_nodes),
 }

@@ -8,17 +8,18 @@ from collections.abc import Iterable, Sequence
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.region import Partition
 from regional_explorer.record.session import Session
+from regional_explorer.regions.cutting.preview import Preview
 from regional_explorer.render.report.diagnostics_list import diagnostic_item
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.untrusted import SHORT, clean
-from regional_explorer.ui.state import MarkForm
+from regional_explorer.ui.state import SELECTION, MarkForm
 
 
 def preview_nodes(form: MarkForm, session: Session) -> list[Node]:
     """Return the partitions that the region would have, changes to other regions, and new diagnostics."""
     found, name = form.preview, form.previewed_name
-    if found is None:
+    if found is None or form.error:  # the error says why there is none
         return []
     if isinstance(found, str):
         return [node("span", found, class_="rx-quiet")]
@@ -40,6 +41,14 @@ def preview_nodes(form: MarkForm, session: Session) -> list[Node]:
     )
     messages = [diagnostic_item(one, short=True) for one in _new_diagnostics(found.diagnostics, session.diagnostics)]
     return [head, *([node("ul", *messages, class_="rx-list")] if messages else [])]
+
+
+def previewed_nodes(form: MarkForm) -> list[str]:
+    """Return what a pattern that is being typed matches, as ``graph:name``; nothing for nodes selected by hand."""
+    if form.kind == SELECTION or not isinstance(form.preview, Preview):
+        return []
+    parts = (part for part in form.preview.partitions if part.region == form.previewed_name)
+    return [f"{part.graph}:{name}" for part in parts for name in part.nodes]
 
 
 def _count_by(partitions: Iterable[Partition], what: str) -> Counter[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.graph import GraphKind, over_layers
 from regional_explorer.record.session import Session
 from regional_explorer.regions.subgraphs import subgraph_names, subgraphs
 from regional_explorer.render.style.element import Node, node
@@ -15,8 +16,8 @@ from regional_explorer.ui.state import SELECTION, MarkForm
 HINTS = {
     SELECTION: "the nodes selected in the graph or the source",
     "modules": "a glob over module paths, such as layers.*.mlp",
-    "lines": "function:3-7 (the def is line 1) or file.py:10-20",
-    "ops": "a glob over operators, such as aten.gelu*",
+    "lines": "numbers beside the source, 22-25 or model.py:22-25, or function:3-7 (the def is line 1)",
+    "ops": "a glob over operators, such as gelu or aten.gelu*",
     "subgraphs": "a glob over functions marked by nested_compile_region, such as Block.forward",
 }
 MAX_SUGGESTED = 300
@@ -68,19 +69,24 @@ def mark_form(
 
 
 def suggestions(session: Session) -> dict[str, list[str]]:
-    """Return suggested patterns by kind: module paths, functions, operators and subgraphs of the graphs."""
+    """Return suggested patterns by kind: module paths, functions, operators and subgraphs of the graphs.
+
+    Globs over equal modules, as ``layers.*.attn``, come before the modules that they stand for.
+    """
     found: dict[str, dict[str, None]] = {kind: {} for kind in HINTS}
     found["subgraphs"].update((name, None) for graph in subgraphs(session.graphs) for name in subgraph_names(graph))
+    calls = {call.path: call for graph in session.graphs for op in graph.ops for call in op.modules if call.path}
+    globs = Counter((over_layers(path), call.class_name) for path, call in calls.items())
+    found["modules"] = dict.fromkeys(sorted(glob for (glob, _), times in globs.items() if times > 1))
     for graph in session.graphs:
         for op in graph.ops:
-            found["modules"].update((call.path, None) for call in op.modules if call.path)
-            found["modules"].update((_any_number(call.path), None) for call in op.modules if call.path)
             if graph.kind is not GraphKind.DYNAMO:
                 found["ops"][op.target] = None
             if op.source is not None:
                 found["lines"][f"{op.source.function}:1-99"] = None
-    return {kind: sorted(names)[:MAX_SUGGESTED] for kind, names in found.items()}
-
-
-def _any_number(path: str) -> str:
-    return ".".join("*" if part.isdigit() else part for part in path.split("."))
+    first = found.pop("modules")
+    single = dict.fromkeys(sorted(calls))
+    return {
+        "modules": list({**first, **single})[:MAX_SUGGESTED],
+        **{kind: sorted(names)[:MAX_SUGGESTED] for kind, names in found.items()},
+    }

@@ -10,14 +10,18 @@ import traitlets
 from regional_explorer.record.codec import plan_line
 from regional_explorer.record.node_names import nodes_of_diagnostic
 from regional_explorer.record.region import Plan
+from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.session import Session
 from regional_explorer.render.static import script, style
-from regional_explorer.render.viewer.overlay import overlays
+from regional_explorer.render.viewer.overlay import SHARE, overlays
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.events import Event, handle
+from regional_explorer.ui.panel.events import Event, handle, time_share
 from regional_explorer.ui.panel.layout import PARTS, Shown, frame
+from regional_explorer.ui.panel.mark_preview import previewed_nodes
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.messages import InOrder
+from regional_explorer.ui.state import CODE, SOURCE
+from regional_explorer.ui.views.code_view import CodeView
 from regional_explorer.ui.views.element_tree import ElementTree
 from regional_explorer.ui.views.graph_view import GraphView
 from regional_explorer.ui.views.source_view import SourceView
@@ -41,8 +45,11 @@ class Panel(ElementTree):
     def __init__(self, control: Control) -> None:
         self.graph = GraphView(height=380)
         self.source = SourceView()
-        self.source.link(self.graph)
-        refs = {"graph": f"anywidget:{self.graph.model_id}", "source": f"anywidget:{self.source.model_id}"}
+        self.code = CodeView()
+        for view in (self.source, self.code):
+            view.link(self.graph)
+        inside = {"graph": self.graph, SOURCE: self.source, CODE: self.code}
+        refs = {name: f"anywidget:{view.model_id}" for name, view in inside.items()}
         self.add_traits(**{_trait(name): traitlets.List().tag(sync=True) for name in PARTS})
         super().__init__(
             self._on_event, kind="rx rx-panel", label="Regional explorer", tree=frame(control.state.pane), views=refs
@@ -51,6 +58,8 @@ class Panel(ElementTree):
         self._suggestions = suggestions(control.session)
         self._session: Session | None = None
         self._plan: Plan | None = None
+        self._profile = control.session.profile
+        self._code: tuple[PartitionCode, ...] = ()
         self._needs: dict[str, dict[str, Any]] = {}
         self._in_order = InOrder(self._on_message_in_order)
         self.graph.observe(self._on_selection, names="selection")
@@ -70,16 +79,32 @@ class Panel(ElementTree):
                 self._session = control.session
                 self.graph.set_session(control.session)
                 self.graph.overlays = overlays(control.session)
+                if control.session.profile is not None and control.session.profile is not self._profile:
+                    self.graph.wear(SHARE)
+                self._profile = control.session.profile
                 self.source.set_session(control.session)
             if tuple(self.graph.selection) != control.state.selection:
                 self.graph.select(control.state.selection)
+            self.graph.marked = previewed_nodes(control.state.mark)
             self.tree = frame(control.state.pane)
             if control.state.plan != self._plan:
                 self._plan = control.state.plan
                 self.plan = plan_line(self._plan)
             key, owner = f"{id(control):x}", control.owner()
+            code, unread = (control.code, control.unread) if control.state.pane == CODE else (None, 0)
+            if code is not None and code.partitions != self._code:
+                self._code = code.partitions
+                self.code.set_code(code.partitions)
             shown = Shown(
-                key, owner, control.state, control.session, control.runs, control.summaries, self._suggestions
+                key,
+                owner,
+                control.state,
+                control.session,
+                control.runs,
+                control.summaries,
+                self._suggestions,
+                code,
+                unread,
             )
             for name, part in PARTS.items():
                 needs = part.needs(shown)
@@ -99,11 +124,12 @@ class Panel(ElementTree):
             self.control.heartbeat.pings.remove(self.ping)
         if not self.control.listeners:
             self.control.debounce.cancel()
-        self.source.unlink()
-        for widget in (self.graph, self.source, self):
+        for view in (self.source, self.code):
+            view.unlink()
+        for widget in (self.graph, self.source, self.code, self):
             widget.layout.close()
-        self.graph.close()
-        self.source.close()
+        for view in (self.graph, self.source, self.code):
+            view.close()
         super().close()
 
     # --------------------------------------------------------------------------------------------------- from the page
@@ -132,18 +158,22 @@ class Panel(ElementTree):
             event = Event(**fields, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))  # type: ignore[arg-type]
             if event.do == "show":
                 self._show_diagnostic(int(event.of))
+            elif event.do == "show time" and (share := time_share(self.control, event.of)) is not None:
+                self._show(share[0].nodes_of(share[1]))
             else:
                 handle(self.control, event)
 
     def _on_selection(self, _change: Any) -> None:
         if tuple(self.graph.selection) != self.control.state.selection:
             with self.control.lock:
-                self.control.change(self.control.state.with_selection(self.graph.selection))
+                self.control.change(self.control.state.with_nodes_picked(self.graph.selection))
 
     def _show_diagnostic(self, number: int) -> None:
         """Select the nodes of a diagnostic, and scroll to them."""
         session = self.control.session
-        nodes = nodes_of_diagnostic(session.diagnostics[number], session)
+        self._show(nodes_of_diagnostic(session.diagnostics[number], session))
+
+    def _show(self, nodes: list[str]) -> None:
         graphs = {node.partition(":")[0] for node in nodes}
         if graphs and self.graph.tab not in graphs:
             self.graph.tab = min(graphs)

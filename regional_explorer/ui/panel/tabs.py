@@ -1,17 +1,14 @@
-"""The tabs beside the graph, and the generated code of a region."""
+"""The tabs beside the graph, and what stands over the generated code."""
 
 from __future__ import annotations
 
-from regional_explorer.insight.code import RegionCode
+from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.session import Session
-from regional_explorer.render.style.element import Node, node, verbatim
+from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.tones import SIGNS, TONES
-from regional_explorer.render.style.untrusted import clean_page
-from regional_explorer.ui.panel.controls import button
+from regional_explorer.render.style.untrusted import clean
+from regional_explorer.ui.panel.controls import button, choice
 from regional_explorer.ui.state import DIAGNOSTICS, PANES
-
-MOST_TEXT = 200_000
-"""So many characters of code are shown; ``ex.code`` has all."""
 
 
 def tabs(pane: str, session: Session) -> list[Node]:
@@ -33,9 +30,26 @@ def tabs(pane: str, session: Session) -> list[Node]:
     ]
 
 
-def code_of_region(name: str | None, session: Session | None) -> list[Node]:
-    """Return the generated code of a region, or what to do where there is none."""
-    if name is None or session is None:
+def code_head(name: str | None, *, compiled: bool, unread: int, note: str, target: str, busy: bool) -> list[Node]:
+    """Return what stands over the code of a region: for what it is, and what to do where there is none.
+
+    Args:
+        name: the region, or None.
+        compiled: whether any of it was compiled.
+        unread: how many of its partitions have code that was not looked at yet.
+        note: what to know about the code.
+        target: the GPU that the code is for; nothing for what was compiled.
+        busy: whether a job is running.
+    """
+    if name is None:
         return [node("p", "Select a region: its generated code is shown here.", class_="rx-quiet")]
-    text = clean_page(str(RegionCode.of(session, name)), MOST_TEXT)
-    return [node("h4", f"Code of {name}"), verbatim("code", text, class_="rx-source-code", tabindex="0")]
+    targets = [("", "what was compiled"), *((one.name, f"{one.title} (not here)") for one in GPU_TARGETS.values())]
+    line = [node("h4", f"Code of {clean(name)}"), choice("for", "target", targets, target, disabled=busy)]
+    if unread:
+        line.append(button("Read the code", "code", title="Find out what its kernels are", disabled=busy))
+    elif not target and not compiled:
+        line += [
+            node("p", "Not compiled yet.", class_="rx-quiet"),
+            button("Compile", "compile code", title="Compile stale partitions, then read the code", disabled=busy),
+        ]
+    return [node("div", *line, class_="rx-line"), *([node("p", note, class_="rx-quiet")] if note else [])]

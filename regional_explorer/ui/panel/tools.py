@@ -32,6 +32,7 @@ def tool_bar(state: PanelState, owner: str) -> list[Node]:
             aria_label="Compile & measure",
         ),
         button("Compile", "compile", title="Compile stale partitions without measuring", disabled=busy),
+        button("Profile", "profile", title="Time every op, to see where the time goes", disabled=busy),
         button(
             "Cancelling" if job and job.cancelling else "Cancel",
             "cancel",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,15 +23,13 @@ from regional_explorer.render.picture.scene import Scene
 from regional_explorer.render.static import script, style
 from regional_explorer.render.style.untrusted import clean_page
 from regional_explorer.render.viewer.graph_bars import graph_bars
-from regional_explorer.render.viewer.overlay import heat
+from regional_explorer.render.viewer.overlay import box_heat, heat
 from regional_explorer.ui.views.element_tree import ElementTree
 
 TIME_LIMIT_S = 6.0
 """How long Graphviz may take to improve a layout that is already shown."""
 MOST_ARRANGED = 2500
 """A picture with more boxes keeps its first layout: Graphviz would not finish in time."""
-
-NO_OVERLAY = -1
 
 _numbers = itertools.count(1)
 
@@ -43,10 +41,11 @@ class GraphView(ElementTree):
         tab: id of the current graph, or ``"partitions"``; ``tabs`` lists ids and titles.
         selection: selected nodes as ``graph:name``, of any graph; set by the kernel or the page.
         hover: nodes under the pointer, in this view or a linked one.
+        marked: nodes that a pattern would mark; they are lit as what is searched is.
         search: the text of the search field: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
         overlays: numbers on partitions, one overlay shown at a time:
             ``[{"title": "time", "unit": "µs", "values": {partition id: number}}]``; values that are not finite are
-            left out.
+            left out. With ``shares`` in place of ``values`` it colours boxes by their part of the time.
         height: height of the drawing in pixels; the lower edge can be dragged.
         problem: the last error message, shown above the drawing.
 
@@ -65,6 +64,7 @@ class GraphView(ElementTree):
     # No echo: it could overwrite a newer selection on the page with an older one.
     selection = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
     hover = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    marked = traitlets.List(traitlets.Unicode()).tag(sync=True)
     search = traitlets.Unicode().tag(sync=True)
     overlays: Any = traitlets.List()
     height = traitlets.Int(520).tag(sync=True)
@@ -76,7 +76,7 @@ class GraphView(ElementTree):
         self._session: Session | None = None
         self._outlines: Outlines | None = None
         self._picture: Picture | None = None
-        self._overlay_index = NO_OVERLAY
+        self._overlay_title = ""
         self._time_limit_s = time_limit_s
         self._openings: dict[str, Opening] = {}
         self._focus: dict[str, str] = {}
@@ -86,7 +86,6 @@ class GraphView(ElementTree):
         self._waiting: tuple[int, Scene] | None = None
         self._stop = threading.Event()
         self._lock = threading.RLock()  # what is set under it has observers, which take it too
-        self.on_pong: Callable[[], None] = _ignore_pong
         self.observe(self._follow_tab, "tab")
         self.observe(lambda _: self._apply_overlay(), "overlays")
         self.observe(lambda _: self._update_bars(), ("arranging", "problem"))
@@ -122,9 +121,10 @@ class GraphView(ElementTree):
         """Scroll the first of ``nodes`` that is in the current tab into view."""
         self.send({"show": list(nodes)})
 
-    def ping(self) -> None:
-        """Ping the pages; ``on_pong`` is called for each one that shows the view."""
-        self.send({"do": "answer"})
+    def wear(self, title: str) -> None:
+        """Show the overlay of this title, none with an empty one."""
+        self._overlay_title = title
+        self._apply_overlay()
 
     def selected(self) -> Mapping[str, tuple[str, ...]]:
         """Return the names of the selected nodes, per graph id."""
@@ -182,8 +182,6 @@ class GraphView(ElementTree):
             match message:
                 case {"do": "select", "nodes": [*nodes]} if all(isinstance(one, str) for one in nodes):
                     self.set_state({"selection": nodes})
-                case {"do": "here"}:
-                    self.on_pong()
                 case _:
                     super().receive(widget, message, buffers)
         except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
@@ -207,10 +205,9 @@ class GraphView(ElementTree):
             case "upstream" | "downstream" if self._picture is not None:
                 self.select_on_page(self._picture.reach(self.selection, upstream=what == "upstream"))
             case "overlay":
-                self._overlay_index = (
-                    NO_OVERLAY if self._overlay_index + 1 >= len(self.overlays) else self._overlay_index + 1
-                )
-                self._apply_overlay()
+                titles = ["", *(str(one.get("title", "")) for one in self.overlays)]
+                here = titles.index(self._overlay_title) if self._overlay_title in titles else 0
+                self.wear((*titles, "")[here + 1])
 
     def _go_to_tab(self, step: int) -> None:
         known = [tab for tab, _ in self.tabs]
@@ -257,12 +254,21 @@ class GraphView(ElementTree):
 
     @property
     def _overlay(self) -> Mapping[str, Any] | None:
-        return self.overlays[self._overlay_index] if 0 <= self._overlay_index < len(self.overlays) else None
+        titled = (one for one in self.overlays if self._overlay_title and one.get("title") == self._overlay_title)
+        return next(titled, None)
 
     def _apply_overlay(self) -> None:
         with self._lock, self.hold_sync():
-            self.heat = heat(self._overlay) if self._overlay else {}
+            self.heat = self._heat()
             self._update_bars()
+
+    def _heat(self) -> dict[str, Any]:
+        overlay = self._overlay
+        if overlay is None:
+            return {}
+        if "shares" not in overlay:
+            return heat(overlay)
+        return {"of": self._number, **box_heat(overlay["shares"], self._picture, self.tab)} if self._picture else {}
 
     def _draw(self) -> None:
         if self._session is None:
@@ -283,7 +289,7 @@ class GraphView(ElementTree):
                 self.problem = ""
                 self.arranging = wanted
                 self.payload = first
-                self._update_bars()
+                self._apply_overlay()
             if wanted and not self._arranger_runs:
                 self._arranger_runs = True
                 self._arranger = threading.Thread(target=self._arrange, name="arranging a graph", daemon=True)
@@ -306,7 +312,3 @@ class GraphView(ElementTree):
                         self.arranging = False
                         if found is not None:
                             self.places = {"of": number, **places(scene, found)}
-
-
-def _ignore_pong() -> None:
-    """Do nothing."""

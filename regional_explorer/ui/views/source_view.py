@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import traitlets
 
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.source_listing import Function, Line, listing
-from regional_explorer.render.static import style
 from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.render.viewer.source_tree import LIVE_REGION, source_tree
-from regional_explorer.ui.views.element_tree import ElementTree
-
-if TYPE_CHECKING:
-    from regional_explorer.ui.views.graph_view import GraphView
-
-MAX_HOVERED = 400
-"""Pointing at a line with more nodes than this highlights none of them."""
+from regional_explorer.ui.views.linked_view import LinkedView
 
 
-class SourceView(ElementTree):
+class SourceView(LinkedView):
     """Widget that shows the functions that the nodes of a session come from.
 
     Attributes:
@@ -32,10 +25,6 @@ class SourceView(ElementTree):
         height: maximal height in pixels, from the next session on; the lower edge can be dragged.
     """
 
-    _css = style("source")
-
-    selection = traitlets.List(traitlets.Unicode())
-    hover = traitlets.List(traitlets.Unicode())
     height = traitlets.Int(360)
 
     def __init__(self, session: Session | None = None, **traits: Any) -> None:
@@ -46,8 +35,6 @@ class SourceView(ElementTree):
         self._passing: dict[str, list[str]] = {}
         self._order: dict[str, int] = {}
         self._anchor = ""
-        self._select_nodes: Callable[[Iterable[str]], None] = self.select
-        self._links: tuple[traitlets.link | traitlets.directional_link, ...] = ()
         self.observe(lambda _: self._highlight_lines(), ("selection", "hover"))
         if session is not None:
             self.set_session(session)
@@ -69,32 +56,11 @@ class SourceView(ElementTree):
             self.tree = source_tree(functions, session, self.height)
             self._highlight_lines()
 
-    def select(self, nodes: Iterable[str]) -> None:
-        """Select nodes, given as ``graph:name``, and nothing else."""
-        self.selection = list(nodes)
-
-    def link(self, view: GraphView) -> None:
-        """Share selection and hover with a graph view, until ``unlink``."""
-        self.unlink()
-        self._select_nodes = view.select_on_page
-        self._links = (
-            traitlets.dlink((view, "selection"), (self, "selection")),
-            traitlets.link((view, "hover"), (self, "hover")),
-        )
-
-    def unlink(self) -> None:
-        """Stop sharing selection and hover."""
-        for link in self._links:
-            link.unlink()
-        self._links = ()
-        self._select_nodes = self.select
-
     def _on_line_message(self, message: Mapping[str, Any]) -> None:
         key = message["of"]
         match message["do"]:
             case "point":
-                passing = self._lines[key][1].passing if key in self._lines else ()
-                self.hover = list(passing) if len(passing) <= MAX_HOVERED else []
+                self._point_at(self._lines[key][1].passing if key in self._lines else ())
             case "pick" if key in self._lines:
                 nodes = self._picked(key, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))
                 self._select_nodes(sorted(nodes, key=lambda name: self._order.get(name, len(self._order))))

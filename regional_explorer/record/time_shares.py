@@ -1,0 +1,136 @@
+"""What a profile says of parts of the call: equal modules together, and any set of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from regional_explorer.record.graph import GraphKind, Node, over_layers
+from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, Profile, ProfileKind, ProfileRow
+from regional_explorer.record.region import Selector, SelectorKind
+from regional_explorer.record.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShare:
+    """A row of a profile as it can be marked: it sums ``times`` equal modules; ``selector`` is None for the rest."""
+
+    row: ProfileRow
+    times: int = 1
+    selector: Selector | None = None
+
+
+@dataclass(frozen=True)
+class TimeShares:
+    """The profile of ``session``, for its graphs."""
+
+    session: Session
+    profile: Profile
+
+    @classmethod
+    def of(cls, session: Session) -> TimeShares | None:
+        """Return the shares of a session, None where nothing was profiled."""
+        return None if session.profile is None else cls(session, session.profile)
+
+    def by(self, kind: ProfileKind) -> list[TimeShare]:
+        """Return the rows of one kind, the longest first; modules that are equal in all layers are one."""
+        rows = self.profile.by(kind)
+        if kind is ProfileKind.MODULE:
+            return sorted(self._modules(rows), key=lambda share: -share.row.seconds)
+        targets = {node.target for node in self._nodes.values()}
+        found = []
+        for row in rows:
+            selector = None
+            if kind is ProfileKind.LINE and row.name != UNKNOWN_LINE:
+                selector = Selector(SelectorKind.LINES, (row.name.partition(" in ")[0],))
+            elif kind is ProfileKind.OP and row.name in targets:
+                selector = Selector(SelectorKind.OPS, (row.name,))
+            found.append(TimeShare(row, 1, selector))
+        return found
+
+    def _modules(self, rows: Iterable[ProfileRow]) -> Iterable[TimeShare]:
+        classes = {call.path: call.class_name for node in self._nodes.values() for call in node.modules}
+        alike: dict[tuple[str, str], list[ProfileRow]] = {}
+        for row in rows:
+            alike.setdefault((over_layers(row.name), classes.get(row.name, "")), []).append(row)
+        globs = [glob for glob, _ in alike]
+        for (glob, _), some in alike.items():
+            if len(some) == 1:
+                (row,) = some
+                yield TimeShare(row, 1, None if row.name == OUTSIDE else Selector(SelectorKind.MODULES, (row.name,)))
+            else:
+                # Where modules of another class have paths of that form too, the glob would pick them.
+                patterns = (glob,) if globs.count(glob) == 1 else tuple(row.name for row in some)
+                yield TimeShare(_sum(glob, some), len(some), Selector(SelectorKind.MODULES, patterns))
+
+    def seconds(self, node: str) -> float:
+        """Return the time of a node, given as ``graph:name``, and of the backward that comes of it.
+
+        What the backward of several nodes has in common, that of a matrix product and its transpose say, counts for the
+        longest of them alone: the figures of all nodes of a graph add up.
+        """
+        return self._with_backward.get(node, 0.0)
+
+    def own_seconds(self, node: str) -> float:
+        """Return the time of a node alone."""
+        return self._by_node.get(node, 0.0)
+
+    def nodes_of(self, share: TimeShare) -> list[str]:
+        """Return the nodes of a row as ``graph:name``."""
+        name = share.row.name
+        tests: Mapping[ProfileKind, Callable[[Node], bool]] = {
+            ProfileKind.MODULE: lambda node: any(name in (call.path, over_layers(call.path)) for call in node.modules),
+            ProfileKind.LINE: lambda node: str(node.source) == name,
+            ProfileKind.OP: lambda node: node.target == name,
+        }
+        return [key for key, node in self._nodes.items() if tests[share.row.kind](node)]
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, Node]:
+        return {f"{graph.id}:{node.name}": node for graph in self.session.graphs for node in graph.ops}
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, float]:
+        return {f"{op.graph}:{op.node}": op.seconds for op in self.profile.ops}
+
+    @cached_property
+    def _with_backward(self) -> Mapping[str, float]:
+        whole: dict[int, float] = {}
+        for name, seconds in self._by_node.items():
+            if name in self._nodes and (origin := self._nodes[name].origin) is not None:
+                whole[origin] = whole.get(origin, 0.0) + seconds
+        found: dict[str, float] = {}
+        for graph in self.session.graphs:
+            alike: dict[int, list[str]] = {}
+            for node in graph.ops:
+                name = f"{graph.id}:{node.name}"
+                found[name] = self.own_seconds(name)
+                if node.origin is not None:
+                    alike.setdefault(node.origin, []).append(name)
+            for origin, names in alike.items():
+                longest = max(names, key=self.own_seconds)
+                found[longest] += whole.get(origin, 0.0) - sum(map(self.own_seconds, names))
+        return found
+
+    def is_backward(self, graph_id: str) -> bool:
+        """Tell whether a graph is a backward graph, whose boxes show their own time."""
+        return any(graph.id == graph_id and graph.kind is GraphKind.BACKWARD for graph in self.session.graphs)
+
+
+def _sum(name: str, rows: Iterable[ProfileRow]) -> ProfileRow:
+    first, *others = rows
+    for row in others:
+        first = replace(
+            first,
+            seconds=first.seconds + row.seconds,
+            low_s=first.low_s + row.low_s,
+            high_s=first.high_s + row.high_s,
+            forward_s=first.forward_s + row.forward_s,
+            backward_s=first.backward_s + row.backward_s,
+            share=first.share + row.share,
+            ops=first.ops + row.ops,
+            moved_bytes=first.moved_bytes + row.moved_bytes,
+            copy_s=first.copy_s + row.copy_s,
+        )
+    return replace(first, name=name)

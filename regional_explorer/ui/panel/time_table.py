@@ -1,0 +1,98 @@
+"""Where the time goes: modules, source lines and ops with their share of the call, each with a button that marks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from regional_explorer.record.profile import Profile, ProfileKind
+from regional_explorer.record.region import Plan, Selector
+from regional_explorer.record.session import Session
+from regional_explorer.record.time_shares import TimeShare, TimeShares
+from regional_explorer.render.style.element import Node, node
+from regional_explorer.render.style.figures import NONE, count, duration, percent, size
+from regional_explorer.render.style.untrusted import clean
+from regional_explorer.ui.panel.controls import button
+
+MOST_ROWS = 15
+"""So many rows of each kind are shown; ``ex.op_times`` has all."""
+ABOUT = "Times every op as eager mode runs it, forward and backward. Nothing is compiled, and no region is needed."
+
+
+def time_table(session: Session | None, *, busy: bool) -> list[Node]:
+    """Return the rows of a profile, or the button that makes one.
+
+    Args:
+        session: the record, None while the table is not looked at.
+        busy: whether a job is running.
+    """
+    if session is None:
+        return []
+    shares = TimeShares.of(session)
+    again = button("Profile" if shares is None else "Profile again", "profile", title=ABOUT, disabled=busy)
+    if shares is None:
+        return [node("h4", "Where does the time go?"), node("p", ABOUT), again]
+    found = [part for kind in ProfileKind for part in _table(shares, kind, session.plan, busy=busy)]
+    return [*found, node("p", _conditions(shares.profile), class_="rx-quiet"), again]
+
+
+def rows_of(shares: TimeShares, kind: ProfileKind) -> Sequence[TimeShare]:
+    """Return the rows of one kind that are shown."""
+    return shares.by(kind)[:MOST_ROWS]
+
+
+def _table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool) -> Iterable[Node]:
+    rows = rows_of(shares, kind)
+    heads = (kind, "share", "eager", "")
+    head = node("tr", *(node("th", text, class_=None if text == kind else "rxt-figure") for text in heads))
+    body = (_row(share, number, plan, busy=busy) for number, share in enumerate(rows))
+    table = node("table", node("thead", head), node("tbody", *body), aria_label=f"Time by {kind}")
+    every = len(shares.by(kind))
+    more = [node("p", f"The longest {len(rows)} of {every}.", class_="rx-quiet")] if every > len(rows) else []
+    if kind is ProfileKind.MODULE:
+        return [table, *more]
+    return [node("details", node("summary", f"By {kind}"), table, *more)]
+
+
+def _row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
+    row, key = share.row, f"{share.row.kind} {number}"
+    name = clean(row.name)
+    times = f" × {share.times}" if share.times > 1 else ""
+    marked = share.selector is not None and is_marked(share.selector, plan)
+    facts = [
+        f"CI {duration(row.low_s)} to {duration(row.high_s)}",
+        f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
+        count(row.ops, "op"),
+        f"moves {size(row.moved_bytes)}, which a copy takes {duration(row.copy_s)} for" if row.moved_bytes else "",
+    ]
+    mark = button(
+        "Marked" if marked else "Mark",
+        "mark time",
+        key,
+        disabled=busy or marked,
+        title=f"Make {name} a region",
+        aria_label=f"Mark {name}",
+    )
+    share_bar = node("i", style=f"width:{100 * row.share:.1f}%")
+    return node(
+        "tr",
+        node("td", button(f"{name}{times}", "show time", key, title="Select its ops in the graph and in the source")),
+        node("td", percent(row.share), share_bar, class_="rxt-figure"),
+        node("td", duration(row.seconds), class_="rxt-figure", title="; ".join(filter(None, facts))),
+        node("td", mark if share.selector is not None else NONE, class_="rxt-last"),
+    )
+
+
+def is_marked(selector: Selector, plan: Plan) -> bool:
+    """Tell whether a region of ``plan`` is marked by just that."""
+    return any(selector in region.selectors for region in plan.regions)
+
+
+def _conditions(profile: Profile) -> str:
+    short = len(profile.short_ops)
+    facts = [
+        f"All ops take {duration(profile.seconds)}; aot_eager took {duration(profile.step_s)} in the same rounds.",
+        f"{count(profile.rounds, 'round')}.",
+        f"{count(short, 'op')} too short for figures of their own are summed." if short else "",
+        "A module holds those inside it.",
+    ]
+    return " ".join(filter(None, facts))

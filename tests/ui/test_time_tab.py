@@ -1,0 +1,117 @@
+"""Where the time goes: the table beside the graph, its marks, and the overlay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from regional_explorer.exploration.exploration import Exploration, explore
+from regional_explorer.record.profile import ProfileKind
+from regional_explorer.record.time_shares import TimeShares
+from regional_explorer.render.viewer.overlay import SHARE
+from regional_explorer.ui.control import control_of
+from regional_explorer.ui.panel.panel import Panel
+from tests.ui.conftest import elements, make, text
+from tests.ui_graph.reading import Read
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.act = nn.Linear(32, 32), nn.SiLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.act(self.up(x))
+        return y
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(20))
+        self.head = nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        y: torch.Tensor = self.head(x)
+        return y.square().mean()
+
+
+@pytest.fixture(scope="module")
+def exploration() -> Iterator[Exploration]:
+    ex = explore(Net(), (torch.randn(8, 32),))
+    ex.profile(0.3)
+    yield ex
+    ex.close()
+
+
+@pytest.fixture
+def profiled(exploration: Exploration) -> Iterator[Panel]:
+    panel = Panel(control_of(exploration))
+    panel.press("pane", "time")
+    yield panel
+    panel.close()
+
+
+def test_every_share_is_that_of_the_frame(profiled: Panel, exploration: Exploration) -> None:
+    shares = TimeShares.of(exploration.session)
+    assert shares is not None
+    frame = exploration.op_times.query("by == 'module'").set_index("name")["share"]
+    rows = {share.row.name: share for share in shares.by(ProfileKind.MODULE)}
+    assert rows["layers.*"].times == 20
+    assert rows["layers.*"].row.share == pytest.approx(frame[[f"layers.{n}" for n in range(20)]].sum())
+    assert rows["head"].row.share == pytest.approx(frame["head"])
+    graph = exploration.session.graph("0/forward")
+    for path in ("head", "layers.3", "layers.3.up"):
+        mine = [node.name for node in graph.ops if any(call.path == path for call in node.modules)]
+        seconds = sum(shares.seconds(f"0/forward:{name}") for name in mine)
+        assert seconds / shares.profile.seconds == pytest.approx(frame[path])
+
+
+def test_the_graph_has_one_figure_per_module(profiled: Panel, exploration: Exploration) -> None:
+    profiled.graph.wear(SHARE)
+    read = Read(profiled.graph.payload)
+    assert profiled.graph.heat["of"] == profiled.graph.payload["number"]
+    told = dict(zip(read.titles, profiled.graph.heat["labels"], strict=True))
+    assert told["layers.0–19 × 20"] in text(profiled, "time")
+    assert told["head"] in text(profiled, "time")
+    before = profiled.graph.heat
+    profiled.graph.expand_all()
+    assert profiled.graph.heat["of"] == profiled.graph.payload["number"] != before["of"]
+    profiled.graph.tab = "0/backward"
+    assert any("in the backward" in one for one in profiled.graph.heat["told"])
+
+
+def test_a_row_is_marked_and_shown(profiled: Panel, exploration: Exploration) -> None:
+    profiled.press("mark time", "module 0")
+    assert str(exploration.plan.regions[-1].selectors[0]) == "modules:layers.*"
+    assert profiled.control.state.picked == ("layers",)
+    (again,) = elements(profiled.part("time"), data_do="mark time", data_of="module 0")
+    assert (again[2], again[1]["disabled"]) == ("Marked", True)
+    for kind, picks in (("op 0", "ops:aten."), ("line 0", "lines:test_time_tab.py:")):
+        profiled.press("mark time", kind)
+        assert profiled.control.state.problem is None
+        assert str(exploration.plan.regions[-1].selectors[0]).startswith(picks)
+    profiled.press("show time", "module 0")
+    assert len(profiled.graph.selection) > 40
+    profiled.press("mark time", "module 999")
+    profiled.press("show time", "op 999")
+
+
+def test_the_button_profiles_and_shows_what_it_found() -> None:
+    panel = Panel(control_of(make()))
+    panel.press("pane", "time")
+    assert "Where does the time go?" in text(panel, "time")
+    assert not any(one.get("shares") for one in panel.graph.overlays)
+    panel.press("pane", "source")
+    panel.press("budget", value="0.2")
+    panel.press("profile")
+    assert panel.control.wait(60)
+    assert panel.control.state.pane == "time"
+    assert "aot_eager took" in text(panel, "time")
+    assert panel.graph.heat["labels"]
+    panel.close()
