@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.compiler.config.catalogue import check_key, check_value, parse_value
 from regional_explorer.compiler.run_context import SAME_THREAD, Executor
 from regional_explorer.errors import InvalidConfigValueError, RegionalExplorerError, SelectorError
-from regional_explorer.record.node_names import nodes_of_region
 from regional_explorer.insight.code import RegionCode
+from regional_explorer.record.node_names import nodes_of_region
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.export.measured_plans import measured_plans
-from regional_explorer.record.region import Plan
 from regional_explorer.insight.code import RegionCode
+from regional_explorer.record.region import Plan
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.html import results_nodes
