@@ -95,5 +95,5 @@ addEventListener("click", ({ target }) => {
   if (!at) return;
   const pick = named(at.getAttribute("data-nodes").split(" ")), has = ({ graphs }) => graphs.some(({ id }) => pick[0].startsWith(`${id}:`));
   if (!has(tab)) go(tabs.find(has) ?? tab);
-  view.heed({ show: pick, pick, do: "" });
+  view.heed({ show: pick, pick });
 });
