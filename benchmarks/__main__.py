@@ -8,7 +8,7 @@ import statistics
 
 import torch
 
-from benchmarks import clicks, drawing, measuring, memory, profile
+from benchmarks import clicks, drawing, kernels, measuring, memory, profile
 from benchmarks.engine import ROWS
 from benchmarks.row import Row
 from regional_explorer.measure.timing.self_test import table
@@ -25,7 +25,7 @@ def line(row: Row) -> str:
 def main() -> None:
     """Print the table, a row as soon as it is measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    names = [*ROWS, "measuring", "drawing", "memory", "profile"]
+    names = [*ROWS, "measuring", "drawing", "memory", "profile", "kernels"]
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(names)}; all when left out")
     chosen = parser.parse_args().rows or names
     if unknown := [name for name in chosen if name not in names]:
@@ -46,6 +46,10 @@ def main() -> None:
         print(f"\n{profile.HEADER}", flush=True)
         for row in profile.rows():
             print(row, flush=True)
+    if "kernels" in chosen:
+        print(f"\n{kernels.HEADER}", flush=True)
+        for compared in kernels.rows():
+            print(compared, flush=True)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class Command:
     plan: Path | str | None = None
     output: str | None = None
     save: Path | None = None
+    cold: bool = False
     bench: bool = True
     widget: bool = True
     verbose: bool = False
@@ -111,6 +112,8 @@ class Command:
                 progress(doing, fraction)
 
             try:
+                if self.cold:
+                    exploration.compile(cold=True, progress=report, cancelled=interrupts.seen)
                 exploration.benchmark(budget_s=self.budget, progress=report, cancelled=interrupts.seen, **variants)
             except KeyboardInterrupt:
                 return False

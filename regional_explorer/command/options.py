@@ -153,6 +153,13 @@ OPTIONS = (
         {"type": Path},
     ),
     Option(
+        ("--cold",),
+        "",
+        "compile with empty caches, to see what it costs the first time",
+        "--cold",
+        {"action": "store_true"},
+    ),
+    Option(
         ("--no-bench",),
         "",
         "capture and draw only: compile nothing, measure nothing",

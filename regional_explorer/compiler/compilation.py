@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regional_explorer.compiler.artifacts.artifact import Artifact
@@ -12,7 +13,7 @@ from regional_explorer.compiler.cut_program import CutProgram
 from regional_explorer.compiler.processes.pool import CompilePool
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import NoCompilerError, RegionCompileError
-from regional_explorer.torch_api import compile_lock
+from regional_explorer.torch_api import compile_lock, empty_caches
 
 
 @dataclass(frozen=True)
@@ -26,21 +27,26 @@ class CompileStep:
 
 
 def compile_stale(
-    program: CutProgram, cancelled: Callable[[], bool] = lambda: False, on_wait: Callable[[], object] = lambda: None
+    program: CutProgram,
+    cancelled: Callable[[], bool] = lambda: False,
+    on_wait: Callable[[], object] = lambda: None,
+    *,
+    cold: bool = False,
 ) -> Iterator[CompileStep]:
     """Compile what is stale, yielding before each compile; a region that fails runs eagerly, the rest go on.
 
     The compile lock is held for one artifact at a time, so that other compiles of the process get their turn;
-    ``on_wait`` is called where there is to wait for one.
+    ``on_wait`` is called where there is to wait for one. With ``cold`` all artifacts are compiled, anew if they are
+    there, with empty caches.
 
     Raises:
         NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
     """
-    stale, store = program.stale(), program.store
+    stale, store = program.stale(anew=cold), program.store
     known_failures = dict(store.failures)
     requested = {key: program.config_for(switch) for key, switch in stale.items()}
     # All that is saved comes first: without a compiler the first compile is the end.
-    wanted = {key: switch for key, switch in stale.items() if not _loaded(program, key, switch, requested[key])}
+    wanted = {key: switch for key, switch in stale.items() if cold or not _loaded(program, key, switch, requested[key])}
 
     def sendable(key: str) -> bytes | None:
         try:
@@ -50,8 +56,8 @@ def compile_stale(
             return None
 
     try:
-        with CompilePool(wanted, sendable) as compile_pool:
-            for done, (key, ahead_s) in enumerate(compile_pool.jobs(cancelled)):
+        with empty_caches() if cold else contextlib.nullcontext(), CompilePool(wanted, sendable) as compile_pool:
+            for done, (key, ahead) in enumerate(compile_pool.jobs(cancelled)):
                 switch = wanted[key]
                 yield CompileStep(done, len(wanted), switch.partition.name, switch.piece.claim.region)
                 with compile_lock(cancelled, on_wait) as held:
@@ -64,7 +70,8 @@ def compile_stale(
                         raise
                     except RegionCompileError:
                         continue
-                store.artifacts[key] = compile_pool.with_cold_cost(artifact, ahead_s)
+                artifact = compile_pool.with_cold_cost(artifact, ahead)
+                store.artifacts[key] = replace(artifact, made=replace(artifact.made, cold=cold))
                 program.tried.setdefault(switch.fingerprint(), {})[key] = requested[key]
     except (KeyboardInterrupt, GeneratorExit):
         # An interrupt reaches the C++ compiler too: what it broke off is no failure of the region's.

@@ -119,11 +119,13 @@ class CutProgram:
     def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> SwitchedGraph:
         switches: list[Switch] = []
 
+        records = {graph.id: graph.by_name() for graph in graphs}
+
         def call_for(piece: Piece) -> BoxedCall:
-            switches.append(Switch(piece, self._numbering.number(piece.claim, piece.graph_id)))
+            number = self._numbering.number(piece.claim, piece.graph_id)
+            switches.append(Switch(piece, number, records.get(piece.graph_id)))
             return switches[-1].as_function()
 
-        records = {graph.id: graph.by_name() for graph in graphs}
         order = [region.name for region in self.plan.regions]
         with self.capture.generated.collected():
             proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
@@ -182,14 +184,17 @@ class CutProgram:
             elif switch.artifact is not artifact and switch.refused is not artifact:
                 switch.use(artifact)
 
-    def stale(self) -> dict[str, Switch]:
-        """Return the artifacts still to compile, by key, each with the first partition that needs it."""
+    def stale(self, *, anew: bool = False) -> dict[str, Switch]:
+        """Return the artifacts still to compile, by key, each with the first partition that needs it.
+
+        With ``anew`` those that are there count as well.
+        """
         keys = self.keys()
         wanted: dict[str, Switch] = {}
         for switch in self.switches:
             key = keys.get(switch)
             failed = key in self.store.failures and key not in self.store.retried
-            if key is not None and key not in self.store.artifacts and not failed:
+            if key is not None and (anew or key not in self.store.artifacts) and not failed:
                 wanted.setdefault(key, switch)
         return wanted
 

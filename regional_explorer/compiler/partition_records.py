@@ -51,8 +51,8 @@ def _partition(program: CutProgram, switch: Switch, key: str, first: str) -> Par
         config_applied=artifact.config if artifact is not None else None,
         artifact=artifact.key if artifact is not None else None,
         shared_with=first if artifact is not None and not mine else None,
-        compile_s=artifact.seconds if artifact is not None and mine else None,
-        cache=artifact.cache if artifact is not None and mine else None,
+        compile_s=artifact.made.seconds if artifact is not None and mine else None,
+        cache=artifact.made.cache if artifact is not None and mine else None,
         error=problem,
     )
 

@@ -87,10 +87,10 @@ class Program(CutProgram):
             self.apply_artifacts()
             self.select_regional(on=selected)
 
-    def stale(self) -> dict[str, Switch]:
+    def stale(self, *, anew: bool = False) -> dict[str, Switch]:
         """Return the artifacts still to compile, once the layouts are recorded."""
         self.record_layouts()
-        return super().stale()
+        return super().stale(anew=anew)
 
     @contextlib.contextmanager
     def drawing_as_eager(self) -> Iterator[None]:
@@ -123,7 +123,8 @@ class Program(CutProgram):
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
         switches = [(switch.inputs, switch.refusal) for switch in self.switches]
-        store = (*self.store.artifacts, "", *self.store.failures)
+        made = [(key, artifact.made) for key, artifact in self.store.artifacts.items()]
+        store = (*made, *self.store.failures)
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
 
     def close(self) -> None:

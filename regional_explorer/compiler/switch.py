@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from regional_explorer.compiler.artifacts.artifact import Artifact
@@ -17,6 +17,9 @@ from regional_explorer.compiler.artifacts.tensor_layout import (
     misread,
     traced_layouts,
 )
+from regional_explorer.compiler.failed_assert import failed_assert
+from regional_explorer.record.graph import Node
+from regional_explorer.record.presets import ASSERTS
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.regions.cutting.partition_ids import PartitionId
 from regional_explorer.torch_api import BoxedCall, boxed, draws_random, is_effect_token
@@ -48,12 +51,13 @@ class Switch:
     artifact that would not take what the call really feeds it, ``refusal`` what it said; such a partition stays eager.
     ``failure`` says why nothing is known of what flows through it: no artifact can be made for such a partition.
     ``on_eager`` is called with the reason why calls run eagerly although there is an artifact.
-    Implementations take one argument list, which they empty.
+    Implementations take one argument list, which they empty. ``nodes`` is the record of the graph it was cut out of.
     """
 
-    def __init__(self, piece: Piece, partition: PartitionId) -> None:
+    def __init__(self, piece: Piece, partition: PartitionId, nodes: Mapping[str, Node] | None = None) -> None:
         self.piece = piece
         self.partition = partition
+        self._nodes = nodes or {}
         self.eager: BoxedCall = boxed(piece.gm)
         self.implementation: BoxedCall = self.eager
         self.inputs: tuple[Layout, ...] | None = None
@@ -168,7 +172,8 @@ class Switch:
         return self._mended(results, wrong)
 
     def _settled(self, artifact: Artifact, wrong: list[int]) -> BoxedCall:
-        call, fits = artifact.call, None if artifact.dynamic else fitting(self.inputs or ())
+        keeping = artifact.dynamic or _asserts(artifact)
+        call, fits = artifact.call, None if keeping else fitting(self.inputs or ())
 
         def settled(args: list[Any]) -> Any:
             # Code that might refuse its inputs is given a copy of the list: eager may need them afterwards.
@@ -200,13 +205,19 @@ class Switch:
     def _or_eager(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact; where it raises and eager code does not, switch to eager for good and say why.
 
-        An AssertionError is how generated code refuses inputs of other sizes or strides.
+        An AssertionError is how generated code refuses inputs of other sizes or strides. Where asserts were asked for,
+        it is told where they failed.
+
+        Raises:
+            RegionAssertionError: an assert that the region's config asks for failed.
         """
         try:
             if artifact.guard is None or artifact.guard(args):
                 return artifact.call(list(args))
             why = ""
         except AssertionError as error:
+            if _asserts(artifact):
+                raise failed_assert(error, self.piece, args, self.inputs or (), self._nodes) from error
             why = f"{REFUSED}: {error}"
         except Exception as error:  # noqa: BLE001 - out of memory, a kernel's own check: the others go on
             why = f"the compiled code raised {type(error).__name__}: {error}"
@@ -223,6 +234,11 @@ class Switch:
         self.refusal = why.splitlines()[0]
         self.on_eager(self.refusal)
         return results
+
+
+def _asserts(artifact: Artifact) -> bool:
+    """Tell whether asserts were asked for; some are there by default, to keep code from misreading its inputs."""
+    return any(artifact.config.get(key) for key in ASSERTS) if artifact.config else False
 
 
 def _effect_tokens(nodes: Sequence[fx.Node]) -> frozenset[int]:

@@ -72,6 +72,10 @@ class RegionCompileError(RegionalExplorerError):
     """Inductor could not compile a region; the region keeps running eagerly."""
 
 
+class RegionAssertionError(RegionalExplorerError, AssertionError):
+    """An assert in the compiled code of a region failed; the text names the region, the node and the source line."""
+
+
 class CompileEnvironmentError(RegionCompileError):
     """The machine, not the region, kept it from being compiled: disk, memory, a directory. Tried again next time."""
 

@@ -25,8 +25,8 @@ class Compiling:
         self._device_type = device_type
         self.toolchain: CompileCost | None = None
 
-    def compile_stale(self, run: RunContext) -> set[str]:
-        """Compile the stale partitions and return the keys of the new artifacts.
+    def compile_stale(self, run: RunContext, *, cold: bool = False) -> set[str]:
+        """Compile the stale partitions, with ``cold`` all and with empty caches; return the keys of the new artifacts.
 
         Artifacts compiled before an interrupt are kept. Compiles of other threads are waited for.
 
@@ -38,13 +38,13 @@ class Compiling:
             run.progress("waiting for another thread of this process that compiles", 0.0)
 
         with acquired(self._program.compiling, run.cancelled, on_wait) as is_free:
-            before = set(self._program.store.artifacts)
+            before = dict(self._program.store.artifacts)
             if is_free and _wait_for_compile_lock(run.cancelled, on_wait):
-                if self._program.stale():
+                if self._program.stale(anew=cold):
                     self.start_toolchain(run.progress)
-                for step in compile_stale(self._program, run.cancelled, on_wait):
+                for step in compile_stale(self._program, run.cancelled, on_wait, cold=cold):
                     run.progress(_describe(step), step.done / step.total)
-            return set(self._program.store.artifacts) - before
+            return {key for key, made in self._program.store.artifacts.items() if before.get(key) is not made}
 
     def start_toolchain(self, progress: ProgressCallback) -> None:
         """Compile a tiny graph once, so that later compiles do not include the toolchain's start.

@@ -11,6 +11,7 @@ from regional_explorer.compiler.config.validate import checked_direction, config
 from regional_explorer.errors import SelectorError
 from regional_explorer.errors.arguments import check_argument, check_flag
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.presets import preset
 from regional_explorer.record.region import Direction, Plan
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, uncarved
 from regional_explorer.regions.split import split
@@ -173,18 +174,20 @@ class Draft:
         self,
         /,
         name: str,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | str | None = None,
         *,
         direction: Direction | str | None = None,
         **keys: Any,
     ) -> Self:
         """Merge ``config`` into a region's config; the value ``DEFAULT`` removes a key.
 
-        ``ex.configure("mlp", max_fusion_size=8)`` is ``ex.configure("mlp", {"max_fusion_size": 8})``.
+        ``ex.configure("mlp", max_fusion_size=8)`` is ``ex.configure("mlp", {"max_fusion_size": 8})``. To find out what
+        is wrong in a region there are presets: ``"no fusion"``, ``"NaN asserts"`` and ``"size asserts"``. With asserts
+        a call raises ``RegionAssertionError``, which names the region, the node and the source line.
 
         Args:
             name: the region.
-            config: Inductor config keys, dotted, and their values.
+            config: Inductor config keys, dotted, and their values, or the name of a preset.
             keys: more of them, as keywords.
             direction: ``"forward"`` or ``"backward"`` to set it for the region's partitions in those graphs alone;
                 for both when left out.
@@ -192,6 +195,7 @@ class Draft:
         Raises:
             UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
         """
+        config = preset(config) if isinstance(config, str) else config
         changes: Any = {**config, **keys} if isinstance(config, Mapping) else keys if config is None else config
         self.plan = configured(self.plan, name, changes, direction)
         return self

@@ -107,6 +107,8 @@ class Exploration:
     timings = ResultTable()
     numerics = ResultTable()
     compile_costs = ResultTable()
+    caches = ResultTable()
+    compile_times = ResultTable()
     memory = ResultTable()
     region_timings = ResultTable()
     partition_timings = ResultTable()
@@ -174,18 +176,31 @@ class Exploration:
     # ------------------------------------------------------------------------------------------- compile and measure
 
     def compile(
-        self, *, cancelled: Callable[[], bool] = never_cancelled, progress: ProgressCallback = no_progress
+        self,
+        *,
+        cold: bool = False,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
     ) -> pd.DataFrame:
         """Compile the stale partitions; return one row per partition that was compiled or failed, with its cost.
 
         A region that fails to compile gets a diagnostic and runs eagerly; the others are compiled. Artifacts compiled
         before an interrupt are kept. Compiles of other threads are waited for: torch allows one at a time per process.
+        ``caches`` and ``compile_times`` tell what the caches said and where the time went.
+
+        Args:
+            cold: compile every partition, anew if need be, with empty caches, to see what it costs the first time. The
+                caches on disk are left as they are; compiles of other threads meanwhile are not kept there either.
+            cancelled: called between compiles; if it returns True the rest stays stale.
+            progress: called with what is being done and the fraction done.
 
         Raises:
             NoCompilerError: there is no C++ compiler.
+            CompileEnvironmentError: with ``cold``, there is no room for empty caches.
         """
         self.live.require_open()
-        made = self.live.compiling.compile_stale(RunContext.checked(cancelled, progress))
+        check_flag("cold", cold)
+        made = self.live.compiling.compile_stale(RunContext.checked(cancelled, progress), cold=cold)
         report = self.partitions
         chosen = report["compile_s"].notna() & report["artifact"].isin(made) | (report["state"] == "failed")
         return ShownFrame(report[chosen])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from regional_explorer.errors.arguments import check_argument
 from regional_explorer.exploration.viewer import require_notebook
 from regional_explorer.export import frames, region_frames
+from regional_explorer.export.compile_frames import caches_frame, compile_times_frame
 from regional_explorer.export.profile_frame import profile_frame
 from regional_explorer.export.save import save
 from regional_explorer.export.shown_frame import ShownFrame
@@ -95,6 +96,16 @@ class Results:
     def compile_costs(self) -> pd.DataFrame:
         """One row per compile: what was compiled, seconds, and whether the cache was cold or warm."""
         return frames.compiles_frame(self.session)
+
+    @result_table
+    def caches(self) -> pd.DataFrame:
+        """One row per artifact: what Inductor's cache answered, and for a miss which parts of the key changed."""
+        return caches_frame(self.session)
+
+    @result_table
+    def compile_times(self) -> pd.DataFrame:
+        """One row per region: its compile time by phase, which add up to ``compile_s``."""
+        return compile_times_frame(self.session)
 
     def code(self, name: str) -> RegionCode:
         """Return the generated code of a region, as far as ``ex.code(name)`` or a benchmark put it into the session.

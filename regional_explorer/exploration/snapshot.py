@@ -44,6 +44,7 @@ def take_snapshot(
     outcome = shown.outcome if shown else Outcome()
     alone = benchmarks.measurements.figures(parts)
     artifacts = dict.fromkeys(part.artifact or "" for part in parts)
+    made = program.store.artifacts
     compiled = [CompileCost(part.id, part.compile_s, part.cache or "") for part in parts if part.compile_s]
     found = Session(
         title=title,
@@ -63,6 +64,7 @@ def take_snapshot(
         reconciliation=outcome.reconciliation,
         memory=outcome.memory,
         codes=tuple(insights.codes[key] for key in artifacts if key in insights.codes),
+        compiles=tuple(made[key].made for key in artifacts if key in made),
         kernel_times=tuple(insights.kernel_times[key] for key in artifacts if key in insights.kernel_times),
     )
     found = with_measured_states(found)

@@ -1,11 +1,14 @@
-"""What this machine can do at best: copying bytes, and multiplying matrices. Measured here, kept for the process."""
+"""What this machine can do at best: copy bytes, multiply matrices, compute functions of vectors.
+
+Measured here, and kept for the process.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 
 import torch
@@ -14,6 +17,16 @@ ENOUGH_S = 0.02
 FEWEST, MOST = 5, 200
 SMALLEST_COPY = 1 << 14
 LARGEST_COPY = 1 << 28
+VECTOR = 1 << 17
+"""So many elements are computed per thread at once: caches hold them, and all threads have work."""
+
+SLOW_FUNCTIONS = frozenset(
+    (
+        *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2"),
+        *("expm1", "lgamma", "log", "log10", "log1p", "log2", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh"),
+    )
+)
+"""Functions of one vector that take longer to compute than to load and store; others vanish behind memory."""
 
 
 def copy_s(moved: int) -> float:
@@ -30,8 +43,31 @@ def copy_s(moved: int) -> float:
 def _copy_rate(moved: int, _threads: int) -> float:
     """Return the bytes per second, read and written together, of a copy that moves ``moved`` bytes."""
     source = torch.ones(moved // 8)
-    target = torch.empty_like(source)
-    return moved / _best_s(lambda: target.copy_(source))
+    # A fresh target, as the results of a kernel are: memory that the system has just given costs more to write.
+    return moved / _best_s(lambda target: target.copy_(source), lambda: torch.empty_like(source))
+
+
+def vector_s(loop_ops: Mapping[str, int], operations: int, dtype: torch.dtype) -> float | None:
+    """Return the seconds in which the slow functions of a loop can be computed; None where it has none.
+
+    ``loop_ops`` counts what its body does per element, ``operations`` that over all elements.
+    """
+    slow = {name: count for name, count in loop_ops.items() if name in SLOW_FUNCTIONS}
+    if not slow:
+        return None
+    elements = operations / sum(loop_ops.values())
+    # Inductor computes in single precision what is kept in less.
+    computed = dtype if dtype is torch.float64 else torch.float32
+    threads = torch.get_num_threads()
+    return sum(count * elements / _vector_rate(name, computed, threads) for name, count in slow.items())
+
+
+@cache
+def _vector_rate(function: str, dtype: torch.dtype, threads: int) -> float:
+    """Return the elements per second of a function of one vector."""
+    source = torch.full((VECTOR * threads,), 0.5, dtype=dtype)
+    compute = getattr(torch, function)
+    return source.numel() / _best_s(lambda out: compute(source, out=out), lambda: torch.empty_like(source))
 
 
 def matrix_s(operations: int, dtype: torch.dtype) -> float:
@@ -46,18 +82,23 @@ def _matrix_rate(dtype: torch.dtype, _threads: int) -> float:
     for size in (256, 512, 1024):
         one, other = (torch.ones(size, size, dtype=dtype) for _ in range(2))
         out = torch.empty_like(one)
-        seconds = _best_s(lambda one=one, other=other, out=out: torch.mm(one, other, out=out))  # type: ignore[misc]
+        seconds = _best_s(lambda out, one=one, other=other: torch.mm(one, other, out=out), lambda out=out: out)  # type: ignore[misc]
         rates.append(2 * size**3 / seconds)
     return max(rates)
 
 
-def _best_s(call: Callable[[], object]) -> float:
-    """Return the lower quartile of the times of ``call``, after one that does not count."""
+def _best_s(call: Callable[[torch.Tensor], object], fresh: Callable[[], torch.Tensor]) -> float:
+    """Return the lower quartile of the times of ``call``, after one that does not count.
+
+    What it writes to comes from ``fresh``, which is not timed.
+    """
     with torch.no_grad():
-        call()
+        call(fresh())
         times: list[float] = []
         while len(times) < FEWEST or (sum(times) < ENOUGH_S and len(times) < MOST):
+            target = fresh()
             started = time.perf_counter()
-            call()
+            call(target)
             times.append(time.perf_counter() - started)
+            del target
     return statistics.quantiles(times, n=4)[0]

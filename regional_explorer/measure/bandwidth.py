@@ -20,7 +20,9 @@ _measured: dict[tuple[str, int], Bandwidth] = {}
 def copy_bandwidth(device: str) -> Bandwidth:
     """Return how many bytes ``device`` moves in a second, reads and writes counted, in ``dst.copy_(src)``.
 
-    Measured once per process, device and number of threads: the median of ``SAMPLES`` copies of ``COPIED_BYTES`` each.
+    ``dst`` is fresh each time, as the results of ops are: on a CPU, memory that the system has just given costs more to
+    write than memory in use. Measured once per process, device and number of threads: the median of ``SAMPLES`` copies
+    of ``COPIED_BYTES`` each.
     """
     key = device.partition(" ")[0], torch.get_num_threads()
     if key not in _measured:
@@ -31,18 +33,19 @@ def copy_bandwidth(device: str) -> Bandwidth:
 def _measure(device: str) -> Bandwidth:
     clock = clock_for(device)
     source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device=device.partition(" ")[0])
-    target = torch.empty_like(source)
     marks = []
     for _ in range(_WARM_UP + SAMPLES):
+        target = torch.empty_like(source)
         clock.flush()
         begin = clock.mark()
         target.copy_(source)
         marks.append((begin, clock.mark()))
+        del target
     clock.synchronize()
     moved = 2 * COPIED_BYTES
     rates = [moved / max(clock.seconds(begin, end), 1e-9) for begin, end in marks[_WARM_UP:]]
     median, _ = median_and_iqr(rates)
     low, high = bootstrap_interval(torch.tensor(rates, dtype=torch.float64).numpy(), 0.99, 0) or (median, median)
     threads = f", {torch.get_num_threads()} threads" if clock.__class__.__name__ == "CpuClock" else ""
-    how = f"median of {SAMPLES} copies of {COPIED_BYTES >> 20} MiB, reads and writes counted{threads}"
+    how = f"median of {SAMPLES} copies of {COPIED_BYTES >> 20} MiB to fresh memory, reads and writes counted{threads}"
     return Bandwidth(median, low, high, how)

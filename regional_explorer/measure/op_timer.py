@@ -1,128 +1,69 @@
-"""Runs a captured graph op by op, with a mark before and after each."""
+"""Times every op of a captured graph in its place, with marks between the ops of the graph's own code."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import fx
 
 from regional_explorer.measure.timing.clock import Clock
-from regional_explorer.torch_api import resolve
+from regional_explorer.torch_api import boxed
 
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One op: what it reads, and what nobody needs after it."""
-
-    node: fx.Node
-    freed: tuple[fx.Node, ...]
+_MARKS = 200
 
 
 class OpTimer:
-    """Runs ``gm`` as its generated code does, each value freed after its last use, and times every op.
+    """Runs the code of ``gm`` with a mark before its first op and after every op.
 
-    ``marks`` holds name, begin and end of each op that ran, in order; freeing what an op used last is part of it.
-    ``moved_bytes`` has what the ops read and write, filled in by a run with ``weighing``.
+    The time of an op is that from one mark to the next, so the ops add up to what the graph takes. With an op goes what
+    the code does around it: the call from Python, and the freeing of what is used there for the last time.
     """
 
     def __init__(self, gm: fx.GraphModule, clock: Clock[Any]) -> None:
-        self.marks: list[tuple[str, Any, Any]] = []
-        self.moved_bytes: dict[str, int] = {}
-        self.weighing = False
         self._clock = clock
-        self._inputs = list(gm.graph.find_nodes(op="placeholder"))
-        self._output = gm.graph.output_node()
-        self._constants = {node: resolve(gm, node) for node in gm.graph.find_nodes(op="get_attr")}
-        ops = [node for node in gm.graph.nodes if node.op == "call_function"]
-        last = {used: node for node in ops for used in node.all_input_nodes}
-        kept = {*self._output.all_input_nodes, *self._constants}
-        freed: dict[fx.Node, list[fx.Node]] = {node: [] if node.users else [node] for node in ops}
-        for used, node in last.items():
-            if used not in kept:
-                freed[node].append(used)
-        self._steps = [_Step(node, tuple(freed[node])) for node in ops]
+        self._marks: list[Any] = []
+        marks, moment = self._marks, clock.mark
 
-    def run(self, args: list[Any]) -> Any:
-        """Run the graph on ``args``, which is emptied."""
-        values = dict(zip(self._inputs, args, strict=True)) | self._constants
-        args.clear()
-        mark, marks = self._clock.mark, self.marks
-        for step in self._steps:
-            node = step.node
-            target: Any = node.target
-            arguments: Any = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            given, named = arguments
-            del arguments
-            begin = mark()
-            value = target(*given, **named)
-            if self.weighing:
-                self.moved_bytes[node.name] = moved_bytes(target, (given, named), value)
-            del given, named
-            values[node] = value
-            del value
-            for dead in step.freed:
-                del values[dead]
-            marks.append((node.name, begin, mark()))
-        return fx.map_arg(self._output.args[0], values.__getitem__)
+        def mark() -> None:
+            marks.append(moment())
+
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        self._names: list[str] = []
+        for node in gm.graph.nodes:
+            if not self._names and node.op == "call_function":
+                graph.call_function(mark)
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            if node.op == "call_function":
+                graph.call_function(mark)
+                self._names.append(node.name)
+        self.run = boxed(fx.GraphModule(gm, graph, class_name="Timed"))
+        """Runs the graph on a list of arguments, which is emptied."""
+
+    def clear(self) -> None:
+        """Forget what ran."""
+        self._marks.clear()
+
+    def spans(self) -> Iterator[tuple[str, float]]:
+        """Yield name and seconds of each op that ran, in order, once the clock is synchronized."""
+        step = len(self._names) + 1
+        for start in range(0, len(self._marks) - step + 1, step):
+            moments = self._marks[start : start + step]
+            for name, (begin, end) in zip(self._names, pairwise(moments), strict=True):
+                yield name, self._clock.seconds(begin, end)
 
 
-def overhead_s(clock: Clock[Any], calls: int = 200) -> float:
-    """Return the seconds that timing an op costs: the median of an op that does nothing, timed the same way."""
-    spans = []
-    for _ in range(calls):
-        values: dict[int, Any] = {0: None}
-        given: tuple[Any, ...] = (None,)
-        named: dict[str, Any] = {}
-        begin = clock.mark()
-        value = _nothing(*given, **named)
-        del given, named
-        values[1] = value
-        del value
-        for dead in (0,):
-            del values[dead]
-        spans.append((begin, clock.mark()))
+def overhead_s(clock: Clock[Any]) -> float:
+    """Return the seconds that a mark costs: those between two marks with nothing in between."""
+    marks: list[Any] = []
+
+    def mark() -> None:
+        marks.append(clock.mark())
+
+    for _ in range(_MARKS):
+        mark()
     clock.synchronize()
-    seconds = sorted(clock.seconds(begin, end) for begin, end in spans)
-    return seconds[len(seconds) // 2]
-
-
-def _nothing(value: object) -> object:
-    """Return ``value``."""
-    return value
-
-
-def moved_bytes(target: Callable[..., Any], inputs: Any, outputs: Any) -> int:
-    """Return how many bytes an op reads and writes at least: each input and output once, a view none."""
-    if target is operator.getitem:
-        return 0
-    read, written = list(_tensors(inputs)), list(_tensors(outputs))
-    storages = {tensor.untyped_storage().data_ptr() for tensor in read}
-    schema = getattr(target, "_schema", None)
-    mutates = schema is not None and schema.is_mutable
-    if not mutates and all(tensor.untyped_storage().data_ptr() in storages for tensor in written):
-        return 0
-    return sum(map(_size, read)) + sum(map(_size, written))
-
-
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    """Yield the dense tensors among nested arguments or results."""
-    if isinstance(values, torch.Tensor):
-        if values.layout is torch.strided:
-            yield values
-    elif isinstance(values, (tuple, list)):
-        for value in values:
-            yield from _tensors(value)
-    elif isinstance(values, Mapping):
-        yield from _tensors(list(values.values()))
-
-
-def _size(tensor: torch.Tensor) -> int:
-    """Return the bytes behind a tensor; elements that a broadcast repeats count once."""
-    elements = 1
-    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        elements *= size if stride else min(size, 1)
-    return elements * tensor.element_size()
+    return statistics.median(clock.seconds(begin, end) for begin, end in pairwise(marks))

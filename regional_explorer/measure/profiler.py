@@ -14,12 +14,13 @@ from regional_explorer.compiler.variants import VariantName, Variants
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.bandwidth import copy_bandwidth
 from regional_explorer.measure.benchmark import timed_call
+from regional_explorer.measure.op_bytes import OpBytes
 from regional_explorer.measure.op_timer import OpTimer, overhead_s
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, clock_for
+from regional_explorer.measure.timing.middle_rounds import MiddleRounds
 from regional_explorer.measure.timing.rounds_result import Stop
-from regional_explorer.measure.timing.statistics import Floats, rank_interval
-from regional_explorer.measure.timing.timed_call import gc_paused
+from regional_explorer.measure.timing.timed_call import TimedCall, gc_paused
 from regional_explorer.record.graph import Graph, GraphKind, Node
 from regional_explorer.record.profile import (
     OUTSIDE,
@@ -31,6 +32,7 @@ from regional_explorer.record.profile import (
     ProfileRow,
 )
 from regional_explorer.record.timing import Phase
+from regional_explorer.torch_api import BoxedCall
 
 SHORT = 10.0
 """An op is too short for figures of its own where timing it costs more than one in so many parts of its time."""
@@ -65,29 +67,33 @@ def profile(variants: Variants, budget_s: float, device: str, context: RunContex
 
 @dataclass
 class _Run:
-    """The rounds so far: seconds by op, of the untouched call, and of timing nothing."""
+    """The rounds so far: seconds by op, of the untouched call, and of a mark."""
 
     variants: Variants
     clock: Clock[Any]
     rounds: list[dict[Key, float]] = field(default_factory=list)
     steps_s: list[float] = field(default_factory=list)
     overheads_s: list[float] = field(default_factory=list)
+    moved: dict[Key, int] = field(default_factory=dict)
     timers: dict[str, OpTimer] = field(default_factory=dict)
 
     def go(self, budget_s: float, context: RunContext) -> Stop:
         """Measure rounds until the budget is spent; return why it ended."""
-        self.timers = {live.id: OpTimer(live.gm, self.clock) for live in self.variants.program.capture.live}
+        capture = self.variants.program.capture
+        with capture.generated.collected():
+            self.timers = {live.id: OpTimer(live.gm, self.clock) for live in capture.live}
         began_s = self.clock.now()
         context.progress("profiling: first round", 0.0)
         # The first round warms up, and weighs what the ops move. It counts only where the budget has room for no other.
-        first_s = self._timed_round(context.executor, weighing=True)
+        context.executor.run_timed(self._weigh)
+        first_s = self._timed_round(context.executor)
         while self.rounds:
             spent_s = self.clock.now() - began_s
             if context.cancelled():
                 return Stop.CANCELLED
             if spent_s + (first_s if len(self.rounds) == 1 else spent_s / len(self.rounds)) > budget_s:
                 return Stop.BUDGET
-            self._timed_round(context.executor, weighing=False)
+            self._timed_round(context.executor)
             context.progress(f"profiling: round {len(self.rounds)}", min(1.0, (self.clock.now() - began_s) / budget_s))
         return Stop.FAILED
 
@@ -95,45 +101,56 @@ class _Run:
         """Return the rounds that count."""
         return slice(1 if len(self.rounds) > 1 else 0, None)
 
-    def _timed_round(self, executor: Executor, *, weighing: bool) -> float:
+    def _timed_round(self, executor: Executor) -> float:
         began_s = self.clock.now()
-        executor.run_timed(lambda: self._round(weighing=weighing))
+        executor.run_timed(self._round)
         return self.clock.now() - began_s
 
-    def _round(self, *, weighing: bool) -> None:
-        """Run the call once untouched and once op by op, and time an op that does nothing."""
-        call = self.variants.call
-        entry = timed_call(call, self.variants.get(VariantName.AOT_EAGER))
-        whole = Phase.FORWARD if entry.backward is None else Phase.STEP
-        with call.kept():
-            step_s = entry.sample(self.clock, 1)[whole]
-            entry.select()
-            for live in self.variants.program.capture.live:
-                if timer := self.timers.get(live.id):
-                    timer.weighing, timer.marks = weighing, []
-                    live.implementation = timer.run
-            with gc_paused():
-                entry.before()
-                self.clock.flush()
-                outputs = entry.forward()
-                if entry.backward is not None:
-                    entry.backward(outputs)
-                self.clock.synchronize()
-            del outputs
+    def _round(self) -> None:
+        """Run the call once untouched and once with marks, in turns first, and measure what a mark costs."""
+        entry = self._entry()
+        with self.variants.call.kept():
+            for timed in (False, True) if len(self.rounds) % 2 else (True, False):
+                if timed:
+                    self._run_with(entry, {name: timer.run for name, timer in self.timers.items()})
+                else:
+                    whole = Phase.FORWARD if entry.backward is None else Phase.STEP
+                    step_s = entry.sample(self.clock, 1)[whole]
             overhead = overhead_s(self.clock)
-        spans = [
-            ((graph, name), self.clock.seconds(begin, end))
-            for graph, timer in self.timers.items()
-            for name, begin, end in timer.marks
-        ]
-        if not spans:
-            raise MeasureError("The call runs no op of the captured graphs, so there is nothing to profile.")
         seconds: dict[Key, float] = {}
-        for key, span_s in spans:
-            seconds[key] = seconds.get(key, 0.0) + max(span_s - overhead, 0.0)
+        for graph, timer in self.timers.items():
+            for name, span_s in timer.spans():
+                seconds[graph, name] = seconds.get((graph, name), 0.0) + max(span_s - overhead, 0.0)
+            timer.clear()
+        if not seconds:
+            raise MeasureError("The call runs no op of the captured graphs, so there is nothing to profile.")
         self.rounds.append(seconds)
         self.steps_s.append(step_s)
         self.overheads_s.append(overhead)
+
+    def _weigh(self) -> None:
+        """Run the call once op by op, to see what each op moves."""
+        weighing = {live.id: OpBytes(live.gm) for live in self.variants.program.capture.live}
+        with self.variants.call.kept():
+            self._run_with(self._entry(), {name: one.boxed_run for name, one in weighing.items()})
+        self.moved = {(graph, name): size for graph, one in weighing.items() for name, size in one.moved.items()}
+
+    def _entry(self) -> TimedCall:
+        return timed_call(self.variants.call, self.variants.get(VariantName.AOT_EAGER))
+
+    def _run_with(self, entry: TimedCall, implementations: Mapping[str, BoxedCall]) -> None:
+        """Make the call with other code behind the captured graphs."""
+        entry.select()
+        for live in self.variants.program.capture.live:
+            live.implementation = implementations.get(live.id, live.implementation)
+        with gc_paused():
+            entry.before()
+            self.clock.flush()
+            outputs = entry.forward()
+            gradients = None if entry.backward is None else entry.backward(outputs)
+            self.clock.synchronize()
+            # As in a sample, they live until the last mark is set.
+            del outputs, gradients
 
 
 def _summarize(
@@ -142,20 +159,21 @@ def _summarize(
     rounds = run.rounds[run.measured()]
     keys = list(dict.fromkeys(key for seconds in rounds for key in seconds))
     samples = np.array([[seconds.get(key, 0.0) for key in keys] for seconds in rounds])
+    middle = MiddleRounds.of(samples.sum(axis=1), options.confidence, options.seed)
     overhead = float(np.median(run.overheads_s))
     nodes = {graph.id: graph.by_name() for graph in graphs.values()}
-    moved = np.array([run.timers[graph].moved_bytes.get(name, 0) for graph, name in keys])
-    figures = np.array([_figures(samples[:, place], options.confidence) for place in range(len(keys))])
-    total_s, low_s, high_s = map(float, figures.sum(axis=0))
+    moved = np.array([run.moved.get(key, 0) for key in keys])
+    figures = [middle.figures(samples[:, place]) for place in range(len(keys))]
+    total_s, total_low_s, total_high_s = middle.figures(samples.sum(axis=1))
     ops = []
     for place, (graph, name) in enumerate(keys):
-        seconds, low, high = map(float, figures[place])
+        seconds, low, high = figures[place]
         ops.append(OpTime(graph, name, seconds, low, high, int(moved[place]), too_short=seconds < SHORT * overhead))
     backward = np.array([graphs[graph].kind is GraphKind.BACKWARD for graph, _ in keys])
     rows = []
     for (kind, name), places in _groups(ops, nodes, overhead).items():
-        seconds, low, high = map(float, figures[places].sum(axis=0))
-        backward_s = float(figures[places, 0][backward[places]].sum())
+        seconds, low, high = middle.figures(samples[:, places].sum(axis=1))
+        backward_s = middle.mean(samples[:, [place for place in places if backward[place]]].sum(axis=1))
         rows.append(
             ProfileRow(
                 kind=kind,
@@ -163,7 +181,7 @@ def _summarize(
                 seconds=seconds,
                 low_s=low,
                 high_s=high,
-                forward_s=seconds - backward_s,
+                forward_s=max(seconds - backward_s, 0.0),
                 backward_s=backward_s,
                 share=seconds / total_s if total_s else 0.0,
                 ops=len(places),
@@ -176,8 +194,8 @@ def _summarize(
         ops=tuple(ops),
         rows=tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.seconds))),
         seconds=total_s,
-        low_s=low_s,
-        high_s=high_s,
+        low_s=total_low_s,
+        high_s=total_high_s,
         step_s=float(np.median(run.steps_s[run.measured()])),
         overhead_s=overhead,
         rounds=len(rounds),
@@ -208,9 +226,3 @@ def _groups(
 def _modules(node: Node) -> Iterable[str]:
     """Return the modules around a node, the root left out."""
     return tuple(dict.fromkeys(call.path for call in node.modules if call.path)) or (OUTSIDE,)
-
-
-def _figures(seconds: Floats, confidence: float) -> tuple[float, float, float]:
-    """Return the median with its CI; with too few rounds for one, the smallest and the largest stand in."""
-    low, high = rank_interval(seconds, confidence) or (float(seconds.min()), float(seconds.max()))
-    return float(np.median(seconds)), low, high

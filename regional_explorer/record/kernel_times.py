@@ -7,10 +7,11 @@ from enum import StrEnum
 
 
 class BoundBy(StrEnum):
-    """What bounds a kernel: copying as many bytes as it moves, or multiplying matrices of its size."""
+    """What bounds a kernel: copying the bytes it moves, a matrix product of its size, or the functions it computes."""
 
     COPY = "copy"
     MATRIX = "matrix product"
+    VECTOR = "functions"
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,8 @@ class OpTime:
 class ProfileRow:
     """The ops of one module (with the modules inside it), source line or operator, summed; in seconds per call.
 
-    The ends ``low_s`` and ``high_s`` are those of all its ops at once, so they are wider than a CI of the sum would be.
-    ``share`` is its part of the sum over all ops, ``copy_s`` the
-    time that the measured copy bandwidth needs for ``moved_bytes``.
+    ``low_s`` and ``high_s`` are the ends of the CI of the sum. ``share`` is its part of the sum over all ops,
+    ``copy_s`` the time that the measured copy bandwidth needs for ``moved_bytes``.
     """
 
     kind: ProfileKind
@@ -72,10 +71,10 @@ class ProfileRow:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Eager time of every op of one call, each the median over ``rounds`` interleaved rounds.
+    """Eager time of every op of one call, each the mean over the middle half of ``rounds`` interleaved rounds.
 
-    ``seconds`` is the sum over all ops, whose ends are those of all at once; ``step_s`` what ``aot_eager`` took in the
-    same rounds.
+    An op's time is that from its end to the end of the op before it, so they add up to what the graphs take:
+    ``seconds``. ``step_s`` is what ``aot_eager`` took in the same rounds; the rest of it lies outside of the graphs.
     ``overhead_s`` is the measured cost of timing one op, which has been taken off each. ``stopped`` says why it ended.
     """
 

@@ -38,6 +38,7 @@ def check_references(session: Session) -> None:
             _check_nodes(f"diagnostics[{index}]", nodes, found.graph, found.nodes)
     _check_codes(session)
     _check_kernel_times(session)
+    _check_unique("compiles", (made.artifact for made in session.compiles))
     for place, name, value in _figures(session):
         if not _is_possible(name, value):
             raise MalformedError(f"{place}.{name}", f"{shown(value)} cannot be")
@@ -113,13 +114,23 @@ def _check_nodes(place: str, nodes: Names, graph: str, names: Iterable[str]) -> 
 
 def _figures(session: Session) -> Iterator[tuple[str, str, float]]:
     """Yield place, name and value of every figure that was measured."""
-    for field in ("timings", "partition_timings", "reconciliation", "compile_costs", "memory", "partitions"):
+    for field in (
+        "timings",
+        "partition_timings",
+        "reconciliation",
+        "compile_costs",
+        "memory",
+        "partitions",
+        "compiles",
+    ):
         for index, row in enumerate(getattr(session, field)):
             yield from _numbers(f"{field}[{index}]", row)
     for index, times in enumerate(session.kernel_times):
         yield from _numbers(f"kernel_times[{index}]", times)
         for number, kernel in enumerate(times.kernels):
             yield from _numbers(f"kernel_times[{index}].kernels[{number}]", kernel) if kernel is not None else ()
+    for index, made in enumerate(session.compiles):
+        yield from ((f"compiles[{index}].phases", phase, value) for phase, value in made.phases.items())
     if session.conditions is not None:
         yield from _numbers("conditions", session.conditions)
     if session.profile is not None:

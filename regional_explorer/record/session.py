@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from regional_explorer.errors import SessionError, did_you_mean
 from regional_explorer.errors.arguments import shown_value
+from regional_explorer.record.compiles import ArtifactCompile
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.kernel_times import ArtifactKernelTimes
@@ -49,7 +50,8 @@ class Session:
     ``members`` maps a region's name to the ids of its nodes, per graph: ``members["mlp"]["0/forward"]``.
     ``partition_timings`` and ``partition_numerics`` are of partitions alone; ``region_timings`` sums them by region.
     ``codes`` has the generated code of those artifacts that somebody looked at, ``kernel_times`` the times of their
-    kernels, ``profile`` the eager time of every op.
+    kernels, ``profile`` the eager time of every op. ``compiles`` tells of each artifact what the caches said of it, and
+    where the time of its compile went.
     """
 
     title: str
@@ -72,11 +74,20 @@ class Session:
     codes: tuple[ArtifactCode, ...] = ()
     kernel_times: tuple[ArtifactKernelTimes, ...] = ()
     profile: Profile | None = None
+    compiles: tuple[ArtifactCompile, ...] = ()
 
     @property
     def is_outdated(self) -> bool:
         """Whether run times, numerics, memory and reconciliation are those of another plan than ``plan``."""
         return self.conditions is not None and self.conditions.outdated
+
+    @property
+    def compiled_partitions(self) -> Iterator[tuple[Partition, ArtifactCompile]]:
+        """The partitions that an artifact was compiled for, each with its compile; those that share one left out."""
+        made = {one.artifact: one for one in self.compiles}
+        for part in self.partitions:
+            if part.artifact in made and part.shared_with is None:
+                yield part, made[part.artifact]
 
     def graph(self, graph_id: str) -> Graph:
         """Return the graph called ``graph_id``.

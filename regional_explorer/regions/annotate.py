@@ -9,6 +9,7 @@ from torch.fx.traceback import annotate
 
 from regional_explorer.errors import InvalidConfigValueError
 from regional_explorer.errors.arguments import shown_value
+from regional_explorer.record.presets import preset
 from regional_explorer.record.region import Default, require_name
 from regional_explorer.torch_api import ANNOTATION
 
@@ -16,7 +17,7 @@ PLAIN = (bool, int, float, str, list, tuple, dict, type(None), Default)
 """The types of config values."""
 
 
-def region(name: str, /, **configs: Any) -> AbstractContextManager[None]:
+def region(name: str, /, *presets: str, **configs: Any) -> AbstractContextManager[None]:
     """Mark the ops of a block as the region ``name``, to be compiled under ``configs``.
 
     Sugar over ``torch.fx.traceback.annotate``: the block works the same under plain ``torch.compile`` with the
@@ -24,11 +25,13 @@ def region(name: str, /, **configs: Any) -> AbstractContextManager[None]:
 
     Args:
         name: the region's name; blocks of one name belong to one region.
+        *presets: names of configs, such as ``"no fusion"`` or ``"NaN asserts"``.
         **configs: Inductor configs by dotted key; those with a dot need ``**{"triton.cudagraphs": False}``.
 
     Raises:
         PlanError: the name is no text, or an empty one.
-        InvalidConfigValueError: a value is an object that no config can be; what torch takes is checked by ``explore``.
+        InvalidConfigValueError: there is no such preset, or a value is an object that no config can be; what torch
+            takes is checked by ``explore``.
 
     Example::
 
@@ -36,6 +39,10 @@ def region(name: str, /, **configs: Any) -> AbstractContextManager[None]:
             x = self.mlp(x)
     """
     require_name(name)
+    given: dict[str, Any] = {}
+    for one in presets:
+        given |= preset(one)
+    configs = {**given, **configs}
     for key, value in configs.items():
         if not isinstance(value, PLAIN):  # Dynamo, which keeps the mark, knows constants alone
             raise InvalidConfigValueError(

@@ -20,9 +20,10 @@ from regional_explorer.torch_api.versions import (
 require_supported_torch()
 require_cache_directory()
 
+from regional_explorer.torch_api.cache_answers import CacheAnswers, empty_caches
+from regional_explorer.torch_api.cache_key import CacheKey
 from regional_explorer.torch_api.inductor import (
     NO_COMPILER,
-    CacheAnswers,
     Compiled,
     compile_piece,
     cxx_compiler,
@@ -106,6 +107,7 @@ __all__ = [
     "BoxedCall",
     "Break",
     "CacheAnswers",
+    "CacheKey",
     "Compiled",
     "ConfigEntry",
     "Folded",
@@ -136,6 +138,7 @@ __all__ = [
     "cxx_compiler",
     "draws_random",
     "dump_piece",
+    "empty_caches",
     "fake_mode_with_symbols",
     "frame_module",
     "graph_breaks",

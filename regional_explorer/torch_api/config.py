@@ -86,7 +86,9 @@ def changed_functorch_config() -> dict[str, Any]:
 
 def _changed(module: Any) -> dict[str, Any]:
     current = module.get_config_copy()
-    return {key: value for key, value in sorted(current.items()) if value != module._config[key].default}
+    changed = [key for key, value in sorted(current.items()) if value != module._config[key].default]
+    # The values themselves, not copies of them: a custom pass is told from another by which object it is.
+    return {key: functools.reduce(getattr, key.split("."), module) for key in changed}
 
 
 def set_config(inductor: Mapping[str, Any], functorch: Mapping[str, Any]) -> None:

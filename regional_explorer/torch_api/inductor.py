@@ -21,12 +21,15 @@ import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 import torch.compiler.config as compiler_config
 from torch import fx
-from torch._dynamo.utils import counters
 from torch._guards import TracingContext, tracing
 from torch._inductor.graph import GraphLowering
 from torch.utils._python_dispatch import _disable_current_modes
 
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
+from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer
+from regional_explorer.torch_api.cache_answers import CacheAnswers
+from regional_explorer.torch_api.cache_key import CacheKey
+from regional_explorer.torch_api.compile_notes import noting_compile
 from regional_explorer.torch_api.config import read_config
 from regional_explorer.torch_api.graphs import bodies, is_carved
 from regional_explorer.torch_api.lock import compile_lock
@@ -43,14 +46,15 @@ class Compiled:
     """What one run of Inductor over one piece gave.
 
     ``config`` maps every key asked for to the value read inside the compile, at the moment code was produced or
-    loaded; it is None if that moment never came. ``seconds`` is wall time. ``pack`` makes it ready to be saved.
+    loaded; it is None if that moment never came. ``made`` says what it cost in wall time and what the caches said,
+    ``key`` what they were asked with. ``pack`` makes it ready to be saved.
     """
 
     call: BoxedCall
     code: str
     config: Mapping[str, Any] | None
-    seconds: float
-    cache: str
+    made: ArtifactCompile
+    key: CacheKey | None
     pack: Callable[[], Shipment]
 
 
@@ -81,7 +85,8 @@ def load_compiled(code: bytes, libraries: Mapping[str, Path], config: Mapping[st
             return unpack(code, libraries)
 
     with compile_lock():
-        return replace(_made(load, config), cache="shipped")
+        loaded = _made(load, config)
+    return replace(loaded, made=replace(loaded.made, answer=CacheAnswer.SHIPPED, reason=""), key=None)
 
 
 def _made(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any]) -> Compiled:
@@ -93,9 +98,12 @@ def _made(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any
         codes.append(code)
 
     answers = CacheAnswers.now()
-    started = time.perf_counter()
-    artifact = make(at_code)
-    seconds = time.perf_counter() - started
+    with noting_compile() as notes:
+        started = time.perf_counter()
+        artifact = make(at_code)
+        seconds = time.perf_counter() - started
+    with inductor_config.patch(dict(config)):
+        made = notes.compiled(seconds, answers.answer())
     pack = packer(artifact, config)
 
     def pack_alone() -> Shipment:
@@ -107,8 +115,8 @@ def _made(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any
         call=_boxed_call(getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)),
         code="\n".join(codes),
         config=seen[-1] if seen else None,
-        seconds=seconds,
-        cache=answers.since(),
+        made=made,
+        key=notes.key,
         pack=pack_alone,
     )
 
@@ -273,25 +281,3 @@ def probe_instruction_set() -> None:
 
     if has_cxx_compiler():
         pick_vec_isa()
-
-
-@dataclass(frozen=True)
-class CacheAnswers:
-    """How many graphs Inductor's caches have had so far in this process, and how many they have not had."""
-
-    had: int
-    lacked: int
-
-    @classmethod
-    def now(cls) -> CacheAnswers:
-        """Count."""
-        inductor, aot = counters["inductor"], counters["aot_autograd"]
-        return cls(
-            had=int(inductor["fxgraph_cache_hit"] + aot["autograd_cache_hit"]),
-            lacked=int(inductor["fxgraph_cache_miss"] + inductor["fxgraph_cache_bypass"]),
-        )
-
-    def since(self) -> str:
-        """Return ``warm`` if all that was compiled since then came out of the caches, else ``cold``."""
-        now = CacheAnswers.now()
-        return "warm" if now.had > self.had and now.lacked == self.lacked else "cold"

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import regional_explorer as rx
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.tensor_layout import laid_out, layouts_of, same_strides
+from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer
 from regional_explorer.record.region import Cut
 from regional_explorer.torch_api import inductor_knows_fallback
 from tests.campaign.checks import assert_eager_pieces_are_bitwise
@@ -213,7 +214,7 @@ def test_code_for_other_dtypes_is_not_called():
     ex = rx.explore(lambda x: x.sin() + 1, (torch.ones(4),)).mark("r", ops="*sin*")
     (switch,) = ex.live.program.switches
     ex.live.program.record_layouts()
-    switch.use(Artifact("key", lambda *_: pytest.fail("called"), "", {}, 0.0, "cold"))
+    switch.use(Artifact("key", lambda *_: pytest.fail("called"), "", {}, ArtifactCompile(0.0, CacheAnswer.MISS)))
     whole = torch.ones(4, dtype=torch.int32)
     assert torch.equal(switch.implementation([whole])[0], whole.sin())
     assert "compiled for other dtypes than torch.int32" in switch.refusal

@@ -23,6 +23,7 @@ from regional_explorer.compiler.artifacts.artifact import Artifact, ArtifactStor
 from regional_explorer.compiler.processes import pool
 from regional_explorer.compiler.processes.pool import CompilePool, WorkQueue, helpers_worth
 from regional_explorer.errors import RegionCompileError
+from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer
 from regional_explorer.torch_api import Settings, dump_piece, fake_mode_with_symbols
 from tests.engine import programs
 from tests.engine.processes import is_running, until
@@ -36,7 +37,11 @@ def never():
 
 
 def made(cache="cold"):
-    return Artifact("key", call=lambda: None, code="", config={}, seconds=1.0, cache=cache)
+    return Artifact("key", call=lambda: None, code="", config={}, made=took(1.0, cache))
+
+
+def took(seconds, cache="cold"):
+    return ArtifactCompile(seconds, CacheAnswer.HIT if cache == "warm" else CacheAnswer.MISS, artifact="key")
 
 
 # ----------------------------------------------------------------------------------------------------- who does what
@@ -105,7 +110,7 @@ class FakeChild:
         self.sent.append(message)
 
     def receive(self):
-        answer = next(self.answers, 1.0)
+        answer = next(self.answers, took(1.0))
         if answer == "hang":
             self.ended.wait(30)
         if answer in ("hang", "die"):
@@ -125,7 +130,7 @@ def fakes(monkeypatch):
     monkeypatch.setattr(pool, "START_S", 0.0)
 
 
-@pytest.mark.parametrize("script", [(), ("die",), (None, "die"), (None, 1.0, "die"), ("hang",), (None, "hang")])
+@pytest.mark.parametrize("script", [(), ("die",), (None, "die"), (None, took(1.0), "die"), ("hang",), (None, "hang")])
 def test_all_is_done_once_whatever_becomes_of_helpers(fakes, monkeypatch, script):
     monkeypatch.setattr(FakeChild, "script", script)
     with CompilePool("abcdefgh", str.encode) as compile_pool:
@@ -154,9 +159,9 @@ def test_helpers_end_with_the_block(fakes, monkeypatch, error):
 
 def test_what_a_helper_compiled_is_cold_and_costs_what_it_took(fakes):
     with CompilePool("abcdefgh", str.encode) as compile_pool:
-        assert compile_pool.with_cold_cost(made("warm"), None).cache == "warm"
+        assert compile_pool.with_cold_cost(made("warm"), None).made.cache == "warm"
         assert not FakeChild.made
-        found = compile_pool.with_cold_cost(made("warm"), 7.0)
+        found = compile_pool.with_cold_cost(made("warm"), took(7.0)).made
         assert (found.cache, found.seconds) == ("cold", 7.0)
 
 
@@ -164,7 +169,7 @@ def test_helpers_whose_keys_disagree_are_sent_home(fakes, monkeypatch):
     monkeypatch.setattr(FakeChild, "script", (None, "hang"))
     with CompilePool("abcdefgh", str.encode) as compile_pool:
         compile_pool.with_cold_cost(made(), None)
-        found = compile_pool.with_cold_cost(made(), 7.0)
+        found = compile_pool.with_cold_cost(made(), took(7.0)).made
         assert (found.cache, found.seconds) == ("cold", 1.0)
         assert len(FakeChild.made) == 2
         assert all(child.ended.is_set() for child in FakeChild.made)
@@ -348,7 +353,7 @@ def test_results_do_not_depend_on_helpers(pids, crews, monkeypatch):
     def leave_the_rest_to_the_helper(_doing, _fraction):
         if pids:
             work = crews[0]._work
-            until(lambda: not work._left and not work._lent, 200)
+            until(lambda: not work._left and not work._at_helpers, 200)
 
     hits = counters["aot_autograd"]["autograd_cache_hit"]
     ex.compile(progress=leave_the_rest_to_the_helper)

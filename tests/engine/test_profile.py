@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import fx
@@ -16,8 +17,10 @@ import regional_explorer as rx
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.results import load
 from regional_explorer.measure.bandwidth import COPIED_BYTES, copy_bandwidth
-from regional_explorer.measure.op_timer import OpTimer, moved_bytes, overhead_s
+from regional_explorer.measure.op_bytes import OpBytes, moved_bytes
+from regional_explorer.measure.op_timer import OpTimer, overhead_s
 from regional_explorer.measure.timing.clock import CpuClock
+from regional_explorer.measure.timing.middle_rounds import MiddleRounds
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
@@ -132,8 +135,71 @@ def test_the_timer_computes_what_the_graph_does_and_frees_values_after_their_las
     assert torch.equal(result, (x.sin() + 1) * 2)
     assert args == []
     assert alive == [False]
-    assert len(timer.marks) == 3
+    assert [name for name, _ in timer.spans()] == ["sin_default", "note", "look"]
+    timer.run([x])
+    assert len(list(timer.spans())) == 6, "a graph may run more than once in a call"
+    timer.clear()
+    assert list(timer.spans()) == []
     assert 0 < overhead_s(CpuClock()) < 1e-3
+
+
+class Counter:
+    """A clock that moves on by one with every mark, and by more where an op says so."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def flush(self) -> None: ...
+
+    def mark(self) -> float:
+        self.time += 1.0
+        return self.time
+
+    def synchronize(self) -> None: ...
+
+    def seconds(self, begin: float, end: float) -> float:
+        return end - begin
+
+
+def test_ops_take_the_time_from_mark_to_mark_so_nothing_of_the_graph_is_left_out() -> None:
+    clock = Counter()
+
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        clock.time += 10.0
+        return x + 1
+
+    timer = OpTimer(graph_of((ATEN.sin.default, (0,)), (slow, (1,)), (ATEN.cos.default, (2,))), clock)
+    timer.run([torch.randn(2)])
+    assert dict(timer.spans()) == {"sin_default": 1.0, "slow": 11.0, "cos_default": 1.0}
+    assert overhead_s(clock) == 1.0
+
+
+def test_parts_over_the_middle_rounds_add_up_to_the_whole_where_medians_do_not() -> None:
+    # In every round one of ten ops is disturbed, each op in one round of ten.
+    parts = np.ones((20, 10)) + 5.0 * (np.arange(20)[:, None] % 10 == np.arange(10))
+    wholes = parts.sum(axis=1)
+    middle = MiddleRounds.of(wholes, 0.99, 0)
+    figures = [middle.figures(parts[:, place]) for place in range(10)]
+    assert sum(mean for mean, _, _ in figures) == pytest.approx(middle.mean(wholes)) == pytest.approx(15.0)
+    assert np.median(parts, axis=0).sum() == 10.0
+    assert all(low <= mean <= high for mean, low, high in figures)
+    wholes[3] += 1000.0
+    assert MiddleRounds.of(wholes, 0.99, 0).mean(wholes) == pytest.approx(15.0), "a disturbed round does not count"
+
+
+def test_a_single_round_is_its_own_middle() -> None:
+    one = np.array([3.0])
+    assert MiddleRounds.of(one, 0.99, 0).figures(one) == (3.0, 3.0, 3.0)
+
+
+def test_a_graph_is_weighed_op_by_op() -> None:
+    weighing, x = OpBytes(graph_of((ATEN.sin.default, (0,)), (ATEN.t.default, (1,)))), torch.randn(16, 4)
+    (result,) = weighing.boxed_run([x])
+    assert torch.equal(result, x.sin().t())
+    assert weighing.moved == {"sin_default": 2 * 256, "t_default": 0}
 
 
 def test_what_an_op_moves() -> None:

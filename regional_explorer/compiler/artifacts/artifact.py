@@ -12,8 +12,10 @@ import torch
 from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.artifacts.fingerprint import fingerprint
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder, Label, Packed
+from regional_explorer.compiler.artifacts.known_keys import KNOWN
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
 from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
+from regional_explorer.record.compiles import ArtifactCompile
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import (
     BoxedCall,
@@ -33,17 +35,15 @@ class Artifact:
 
     ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
     ``config`` is what was read inside the compile for every key asked for. ``guard`` takes the call's arguments and
-    says whether the code may be used for them; None when it always may. ``seconds`` and ``cache`` (``cold`` or
-    ``warm``) belong to the one compile that made it, in whichever process; one that was loaded from a folder of
-    artifacts is ``shipped``. ``pack`` makes it ready to be saved in one.
+    says whether the code may be used for them; None when it always may. ``made`` is the one compile that made it, or
+    its loading from a folder of artifacts. ``pack`` makes it ready to be saved in one.
     """
 
     key: str
     call: BoxedCall
     code: str
     config: Mapping[str, Any] | None
-    seconds: float
-    cache: str
+    made: ArtifactCompile
     guard: Callable[[Sequence[Any]], bool] | None = None
     dynamic: bool = False
     pack: Callable[[], Packed] | None = None
@@ -164,8 +164,7 @@ def _assembled(key: str, compiled: Compiled, sizes: Sizes, inputs: Sequence[Layo
         call=_with_tokens(call, tokens) if tokens else call,
         code=compiled.code,
         config=compiled.config,
-        seconds=compiled.seconds,
-        cache=compiled.cache,
+        made=KNOWN.compared(replace(compiled.made, artifact=key), compiled.key),
         guard=None if sizes.check is None else _guard(sizes.check, sizes.places),
         dynamic=bool(sizes.places),
     )

@@ -98,17 +98,6 @@ COMMON: Mapping[str, tuple[str, ...]] = {
 }
 """The keys most worth trying, per device type."""
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "default": {},
-    "max-autotune, no cudagraphs": {
-        "max_autotune": True,
-        "coordinate_descent_tuning": True,
-        "triton.cudagraphs": False,
-    },
-    "eager numerics": {"emulate_precision_casts": True, "fallback_random": True},
-    "debug": {"max_fusion_size": 1, "nan_asserts": True},
-}
-
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:

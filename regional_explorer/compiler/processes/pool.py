@@ -23,6 +23,7 @@ import torch
 
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.processes.child import Child, can_have_children
+from regional_explorer.record.compiles import ArtifactCompile
 from regional_explorer.torch_api import UNSENDABLE, Settings, caches_are_on
 
 MOST_HELPERS = 4
@@ -45,7 +46,7 @@ class WorkQueue:
         self._changed = threading.Condition()
         self._left = list(keys)
         self._at_helpers: set[str] = set()
-        self._made: deque[tuple[str, float | None]] = deque()
+        self._made: deque[tuple[str, ArtifactCompile | None]] = deque()
 
     @property
     def left(self) -> list[str]:
@@ -53,8 +54,8 @@ class WorkQueue:
         with self._changed:
             return list(self._left)
 
-    def take(self, patience_s: float, cancelled: Callable[[], bool]) -> tuple[str, float | None] | None:
-        """Return the key that this process compiles next, with the seconds of a helper that has compiled it cold.
+    def take(self, patience_s: float, cancelled: Callable[[], bool]) -> tuple[str, ArtifactCompile | None] | None:
+        """Return the key that this process compiles next, with the record of a helper that has compiled it cold.
 
         What helpers have made comes first: it takes no time. What one is busy with is waited for, as two compiles of
         one piece would only wait for each other's locks.
@@ -85,11 +86,11 @@ class WorkQueue:
                 self._at_helpers.add(key)
             return key
 
-    def finish_for_helper(self, key: str, seconds: float | None) -> None:
-        """Note that a helper is done with ``key``: in ``seconds``, or None if it still has to be compiled here."""
+    def finish_for_helper(self, key: str, made: ArtifactCompile | None) -> None:
+        """Note that a helper is done with ``key``: how, or None if it still has to be compiled here."""
         with self._changed:
             self._at_helpers.discard(key)
-            self._made.append((key, seconds))
+            self._made.append((key, made))
             self._changed.notify_all()
 
 
@@ -115,7 +116,7 @@ class CompilePool:
         """End the helpers, busy or not."""
         self._helpers.close()
 
-    def jobs(self, cancelled: Callable[[], bool]) -> Iterator[tuple[str, float | None]]:
+    def jobs(self, cancelled: Callable[[], bool]) -> Iterator[tuple[str, ArtifactCompile | None]]:
         """Yield each key that this process compiles, as ``take`` returns it, until done or ``cancelled``."""
         while True:
             try:
@@ -128,16 +129,19 @@ class CompilePool:
                 return
             yield turn
 
-    def with_cold_cost(self, artifact: Artifact, ahead_s: float | None) -> Artifact:
-        """Return the artifact with what it cost: ``ahead_s`` if a helper compiled it before.
+    def with_cold_cost(self, artifact: Artifact, ahead: ArtifactCompile | None) -> Artifact:
+        """Return the artifact with what it cost: ``ahead`` if a helper compiled it before.
 
         It is cold then too: it is in the caches only because the helper has just put it there.
         """
-        if ahead_s is None:
-            if artifact.cache == "cold":
-                self._note_cold(artifact.seconds)
-        elif artifact.cache == "warm":
-            return replace(artifact, cache="cold", seconds=ahead_s)
+        made = artifact.made
+        if ahead is None:
+            if made.cache == "cold":
+                self._note_cold(made.seconds)
+        elif made.cache == "warm":
+            # What the key differs in is known here.
+            own = replace(ahead, artifact=made.artifact, nearest=made.nearest, changes=made.changes)
+            return replace(artifact, made=own)
         else:
             # The keys disagree, so that all the helpers do is done twice.
             self._helpers.close()

@@ -6,10 +6,11 @@ import pickle
 from queue import SimpleQueue
 
 from regional_explorer.compiler.processes.child import answer_channel, serve_parent
+from regional_explorer.record.compiles import ArtifactCompile
 
 
 def main() -> None:
-    """In the child: take over the settings, then answer each piece with the seconds that compiling it took."""
+    """In the child: take over the settings, then answer each piece with the record of its compile."""
     pieces: SimpleQueue[bytes] = SimpleQueue()
     serve_parent(pieces.put)
     answer = answer_channel()
@@ -27,8 +28,8 @@ def main() -> None:
         answer(_compile(pieces.get()))
 
 
-def _compile(sent: bytes) -> float | None:
-    """Return the seconds of a cold compile; None where it came from the cache, or failed: the parent will say why."""
+def _compile(sent: bytes) -> ArtifactCompile | None:
+    """Return the record of a cold compile; None where it came from the cache, or failed: the parent will say why."""
     from regional_explorer.torch_api import compile_piece, fake_mode_with_symbols, load_piece
 
     piece, config = pickle.loads(sent)  # noqa: S301 - from the process that started this one
@@ -37,4 +38,4 @@ def _compile(sent: bytes) -> float | None:
         compiled = compile_piece(*load_piece(piece, mode), mode, config)
     except Exception:  # noqa: BLE001 - whatever it is, the next piece may do better
         return None
-    return compiled.seconds if compiled.cache == "cold" else None
+    return compiled.made if compiled.made.cache == "cold" else None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import picture_html
+from regional_explorer.render.report.compile_tables import compile_tables
 from regional_explorer.render.report.diagnostics_list import diagnostics_nodes
 from regional_explorer.render.report.headline import headline, whole_phase
 from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table, summary
@@ -76,6 +77,7 @@ def _details(session: Session) -> list[Node]:
         *folded_table(partitions_table(session), session),
         *folded_table(numerics_table(session), session),
         *(folded_table(compile_table(session), session) if session.compile_costs else []),
+        *(part for table in compile_tables(session) for part in folded_table(table, session)),
         *(folded_table(memory_table(session), session) if session.memory else []),
         *(table_nodes(breaks_table(session)) if session.breaks else []),
     ]

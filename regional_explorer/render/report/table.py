@@ -10,12 +10,16 @@ from regional_explorer.record.timing import Timing
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: ``tone`` is good, bad, warn or quiet, ``region`` the index of the region it names."""
+    """One cell: ``tone`` is good, bad, warn or quiet, ``region`` the index of the region it names.
+
+    ``bar`` has the parts of a bar, by name, as shares of its full length.
+    """
 
     text: str
     tone: str = ""
     region: int | None = None
     timing: Timing | None = None
+    bar: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from regional_explorer.record.session import Session
+from regional_explorer.render.report.bar import bar
 from regional_explorer.render.report.chart import Scale, whisker
 from regional_explorer.render.report.table import Cell, Table
 from regional_explorer.render.style.element import Node, node
@@ -48,6 +49,8 @@ def chip(region: int, **attributes: object) -> Node:
 def _cell(cell: Cell, own: str | None, scale: Scale, known: int) -> Node:
     if cell.timing:
         return node("td", whisker(cell.timing, scale), class_=own)
+    if cell.bar:
+        return node("td", bar(cell.bar), class_=own)
     text = toned(cell.text, cell.tone) if cell.tone else cell.text
     if cell.region is not None and cell.region < known:
         return node("td", chip(cell.region), " ", text, class_=own)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.session import Session
+from regional_explorer.render.report.compile_tables import compile_tables
 from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table, summary
 from regional_explorer.render.report.profile_tables import profile_tables
 from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
@@ -38,7 +39,7 @@ LEFT_OUT = (region_times_table, reconciliation_table, memory_table)
 def session_text(session: Session, *, width: int = WIDTH) -> str:
     """Return all that ``session`` knows, as text of about ``width`` columns."""
     tables = [table(session) for table in TABLES if table not in LEFT_OUT or table(session).rows]
-    tables += profile_tables(session)
+    tables += [*compile_tables(session), *profile_tables(session)]
     parts = [summary_text(session), *(table_text(table, width=width) for table in tables)]
     return "\n\n".join([*parts, diagnostics_text(session.diagnostics, width=width)]) + "\n"
 

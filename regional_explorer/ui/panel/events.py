@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regional_explorer.compiler.config.catalogue import PRESETS, check_key
+from regional_explorer.compiler.config.catalogue import check_key
 from regional_explorer.compiler.variants import VariantName
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.gpu_targets import GPU_TARGETS
+from regional_explorer.record.presets import PRESETS
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.region import Direction, config_of
 from regional_explorer.record.time_shares import TimeShare, TimeShares

@@ -1,0 +1,78 @@
+"""Finds out where an assert in compiled code failed: the node and the source line.
+
+Inductor's asserts are bare: ``assert not buf0.isnan().any().item()``. The partition is run again op by op, on copies of
+what it was given, to see which node first gives such a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.compiler.artifacts.tensor_layout import Layout, same_dtype, same_strides
+from regional_explorer.errors import RegionAssertionError
+from regional_explorer.record.graph import Node
+from regional_explorer.regions.cutting.cut import Piece
+
+
+def failed_assert(
+    error: AssertionError, piece: Piece, args: Sequence[Any], inputs: Sequence[Layout], nodes: Mapping[str, Node]
+) -> RegionAssertionError:
+    """Return what to raise in place of ``error``; ``args`` is what the partition was given, ``nodes`` its graph's."""
+    place = f"Region {piece.claim.region!r}, graph {piece.graph_id}"
+    placeholders = [node.name for node in piece.gm.graph.find_nodes(op="placeholder")]
+    if text := str(error).strip():
+        given = zip(placeholders, args, inputs, strict=False)
+        odd = [name for name, value, layout in given if not _fits(value, layout)]
+        where = f" It is about {_named(odd[0], nodes)}." if odd else ""
+        return RegionAssertionError(f"{place}: a size assert failed: {text.splitlines()[0]}.{where}")
+    for name, value in zip(placeholders, args, strict=False):
+        if what := _not_finite(value):
+            return RegionAssertionError(f"{place}: its input {_named(name, nodes)} holds {what} already.")
+    for node, value in _values(piece.gm, args):
+        if what := _not_finite(value):
+            return RegionAssertionError(f"{place}: {_named(node.name, nodes)} gives {what}.")
+    return RegionAssertionError(
+        f"{place}: an assert failed in the compiled code, which gives NaN or infinity where eager code does not."
+    )
+
+
+def _fits(value: Any, layout: Layout) -> bool:
+    sized = not isinstance(value, torch.Tensor) or tuple(value.shape) == layout.size
+    return sized and same_dtype(value, layout) and same_strides(value, layout)
+
+
+def _named(name: str, nodes: Mapping[str, Node]) -> str:
+    node = nodes.get(name)
+    if node is None:
+        return repr(name)
+    line = f", {node.source}" if node.source is not None else ""
+    return f"{name!r} ({node.target}{line})"
+
+
+def _not_finite(value: Any) -> str:
+    """Return what is wrong with a tensor: NaN or infinity, or nothing."""
+    if isinstance(value, (tuple, list)):
+        return next(filter(None, map(_not_finite, value)), "")
+    if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        return ""
+    if value.isnan().any():
+        return "NaN"
+    return "infinity" if value.isinf().any() else ""
+
+
+def _values(gm: fx.GraphModule, args: Sequence[Any]) -> Iterator[tuple[fx.Node, Any]]:
+    """Yield each op with its result, on copies of ``args``, and without moving random generators."""
+    interpreter = fx.Interpreter(gm)
+    copies = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
+    given = iter(copies)
+    with torch.no_grad(), torch.random.fork_rng():
+        for node in gm.graph.nodes:
+            if node.op == "placeholder":
+                interpreter.env[node] = next(given)
+            elif node.op != "output":
+                interpreter.env[node] = interpreter.run_node(node)
+                yield node, interpreter.env[node]

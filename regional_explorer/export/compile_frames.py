@@ -1,0 +1,69 @@
+"""How artifacts were compiled, as pandas DataFrames: what the caches said, and where the time went."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from regional_explorer.record.compiles import CompilePhase
+from regional_explorer.record.session import Session
+
+CACHE_COLUMNS = (
+    "partition",
+    "region",
+    "answer",
+    "why",
+    "changed",
+    "nearest",
+    "artifact",
+    "compile_s",
+    "pre_grad_passes",
+    "pre_grad_s",
+)
+
+
+def caches_frame(session: Session) -> pd.DataFrame:
+    """Return one row per artifact: what Inductor's cache answered, and why.
+
+    ``answer`` is hit, miss, bypass or off. ``changed`` lists the parts of the key that differ from ``nearest``, the
+    artifact that this process compiled before whose key is most alike; in ``why`` they stand with their values.
+    ``pre_grad_passes`` says when those run, ``pre_grad_s`` what they took in this compile.
+    """
+    rows = [
+        {
+            "partition": part.id,
+            "region": part.region,
+            "answer": str(made.answer),
+            "why": made.why,
+            "changed": ", ".join(change.part for change in made.changes),
+            "nearest": made.nearest,
+            "artifact": made.artifact,
+            "compile_s": made.seconds,
+            "pre_grad_passes": made.pre_grad_passes,
+            "pre_grad_s": made.pre_grad_s,
+        }
+        for part, made in session.compiled_partitions
+    ]
+    return pd.DataFrame(rows, columns=list(CACHE_COLUMNS))
+
+
+def compile_times_frame(session: Session) -> pd.DataFrame:
+    """Return one row per region: where its compile time went, by phase; the phases add up to ``compile_s``.
+
+    ``tracing_s`` is AOTAutograd with the passes over graphs, ``code_s`` code generation, ``build_s`` the C++ compiler
+    or Triton, ``cache_s`` keys and look-ups, ``other_s`` what no phase accounts for.
+    """
+    columns = ["region", "artifacts", "compile_s", *map(_column, CompilePhase)]
+    found: dict[str, dict[str, Any]] = {}
+    for part, made in session.compiled_partitions:
+        row = found.setdefault(part.region, dict.fromkeys(columns, 0.0) | {"region": part.region, "artifacts": 0})
+        row["artifacts"] += 1
+        row["compile_s"] += made.seconds
+        for phase in CompilePhase:
+            row[_column(phase)] += made.phases.get(phase, 0.0)
+    return pd.DataFrame(found.values(), columns=columns)
+
+
+def _column(phase: CompilePhase) -> str:
+    return f"{phase.name.lower()}_s"

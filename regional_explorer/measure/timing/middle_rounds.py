@@ -1,0 +1,55 @@
+"""Means over the rounds that took neither long nor short, so that the parts of a whole add up to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from regional_explorer.measure.timing.statistics import Floats
+
+_RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class MiddleRounds:
+    """The middle half of some rounds, by what the whole took in each.
+
+    The mean of a part over these rounds is robust against disturbed rounds, as its median would be. But medians of
+    parts do not add up: each op is disturbed now and then, the whole in nearly every round. Means over the same rounds
+    do. ``weights`` has the weight of each round; ``resampled`` that in each of many resamples, for intervals.
+    """
+
+    weights: Floats
+    resampled: Floats
+    confidence: float
+
+    @classmethod
+    def of(cls, wholes: Floats, confidence: float, seed: int) -> Self:
+        """Choose the rounds by ``wholes``, what the whole took in each round."""
+        count = len(wholes)
+        order = np.argsort(wholes, kind="stable")
+        drawn = np.sort(np.random.default_rng(seed).integers(0, count, (_RESAMPLES, count)), axis=1)
+        resampled = np.zeros((_RESAMPLES, count))
+        np.add.at(resampled, (np.arange(_RESAMPLES)[:, None], order[drawn]), _middle_half(count))
+        weights = np.zeros(count)
+        weights[order] = _middle_half(count)
+        return cls(weights, resampled, confidence)
+
+    def mean(self, part: Floats) -> float:
+        """Return the mean of a part, given by what it took in each round."""
+        return float(self.weights @ part)
+
+    def figures(self, part: Floats) -> tuple[float, float, float]:
+        """Return the mean of a part with the ends of its percentile bootstrap CI."""
+        mean, tail = self.mean(part), (1.0 - self.confidence) / 2.0
+        low, high = np.quantile(self.resampled @ part, (tail, 1.0 - tail))
+        return mean, min(float(low), mean), max(float(high), mean)
+
+
+def _middle_half(count: int) -> Floats:
+    """Return weights by rank: the middle half of ``count`` counts, what lies on its ends in part; they sum to 1."""
+    edges = np.clip(np.arange(count + 1) / count, 0.25, 0.75)
+    weights: Floats = np.diff(edges) * 2.0
+    return weights

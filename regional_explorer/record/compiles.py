@@ -1,0 +1,88 @@
+"""How artifacts were compiled: what Inductor's caches answered, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class CacheAnswer(StrEnum):
+    """What Inductor's cache said when it was asked for an artifact: ``BYPASS`` and ``OFF`` mean that it was not.
+
+    ``SHIPPED`` is what came from a folder of artifacts, before any cache was asked.
+    """
+
+    HIT = "hit"
+    MISS = "miss"
+    BYPASS = "bypass"
+    OFF = "off"
+    SHIPPED = "shipped"
+
+
+class CompilePhase(StrEnum):
+    """What a compile spends its time on. ``OTHER`` is what no phase accounts for."""
+
+    CACHE = "cache"
+    TRACING = "tracing and passes"
+    LOWERING = "lowering"
+    SCHEDULING = "scheduling"
+    CODE = "code generation"
+    BUILD = "C++ or Triton"
+    LOAD = "load"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """A part of a cache key that differs from that of another artifact; a part that one of them lacks is empty."""
+
+    part: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        """Return for example ``inductor config max_fusion_size: 64 → 8``."""
+        return f"{self.part}: {self.before or 'nothing'} → {self.after or 'nothing'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactCompile:
+    """The one compile that made an artifact, in whichever process.
+
+    ``reason`` says why the cache was bypassed or off, or what else there is to say of its answer. ``nearest`` is the
+    artifact whose key differs least, among those that this process knew before; ``changes`` are the parts that differ.
+    ``phases`` adds up to ``seconds``. ``pre_grad_passes`` says when they run, and ``pre_grad_s`` what they took here.
+    ``cold`` tells that the caches had been emptied on purpose.
+    """
+
+    seconds: float
+    answer: CacheAnswer
+    reason: str = ""
+    nearest: str | None = None
+    changes: tuple[KeyChange, ...] = ()
+    phases: Mapping[str, float] = field(default_factory=dict)
+    pre_grad_passes: str = ""
+    pre_grad_s: float = 0.0
+    cold: bool = False
+    artifact: str = ""
+
+    @property
+    def why(self) -> str:
+        """Why the cache gave its answer, as far as is known."""
+        if self.cold:
+            return "compiled with empty caches, as asked"
+        found = [self.reason] if self.reason else []
+        if self.answer is CacheAnswer.MISS:
+            if self.changes:
+                found.append("; ".join(map(str, self.changes)))
+            elif self.nearest is not None:
+                found.append("compiled before under the same key, but what was kept is gone or was for other sizes")
+            else:
+                found.append("nothing like it was compiled in this process before")
+        return ". ".join(found)
+
+    @property
+    def cache(self) -> str:
+        """``warm`` if it came out of the cache, ``shipped`` out of a folder of artifacts, else ``cold``."""
+        return {CacheAnswer.HIT: "warm", CacheAnswer.SHIPPED: "shipped"}.get(self.answer, "cold")

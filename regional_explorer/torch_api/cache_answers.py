@@ -1,0 +1,70 @@
+"""What Inductor's caches have answered so far in this process, as torch counts it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from torch._dynamo.utils import counters
+from torch._inductor.utils import fresh_cache
+
+from regional_explorer.errors import CompileEnvironmentError
+from regional_explorer.record.compiles import CacheAnswer
+
+_WORST_FIRST = (CacheAnswer.BYPASS, CacheAnswer.MISS, CacheAnswer.HIT)
+
+
+@dataclass(frozen=True)
+class CacheAnswers:
+    """How often AOTAutograd's cache, and Inductor's own behind it, have given each answer."""
+
+    aot: Mapping[CacheAnswer, int]
+    inductor: Mapping[CacheAnswer, int]
+
+    @classmethod
+    def now(cls) -> Self:
+        """Count."""
+        aot, inductor = counters["aot_autograd"], counters["inductor"]
+        return cls(
+            {answer: int(aot[f"autograd_cache_{answer}"]) for answer in _WORST_FIRST},
+            {answer: int(inductor[f"fxgraph_cache_{answer}"]) for answer in _WORST_FIRST},
+        )
+
+    def answer(self) -> CacheAnswer:
+        """Return the worst answer since then; Inductor's own cache counts where AOTAutograd's was not asked."""
+        now = CacheAnswers.now()
+        for before, after in ((self.aot, now.aot), (self.inductor, now.inductor)):
+            for answer in _WORST_FIRST:
+                if after[answer] > before[answer]:
+                    return answer
+        return CacheAnswer.OFF
+
+    def since(self) -> str:
+        """Return ``warm`` if all that was compiled since then came out of the caches, else ``cold``."""
+        now = CacheAnswers.now()
+        had = any(now_had > had for had, now_had in zip(_hits(self), _hits(now), strict=True))
+        lacked = (CacheAnswer.BYPASS, CacheAnswer.MISS)
+        return "warm" if had and all(now.inductor[one] == self.inductor[one] for one in lacked) else "cold"
+
+
+def _hits(answers: CacheAnswers) -> tuple[int, int]:
+    return answers.aot[CacheAnswer.HIT], answers.inductor[CacheAnswer.HIT]
+
+
+@contextlib.contextmanager
+def empty_caches() -> Iterator[None]:
+    """A block in which Inductor's caches are empty, in memory and on disk; nothing that it compiles is kept on disk.
+
+    What the toolchain keeps for all, such as precompiled headers, lies elsewhere and stays.
+
+    Raises:
+        CompileEnvironmentError: there is no room for an empty cache directory.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(fresh_cache())
+        except OSError as error:
+            raise CompileEnvironmentError(f"No empty cache directory can be made: {error}.") from error
+        yield

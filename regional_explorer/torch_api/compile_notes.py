@@ -1,0 +1,213 @@
+"""Notes, while a piece is compiled, what Inductor's caches answer and where the time goes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch._dynamo import utils as dynamo_utils
+from torch._functorch._aot_autograd import autograd_cache
+from torch._inductor import codecache, custom_graph_pass
+
+from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer, CompilePhase
+from regional_explorer.torch_api.cache_key import CacheKey
+
+_PHASES: Mapping[str, CompilePhase] = {
+    "inductor_codecache_torch_key": CompilePhase.CACHE,
+    "CacheBase": CompilePhase.CACHE,
+    "cache key": CompilePhase.CACHE,
+    "pass.": CompilePhase.TRACING,
+    "create_aot_dispatcher_function": CompilePhase.TRACING,
+    "aot_": CompilePhase.TRACING,
+    "_recursive_": CompilePhase.TRACING,
+    "additional_fake_tensor_prop": CompilePhase.TRACING,
+    "GraphLowering.run": CompilePhase.LOWERING,
+    "Scheduler.codegen": CompilePhase.CODE,
+    "Scheduler": CompilePhase.SCHEDULING,
+    "GraphLowering": CompilePhase.CODE,
+    "PythonWrapperCodegen": CompilePhase.CODE,
+    "CppWrapper": CompilePhase.CODE,
+    "generate_kernel_code_from_nodes": CompilePhase.CODE,
+    "compile_file": CompilePhase.BUILD,
+    "async_compile": CompilePhase.BUILD,
+    "AotCodeCompiler": CompilePhase.BUILD,
+    "CachingAutotuner": CompilePhase.BUILD,
+    "reload_kernel_in_parent": CompilePhase.BUILD,
+    "PyCodeCache": CompilePhase.LOAD,
+    "AOTAutogradCache.inductor_load": CompilePhase.LOAD,
+    "TritonBundler": CompilePhase.LOAD,
+}
+"""Torch's own names of what it times, or how they begin, and one of ours; the first that fits counts."""
+
+_PRE_GRAD = "_recursive_pre_grad_passes"
+_REASONS = ("Bypassing autograd cache due to: %s", "AOTAutograd cache unable to load compiled graph: %s")
+_CUSTOM_PASSES = (
+    "pre_grad_custom_pass",
+    "post_grad_custom_pre_pass",
+    "post_grad_custom_post_pass",
+    "joint_custom_pre_pass",
+    "joint_custom_post_pass",
+)
+
+
+class Times:
+    """Adds up what this thread spends between torch's own events: in each without those inside it, and with them."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._open: list[tuple[str, int, int]] = []
+        self.own: dict[str, float] = defaultdict(float)
+        self.whole: dict[str, float] = defaultdict(float)
+
+    def begin(self, name: str, time_ns: int) -> None:
+        """Note that an event begins."""
+        if threading.get_ident() == self._thread:
+            self._open.append((name, time_ns, 0))
+
+    def end(self, name: str, time_ns: int) -> None:
+        """Note that it ends, and with it whatever is still open inside."""
+        if threading.get_ident() != self._thread or all(name != one for one, _, _ in self._open):
+            return
+        while self._open:
+            ended, began_ns, inside_ns = self._open.pop()
+            took_ns = time_ns - began_ns
+            self.own[ended] += (took_ns - inside_ns) / 1e9
+            self.whole[ended] += took_ns / 1e9
+            if self._open:
+                outer, outer_began_ns, outer_inside_ns = self._open[-1]
+                self._open[-1] = outer, outer_began_ns, outer_inside_ns + took_ns
+            if ended == name:
+                return
+
+    def phases(self, seconds: float) -> dict[str, float]:
+        """Return the seconds by phase, which add up to ``seconds``."""
+        found: dict[CompilePhase, float] = defaultdict(float)
+        for name, own_s in self.own.items():
+            if (phase := _phase(name)) is not CompilePhase.OTHER:
+                found[phase] += max(own_s, 0.0)
+        found[CompilePhase.OTHER] = max(0.0, seconds - sum(found.values()))
+        return {str(phase): found[phase] for phase in CompilePhase if found.get(phase)}
+
+
+def _phase(name: str) -> CompilePhase:
+    return next((phase for begin, phase in _PHASES.items() if name.startswith(begin)), CompilePhase.OTHER)
+
+
+@dataclass
+class CompileNotes:
+    """What was noted of one compile; ``key`` is that of the cache asked first, None where none was made."""
+
+    key: CacheKey | None = None
+    reason: str = ""
+    times: Times = field(default_factory=Times)
+
+    def compiled(self, seconds: float, answer: CacheAnswer) -> ArtifactCompile:
+        """Return the record of the compile."""
+        return ArtifactCompile(
+            seconds=seconds,
+            answer=answer,
+            reason=_reason(answer, self.reason),
+            phases=self.times.phases(seconds),
+            pre_grad_passes=pre_grad_passes(),
+            pre_grad_s=self.times.whole[_PRE_GRAD],
+        )
+
+
+@contextlib.contextmanager
+def noting_compile() -> Iterator[CompileNotes]:
+    """A block around one compile; the compile lock is held."""
+    notes = CompileNotes()
+    hash_of = codecache.FxGraphCachePickler.get_hash
+    begin, end = dynamo_utils.ChromiumEventLogger.log_event_start, dynamo_utils.ChromiumEventLogger.log_event_end
+    say, make_key = autograd_cache.log.info, autograd_cache.autograd_cache_key
+
+    def hashing(pickler: Any, value: Any) -> str:
+        found = hash_of(pickler, value)
+        if notes.key is None and isinstance(value, codecache.FxGraphHashDetails):
+            notes.key = CacheKey(found)  # to hash its parts comes by here again
+            with contextlib.suppress(Exception):  # whatever torch may add to its keys, compiling goes on
+                notes.key = CacheKey.of(found, value, pickler)
+        return found
+
+    def beginning(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
+        notes.times.begin(event_name, time_ns)
+        return begin(logger, event_name, time_ns, *args, **kwargs)
+
+    def ending(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
+        notes.times.end(event_name, time_ns)
+        return end(logger, event_name, time_ns, *args, **kwargs)
+
+    def saying(message: str, *args: Any, **kwargs: Any) -> None:
+        if message in _REASONS and args:
+            notes.reason = str(args[0])
+        say(message, *args, **kwargs)
+
+    def making_key(*args: Any, **kwargs: Any) -> Any:
+        notes.times.begin("cache key", time.time_ns())
+        try:
+            return make_key(*args, **kwargs)
+        finally:
+            notes.times.end("cache key", time.time_ns())
+
+    with (
+        mock.patch.object(autograd_cache, "autograd_cache_key", making_key),
+        mock.patch.object(codecache.FxGraphCachePickler, "get_hash", hashing),
+        mock.patch.object(dynamo_utils.ChromiumEventLogger, "log_event_start", beginning),
+        mock.patch.object(dynamo_utils.ChromiumEventLogger, "log_event_end", ending),
+        mock.patch.object(autograd_cache.log, "info", saying),
+    ):
+        yield notes
+
+
+def _reason(answer: CacheAnswer, said: str) -> str:
+    if answer is CacheAnswer.OFF:
+        if inductor_config.force_disable_caches:
+            return "force_disable_caches is set"
+        off = [
+            name
+            for name, on in (
+                ("fx_graph_cache", inductor_config.fx_graph_cache),
+                ("enable_autograd_cache", functorch_config.enable_autograd_cache),
+            )
+            if not on
+        ]
+        return f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off" if off else "it was not asked"
+    if answer is CacheAnswer.BYPASS and "custom" in said and (named := _passes_without_uuid()):
+        return (
+            f"{said}: {named} has no uuid(), so that nothing tells when it changes; every compile starts from nothing"
+        )
+    return said
+
+
+def pre_grad_passes() -> str:
+    """Return when passes before autograd run under the config that holds now, and why."""
+    resolve = getattr(codecache, "resolve_pre_grad_pass_timing", None)
+    try:
+        timing = None if resolve is None else resolve()
+    except RuntimeError as error:
+        return str(error)
+    if timing is None:
+        return ""
+    if timing == "late":
+        return "late: not on a hit"
+    named = _passes_without_uuid(_CUSTOM_PASSES[:1])
+    return f"early: on every compile, as {named} has no uuid()" if named else "early: on every compile"
+
+
+def _passes_without_uuid(places: tuple[str, ...] = _CUSTOM_PASSES) -> str:
+    found = []
+    for place in places:
+        given = getattr(inductor_config, place, None)
+        for one in given if isinstance(given, (list, tuple)) else [given]:
+            known = isinstance(one, custom_graph_pass.CustomGraphPass) and one.uuid()
+            if one is not None and not known:
+                found.append(str(getattr(one, "__qualname__", None) or type(one).__qualname__))
+    return ", ".join(found)

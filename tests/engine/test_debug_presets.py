@@ -1,0 +1,97 @@
+"""Presets to find out what is wrong in a region: no fusion, and asserts whose failures say where."""
+
+import pytest
+import torch
+
+import regional_explorer as rx
+from regional_explorer.errors import InvalidConfigValueError, RegionAssertionError
+
+pytestmark = pytest.mark.compiles
+
+
+def logs(x):
+    with rx.region("r", "NaN asserts"):
+        shifted = x - 1
+        return torch.log(shifted) * 2
+
+
+LOG_LINE = rf"test_debug_presets\.py:{logs.__code__.co_firstlineno + 3} in logs"
+
+
+def plain(x):
+    with rx.region("r"):
+        return torch.log(x - 1) * 2
+
+
+@pytest.fixture(scope="module")
+def explored():
+    ex = rx.explore(logs, (torch.rand(8, 4) + 2,))
+    assert ex.plan["r"].config == {"nan_asserts": True}
+    return ex, ex.compiled
+
+
+def test_where_all_is_well_nothing_is_raised(explored):
+    _, run = explored
+    x = torch.rand(8, 4) + 2
+    torch.testing.assert_close(run(x), logs(x))
+
+
+def test_a_nan_names_region_node_and_line(explored):
+    _, run = explored
+    run(torch.rand(8, 4) + 2)
+    for _ in range(2):
+        with pytest.raises(
+            RegionAssertionError, match=rf"Region 'r', graph 0/inference: 'log' .*{LOG_LINE}.*gives NaN"
+        ):
+            run(torch.rand(8, 4) - 2)
+    x = torch.rand(8, 4) + 2
+    torch.testing.assert_close(run(x), logs(x))
+
+
+def test_infinity_and_a_nan_that_comes_in_are_told_apart(explored):
+    _, run = explored
+    with pytest.raises(RegionAssertionError, match=r"'log'.* gives infinity"):
+        run(torch.ones(8, 4))
+    with pytest.raises(RegionAssertionError, match=r"its input .* holds NaN already"):
+        run(torch.full((8, 4), torch.nan))
+
+
+def test_without_asserts_a_nan_is_a_value_like_others():
+    ex = rx.explore(plain, (torch.rand(8, 4) + 2,))
+    assert ex.compiled(torch.rand(8, 4) - 2).isnan().all()
+
+
+def test_a_size_assert_names_the_input():
+    ex = rx.explore(plain, (torch.rand(8, 4) + 2,))
+    ex.configure("r", "size asserts").compile()
+    (switch,) = ex.live.program.switches
+    with pytest.raises(RegionAssertionError, match=r"Region 'r'.*a size assert failed: .*It is about '"):
+        switch.implementation([torch.rand(4, 8).t()])
+    ex.configure("r", dict.fromkeys(ex.plan["r"].config, rx.DEFAULT)).compile()
+    (switch,) = ex.live.program.switches
+    switch.implementation([torch.rand(4, 8).t()])  # runs eagerly
+
+
+def softmax(x):
+    with rx.region("r"):
+        return (x * 2).softmax(-1)
+
+
+def loops(ex):
+    return str(ex.code("r", config={})).count("for(int64_t")
+
+
+def test_without_fusion_there_are_more_loops():
+    ex = rx.explore(softmax, (torch.randn(64, 32),))
+    before = loops(ex)
+    ex.configure("r", "no fusion")
+    assert ex.plan["r"].config == {"max_fusion_size": 1, "epilogue_fusion": False}
+    assert loops(ex) > before
+
+
+def test_a_preset_that_is_none_is_told_with_near_names():
+    ex = rx.explore(softmax, (torch.randn(4, 2),))
+    with pytest.raises(InvalidConfigValueError, match=r"No preset is called 'nofusion'\. Did you mean 'no fusion'"):
+        ex.configure("r", "nofusion")
+    with pytest.raises(InvalidConfigValueError, match="NaN asserts"):
+        rx.region("r", "nan")

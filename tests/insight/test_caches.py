@@ -1,0 +1,270 @@
+"""What the caches said of each artifact and why, which parts of a key changed, and where compile time goes."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch import fx
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+import regional_explorer as rx
+from regional_explorer.compiler.artifacts.known_keys import KNOWN, KnownKeys, changes
+from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
+from regional_explorer.render.report.html import session_html
+from regional_explorer.render.report.text import session_text
+from regional_explorer.torch_api import CacheKey, compile_lock, fake_mode_with_symbols
+from regional_explorer.torch_api.compile_notes import Times, noting_compile
+from regional_explorer.torch_api.inductor import run_inductor
+
+ATEN = torch.ops.aten
+DETERMINISTIC = {
+    "deterministic algorithms",
+    "deterministic algorithms settings",
+    "inductor config deterministic",
+}
+"""One setting of torch's, which stands in three places of a key."""
+
+
+class WrittenError(BaseException):
+    """Ends a compile once the code is written."""
+
+
+def key_of(op=ATEN.add.Tensor, argument=2, shape=(8, 4), stride=(4, 1), dtype=torch.float32, config=None):
+    """Return the key that Inductor asks its caches with for a small graph; nothing is compiled."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    first = graph.create_node("call_function", op, (x, argument), name="op_1")
+    graph.output((graph.create_node("call_function", ATEN.sin.default, (first,), name="op_2"),))
+    mode = fake_mode_with_symbols()
+    with mode:
+        fake = torch.empty_strided(shape, stride, dtype=dtype)
+
+    def at_code(_code):
+        raise WrittenError
+
+    gm = fx.GraphModule({}, graph)
+    with compile_lock(), noting_compile() as notes, contextlib.suppress(WrittenError):
+        run_inductor(gm, [fake], mode, config or {}, at_code)
+    return notes.key
+
+
+@contextlib.contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "around", "named"),
+    [
+        ({"config": {"max_fusion_size": 8}}, None, {"inductor config max_fusion_size"}),
+        ({}, inductor_config.patch({"cpp.simdlen": 0}), {"inductor config cpp.simdlen"}),
+        ({}, functorch_config.patch(activation_memory_budget=0.5), {"functorch config activation_memory_budget"}),
+        ({"op": ATEN.sub.Tensor}, None, {"op 0"}),
+        ({"argument": 3}, None, {"op 0"}),
+        ({"shape": (16, 4)}, None, {"input 0"}),
+        ({"stride": (1, 8)}, None, {"input 0"}),
+        ({"dtype": torch.float64}, None, {"input 0"}),
+        ({}, default_dtype(torch.float64), {"default dtype"}),
+        (
+            {},
+            deterministic(),
+            {"deterministic algorithms", "deterministic algorithms settings", "inductor config deterministic"},
+        ),
+    ],
+    ids=str,
+)
+def test_one_input_of_the_key_is_changed_and_that_one_is_named(changed, around, named):
+    before = key_of()
+    assert before.whole == key_of().whole
+    with around or contextlib.nullcontext():
+        after = key_of(**changed)
+    assert before.whole != after.whole
+    found = [*changes(before, after)]
+    assert {change.part for change in found} == named
+    assert all(change.before != change.after for change in found)
+
+
+def test_a_change_says_what_it_was_and_what_it_is():
+    (change,) = changes(key_of(), key_of(config={"max_fusion_size": 8}))
+    assert str(change) == f"inductor config max_fusion_size: {inductor_config.max_fusion_size} → 8"
+
+
+def made(artifact, answer=CacheAnswer.MISS):
+    return ArtifactCompile(1.0, answer, artifact=artifact)
+
+
+def test_the_nearest_known_key_is_the_one_with_fewest_changes():
+    known = KnownKeys()
+    key = CacheKey("a", {"x": "1", "y": "1"}, ("add(x)", "mul(y)"))
+    assert known.compared(made("first"), key).nearest is None
+    known.compared(made("far"), CacheKey("b", {"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
+    known.compared(made("other graph"), CacheKey("c", {"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)")))
+    found = known.compared(made("new"), CacheKey("d", {"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
+    assert (found.nearest, found.changes) == ("first", (KeyChange("x", "1", "3"),))
+    more = known.compared(made("more"), CacheKey("e", {"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)")))
+    assert (more.nearest, more.changes) == ("new", (KeyChange("ops", "2", "3, with exp"),))
+
+
+def test_a_miss_under_a_known_key_says_that_the_entry_is_gone():
+    known, key = KnownKeys(), CacheKey("a", {}, ("add(x)",))
+    known.compared(made("one"), key)
+    assert "gone" in known.compared(made("one"), key).why
+    assert known.compared(made("one", CacheAnswer.HIT), key).why == ""
+
+
+def test_keys_that_differ_in_nothing_known_say_so():
+    (change,) = changes(CacheKey("a", {"x": "1"}), CacheKey("b", {"x": "1"}))
+    assert change.part == "a part that is not known"
+
+
+def test_the_time_inside_an_event_is_not_counted_twice_and_what_is_left_is_other():
+    times = Times()
+    for name, begin in (("GraphLowering.codegen", 0), ("Scheduler.__init__", 10), ("unheard of", 20)):
+        times.begin(name, begin * 10**9)
+    for name, end in (("unheard of", 25), ("Scheduler.__init__", 30), ("GraphLowering.codegen", 60)):
+        times.end(name, end * 10**9)
+    times.end("never begun", 70 * 10**9)
+    assert times.phases(100.0) == {"scheduling": 15.0, "code generation": 40.0, "other": 45.0}
+    assert times.whole["GraphLowering.codegen"] == 60.0
+
+
+# ------------------------------------------------------------------------------------------------------- explorations
+
+
+def twice_sine(x):
+    with rx.region("r"):
+        return torch.sin(x) * 2
+
+
+def explored() -> rx.Exploration:
+    return rx.explore(twice_sine, (torch.randn(64, 16),))
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Any:
+    ex = explored()
+    ex.compile(cold=True)
+    first = ex.caches, ex.session
+    ex.configure("r", max_fusion_size=8)
+    ex.compile(cold=True)
+    return ex, *first
+
+
+@pytest.mark.compiles
+def test_a_cold_compile_is_a_miss_though_it_was_compiled_before(compiled):
+    ex, caches, _ = compiled
+    assert list(caches.answer) == ["miss"]
+    assert list(caches.why) == ["compiled with empty caches, as asked"]
+    assert list(ex.partitions.cache) == ["cold"]
+    before = ex.live.program.store.compiles
+    ex.compile()
+    assert ex.live.program.store.compiles == before, "otherwise nothing is compiled again"
+    x = torch.randn(64, 16)
+    torch.testing.assert_close(ex.compiled(x), twice_sine(x))
+
+
+@pytest.mark.compiles
+def test_where_compile_time_goes_adds_up(compiled):
+    ex, _, _ = compiled
+    (row,) = ex.compile_times.to_dict("records")
+    phases = [row[f"{phase.name.lower()}_s"] for phase in CompilePhase]
+    assert sum(phases) == pytest.approx(row["compile_s"])
+    assert row["compile_s"] == pytest.approx(ex.partitions.compile_s.sum())
+    for phase in ("lowering_s", "scheduling_s", "code_s", "build_s"):
+        assert row[phase] > 0
+    assert row["build_s"] > row["load_s"]
+
+
+@pytest.mark.compiles
+def test_tables_and_saved_sessions_have_it(compiled, tmp_path):
+    ex, _, _ = compiled
+    loaded = rx.load(ex.save(tmp_path / "x.json"))
+    assert loaded.caches.equals(ex.caches)
+    assert loaded.compile_times.equals(ex.compile_times)
+    assert "Where compile time goes" in session_text(ex.session)
+    assert "C++ or Triton" in session_html(ex.session)
+
+
+@pytest.mark.compiles
+def test_from_the_cache_nothing_is_lowered_and_a_changed_config_is_named():
+    ex = explored()
+    ex.compile()
+    again = explored()
+    again.compile()
+    assert list(again.caches.answer) == ["hit"]
+    assert again.compile_times.lowering_s.sum() == 0
+    KNOWN.keys.clear()
+    ex = explored()
+    ex.compile()
+    ex.configure("r", {"realize_opcount_threshold": 31})
+    with inductor_config.patch(force_disable_caches=False):
+        ex.compile()
+    (change,) = ex.session.compiles[0].changes
+    assert (change.part, change.after) == ("inductor config realize_opcount_threshold", "31")
+    assert ex.session.compiles[0].nearest is not None
+
+
+def same(graph):
+    """A pass without uuid()."""
+
+
+class Known(CustomGraphPass):
+    def __call__(self, graph):
+        pass
+
+    def uuid(self):
+        return b"known"
+
+
+@pytest.mark.compiles
+def test_a_pass_without_uuid_bypasses_the_cache_and_is_named():
+    with inductor_config.patch(post_grad_custom_pre_pass=same):
+        ex = explored()
+        ex.compile()
+        (row,) = ex.caches.to_dict("records")
+    assert row["answer"] == "bypass"
+    assert "same has no uuid()" in row["why"]
+
+
+@pytest.mark.compiles
+def test_when_passes_before_autograd_run():
+    with inductor_config.patch(pre_grad_custom_pass=Known()):
+        ex = explored()
+        ex.compile()
+        assert list(ex.caches.pre_grad_passes) == ["late: not on a hit"]
+    for _ in range(2):
+        with inductor_config.patch(pre_grad_custom_pass=same):
+            ex = explored()
+            ex.compile()
+            (row,) = ex.caches.to_dict("records")
+    assert row["pre_grad_passes"] == "early: on every compile, as same has no uuid()"
+    assert row["answer"] == "hit"
+    assert row["pre_grad_s"] > 0, "it runs on a hit too"
+
+
+@pytest.mark.compiles
+def test_caches_that_are_off_say_which():
+    with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
+        ex = explored()
+        ex.compile()
+        (row,) = ex.caches.to_dict("records")
+    assert (row["answer"], row["why"]) == ("off", "fx_graph_cache and enable_autograd_cache are off")
