@@ -16,7 +16,6 @@ from regional_explorer.compiler.recompiles import recompiles
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.kernels import normalized
 from regional_explorer.record.region import DEFAULT, Direction, Partition, Plan, Region, State, config_of
 from regional_explorer.record.session import Environment
 from regional_explorer.regions.checks import Evidence, check
@@ -54,6 +53,7 @@ def _partition(program: CutProgram, switch: Switch, key: str, first: str) -> Par
         compile_s=artifact.made.seconds if artifact is not None and mine else None,
         cache=artifact.made.cache if artifact is not None and mine else None,
         error=problem,
+        code_hash=program.store.code_hash(key) if artifact is not None else None,
     )
 
 
@@ -137,7 +137,8 @@ def _direction(part: Partition) -> Direction:
 def _without_effect(program: CutProgram) -> dict[tuple[str, Direction | None], set[str]]:
     """Return the config keys that made no difference to the code of any partition they were tried on.
 
-    Keyed by region, with None where one config holds for both directions.
+    Tried is what was compiled, and what was generated to be looked at. Keyed by region, with None where one config
+    holds for both directions.
     """
     keys = program.keys()
     same: dict[tuple[str, Direction | None], set[str]] = {}
@@ -152,8 +153,9 @@ def _without_effect(program: CutProgram) -> dict[tuple[str, Direction | None], s
         place = region.name, None if both else Direction.of_graph(switch.piece.graph_id)
         for other, config in tried.items():
             differing = _differing(tried.get(mine.key, {}), config)
-            if len(differing) == 1 and other in program.store.artifacts:
-                equal = normalized(mine.code) == normalized(program.store.artifacts[other].code)
+            code = program.store.code_hash(other)
+            if len(differing) == 1 and code is not None:
+                equal = code == program.store.code_hash(mine.key)
                 (same if equal else changed).setdefault(place, set()).update(differing)
     return {place: found - changed.get(place, set()) for place, found in same.items()}
 

@@ -124,7 +124,8 @@ class Program(CutProgram):
         """Return a value that changes whenever the record of this program would."""
         switches = [(switch.inputs, switch.refusal) for switch in self.switches]
         made = [(key, artifact.made) for key, artifact in self.store.artifacts.items()]
-        store = (*made, *self.store.failures)
+        tried = sum(map(len, self.tried.values()))
+        store = (*made, *self.store.failures, tried)
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
 
     def close(self) -> None:

@@ -79,7 +79,7 @@ class Variants:
     def __init__(self, call: Call, program: Program, *, dynamic: bool | None) -> None:
         self.call = call
         self.program = program
-        self._dynamic = dynamic
+        self.dynamic = dynamic
         self._compiled: dict[VariantName, Compiled] = {}
         self._traced_anew: set[VariantName] = set()
 
@@ -113,7 +113,7 @@ class Variants:
         function, backend = self.call.fn, "inductor"
         if marks is not None:
             function, backend = traceable(self.call.fn), self._backend(name, marks)
-        compiled = compile_isolated(function, backend, dynamic=self._dynamic)
+        compiled = compile_isolated(function, backend, dynamic=self.dynamic)
         answers = CacheAnswers.now()
         started = time.perf_counter()
         try:
@@ -141,7 +141,7 @@ class Variants:
             return marks.regional()
         if not HAS_LITE_MODE:
             raise RegionalExplorerError("this torch has no mode='lite'.")
-        return marks.lite(dynamic=self._dynamic)
+        return marks.lite(dynamic=self.dynamic)
 
     def traces(self) -> dict[VariantName, int]:
         """Return how often Dynamo has traced the call for each variant so far."""

@@ -68,6 +68,10 @@ class InvalidConfigValueError(RegionalExplorerError):
     """The value does not fit the type or the allowed values of the Inductor config."""
 
 
+class NotCompiledError(RegionalExplorerError):
+    """Something was asked for that compiled code alone can tell, of a region that has none."""
+
+
 class RegionCompileError(RegionalExplorerError):
     """Inductor could not compile a region; the region keeps running eagerly."""
 

@@ -24,8 +24,7 @@ from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.plan_content import plan_content
-from regional_explorer.record.region import Partition, Plan
+from regional_explorer.record.region import Partition, Plan, State
 from regional_explorer.record.region_timing import region_timings
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import Reconciled
@@ -118,7 +117,7 @@ class Benchmarks:
         self.revision += 1
         if outcome.timings:
             now = session()
-            others = (run for run in self.runs if plan_content(run.partitions) != plan_content(now.partitions))
+            others = (run for run in self.runs if _artifacts(run) != _artifacts(now))
             self.runs = (*others, now)[-MAX_PLANS:]
 
     def _compile(self, names: list[VariantName], run: RunContext) -> tuple[list[VariantName], Outcome]:
@@ -132,6 +131,12 @@ class Benchmarks:
             runnable = (VariantName.EAGER, VariantName.AOT_EAGER)
             return [name for name in names if name in runnable], Outcome(diagnostics=(missing,))
         return names, Outcome()
+
+
+def _artifacts(run: Session) -> list[tuple[str, tuple[str, ...], str | None, State]]:
+    """Return what tells the plans of the history apart: configs too, though they may give equal code."""
+    states = {State.MEASURED: State.COMPILED}
+    return [(part.graph, part.nodes, part.artifact, states.get(part.state, part.state)) for part in run.partitions]
 
 
 def reconciled(session: Session, outcome: Outcome) -> tuple[Reconciled, ...]:

@@ -17,6 +17,7 @@ from regional_explorer.compiler.run_context import (
 from regional_explorer.exploration.live import Live
 from regional_explorer.exploration.results import Results
 from regional_explorer.insight.code import RegionCode
+from regional_explorer.insight.region_stages import RegionStages
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import gpu_target
@@ -76,6 +77,39 @@ class CodeViews:
         self._live.require_open()
         found = self._live.codes.under(region, changes, gpu, run)
         return RegionCode.under(self._results.session, region, changes, gpu, found)
+
+    def stages(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        target: str | None = None,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
+    ) -> RegionStages:
+        """Return a region from stage to stage, with a picture of each and what it changed in words.
+
+        The stages are Dynamo's graph, AOTAutograd's forward or backward, the partition, what Inductor's passes leave,
+        and Inductor's output: as a graph where it is Triton code, else the kernels. ``.follow("gelu")`` follows a node
+        through all of them.
+
+        Args:
+            name: the region.
+            config: changes to the region's config, as in ``code``.
+            target: a GPU that need not be here, as in ``code``.
+            cancelled: called between partitions; if it returns True the rest is left out.
+            progress: called with what is being done and the fraction done.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+            NotCompiledError: it has not been compiled as it stands, and neither ``config`` nor ``target`` is given.
+            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: ``config`` is invalid.
+            InvalidArgumentError: there is no such target.
+            CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
+            ClosedError: the exploration is closed, and only what is known of its artifacts is kept.
+        """
+        found = self.code(name, config=config, target=target, cancelled=cancelled, progress=progress)
+        return RegionStages.of(self._results.session, found, needed=not cancelled())
 
     def kernel_times(
         self,

@@ -27,6 +27,7 @@ from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.live import Live, delegate
 from regional_explorer.exploration.profiling import Profiling
 from regional_explorer.exploration.results import Results, ResultTable
+from regional_explorer.exploration.rooflines import Rooflines
 from regional_explorer.exploration.taking_home import TakingHome
 from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
@@ -129,9 +130,11 @@ class Exploration:
     reset = edit_of_plan(Draft.reset)
 
     code = delegate(CodeViews, CodeViews.code)
+    stages = delegate(CodeViews, CodeViews.stages)
     kernel_times = delegate(CodeViews, CodeViews.kernel_times)
     diagnose = delegate(CodeViews, CodeViews.diagnose)
     profile = delegate(Profiling, Profiling.profile)
+    roofline = delegate(Rooflines, Rooflines.roofline)
     to_source = delegate(TakingHome, TakingHome.to_source)
     repro = delegate(TakingHome, TakingHome.repro)
     save_plan = delegate(TakingHome, TakingHome.save_plan)

@@ -85,7 +85,8 @@ class Measurements:
         for part, one in found:
             name = names[one.sampled]
             other = None if name == part.id else name
-            timings.append(replace(one.timing, partition=part.id, region=part.region, measured_as=other))
+            mine = replace(one.timing, partition=part.id, region=part.region, artifact=part.artifact)
+            timings.append(replace(mine, measured_as=other))
             if other is None:
                 numerics += [replace(row, partition=part.id) for row in one.numerics]
                 cures[part.id] = one.cure

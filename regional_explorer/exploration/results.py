@@ -15,6 +15,7 @@ from regional_explorer.export.save import save
 from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.insight.code import RegionCode
 from regional_explorer.insight.kernel_times_frame import kernel_times_frame
+from regional_explorer.insight.region_stages import RegionStages
 from regional_explorer.record.codec import load_session
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import session_svg
@@ -114,6 +115,15 @@ class Results:
             UnknownRegionError: there is no such region.
         """
         return RegionCode.of(self.session, name)
+
+    def stages(self, name: str) -> RegionStages:
+        """Return a region from stage to stage, as far as the session has its code.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+            NotCompiledError: nothing of it was compiled, or ``ex.stages(name)`` was not asked for.
+        """
+        return RegionStages.of(self.session, self.code(name))
 
     def kernel_times(self, name: str) -> pd.DataFrame:
         """One row per kernel of a region that ``ex.kernel_times(name)`` has timed, most wasted time first.

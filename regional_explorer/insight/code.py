@@ -15,6 +15,7 @@ from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.region_code import Coverage, PartitionCode, region_code, total_coverage
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.code_html import code_html
+from regional_explorer.render.report.code_tables import refusals
 from regional_explorer.render.report.code_text import code_text
 from regional_explorer.render.style.figures import config_text
 
@@ -32,6 +33,7 @@ KERNEL_COLUMNS = (
     "operations",
     "nodes",
     "lines",
+    "not_fused_with",
 )
 
 
@@ -111,6 +113,7 @@ class RegionCode:
                 linked.kernel.operations,
                 ", ".join(node.name for node in linked.nodes),
                 ", ".join(map(str, linked.lines)),
+                refusals(linked, part.code.refused),
             )
             for part in self.partitions
             for linked in part.kernels

@@ -13,6 +13,7 @@ from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.gpu_code import CancelledError, GpuCodeGenerator
 from regional_explorer.insight.lowering import artifact_code, code_under, positions_of
+from regional_explorer.record.code_diff import code_hash
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.region import DEFAULT
@@ -84,6 +85,9 @@ class Codes:
                     except CancelledError:
                         break
                 self._others[key, place] = found
+                if generator is None and found.text:
+                    program.tried.setdefault(switch.fingerprint(), {})[key] = config
+                    program.store.hashes[key] = code_hash(found.text)
         return {
             switch.partition.name: self._others[key, place]
             for switch, key in keys.items()

@@ -12,7 +12,8 @@ from regional_explorer.compiler.run_context import RunContext, no_progress
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError, RegionCompileError
 from regional_explorer.insight.codes import Codes
-from regional_explorer.insight.why import KEEP_RESULTS, from_times, op_recomputed, recomputed, wins
+from regional_explorer.insight.refused import fusion_remedies
+from regional_explorer.insight.why import RECOMPUTED, Remedy, from_times, wins
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.rounds import run_rounds
@@ -58,9 +59,14 @@ class Diagnoses:
     ) -> tuple[Diagnostic, ...]:
         """Find out why a region, whose kernels have been timed, is fast or slow; measure each remedy first."""
         distinct = list({part.code.artifact: part for part in parts}.values())
+        remedies: list[Remedy[Any]] = [RECOMPUTED, *fusion_remedies(distinct)]
         found = [
             *from_times(region, distinct, times),
-            *self._recomputed(region, distinct, budget_s, run),
+            *(
+                item
+                for remedy in remedies
+                for item in self._remedied(region, distinct, remedy, budget_s / len(remedies), run)
+            ),
         ]
         if run.cancelled():
             return ()
@@ -68,32 +74,33 @@ class Diagnoses:
         self.revision += 1
         return tuple(found)
 
-    def _recomputed(
+    def _remedied(
         self,
         region: str,
         distinct: Sequence[PartitionCode],
+        remedy: Remedy[Any],
         budget_s: float,
         run: RunContext,
     ) -> Iterator[Diagnostic]:
-        """Yield an ``op-recomputed`` per direction in which keeping results was measured to win."""
-        kept = run.executor.run_untimed(lambda: self._codes.under(region, KEEP_RESULTS, None, run))
+        """Yield what a remedy cures, once per direction in which it was measured to win."""
+        after = run.executor.run_untimed(lambda: self._codes.under(region, remedy.config, None, run))
         changed = [
             part
             for part in distinct
-            if part.partition.id in kept and code_hash(part.text) != code_hash(kept[part.partition.id].text)
+            if part.partition.id in after and code_hash(part.text) != code_hash(after[part.partition.id].text)
         ]
         for direction in Direction:
             mine = [part for part in changed if Direction.of_graph(part.partition.graph) is direction]
-            again = [one for part in mine if (one := recomputed(part, kept[part.partition.id])) is not None]
-            if not again or run.cancelled():
+            cured = [one for part in mine if (one := remedy.cured(part, after[part.partition.id])) is not None]
+            if not cured or run.cancelled():
                 continue
             run.progress(f"measuring a remedy for {region}", 0.5)
             share_s = budget_s / len(mine)
-            timings = [self._timing(part, KEEP_RESULTS, share_s, run) for part in mine]
+            timings = [self._timing(part, remedy.config, share_s, run) for part in mine]
             if wins(timings):
-                best = timings[mine.index(again[0].part)]
+                best = timings[mine.index(cured[0].part)]
                 if best is not None:
-                    yield op_recomputed(region, again[0], best)
+                    yield remedy.told(region, cured[0], best)
 
     def _timing(
         self,

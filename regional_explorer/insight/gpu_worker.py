@@ -46,6 +46,7 @@ def _code(request: tuple[str, bytes, dict[str, int]], target: GpuTarget) -> Arti
 
 def _generated(key: str, sent: bytes, positions: dict[str, int], target: GpuTarget) -> ArtifactCode:
     from regional_explorer.insight.kernel_lines import with_lines
+    from regional_explorer.insight.lowered_records import after_passes, output
     from regional_explorer.torch_api import fake_mode_with_symbols, load_piece
     from regional_explorer.torch_api.lower_piece import lower_piece
     from regional_explorer.torch_api.triton_resources import kernel_resources
@@ -59,4 +60,14 @@ def _generated(key: str, sent: bytes, positions: dict[str, int], target: GpuTarg
     kernels = tuple(
         replace(kernel, gpu=resources.get(kernel.name)) for kernel in with_lines(lowered.kernels, lowered.code)
     )
-    return ArtifactCode(key, lowered.code, kernels, lowered.views, lowered.refused, target=target.name)
+    return ArtifactCode(
+        key,
+        lowered.code,
+        kernels,
+        lowered.views,
+        lowered.refused,
+        target=target.name,
+        after_passes=after_passes(lowered, ()),
+        output=output(lowered, ()),
+        output_problem=lowered.output.problem if lowered.output is not None else "",
+    )

@@ -12,6 +12,7 @@ from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.artifacts.tensor_layout import Layout
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.insight.kernel_lines import with_lines
+from regional_explorer.insight.lowered_records import after_passes, output
 from regional_explorer.record.kernels import ArtifactCode, normalized
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import GeneratedCode, compile_lock, fake_mode_with_symbols
@@ -55,6 +56,9 @@ def code_under(
         views=lowered.views,
         refused=lowered.refused,
         seconds=time.perf_counter() - started,
+        after_passes=after_passes(lowered, piece.inputs),
+        output=output(lowered, piece.inputs),
+        output_problem=lowered.output.problem if lowered.output is not None else "",
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.kernel_times import ArtifactKernelTimes
@@ -68,10 +69,41 @@ def from_times(
 
 
 @dataclass(frozen=True)
-class Recomputed:
-    """Ops that a partition computes more often than with ``KEEP_RESULTS``: how often now, and how often then."""
+class Cured:
+    """What a remedy cures in a partition."""
 
     part: PartitionCode
+
+
+C = TypeVar("C", bound=Cured)
+
+
+@dataclass(frozen=True)
+class Remedy(Generic[C]):
+    """A change of a region's config that may cure something.
+
+    ``cured`` compares the code of a partition with that under the remedy, and tells what is cured, None if nothing is.
+    ``told`` makes the diagnostic once the remedy was measured and has won.
+    """
+
+    config: Mapping[str, Any]
+    cured: Callable[[PartitionCode, ArtifactCode], C | None]
+    told: Callable[[str, C, Timing], Diagnostic]
+
+
+def remedy_text(region: str, config: Mapping[str, Any], part: PartitionCode, timing: Timing) -> str:
+    """Return what to do, and what was measured."""
+    direction = Direction.of_graph(part.partition.graph)
+    return (
+        f'ex.configure({region!r}, {dict(config)!r}, direction="{direction}"): '
+        f"measured {timing.speedup:.2f}× as fast ({timing.speedup_low:.2f}–{timing.speedup_high:.2f}×) as now."
+    )
+
+
+@dataclass(frozen=True)
+class Recomputed(Cured):
+    """Ops that a partition computes more often than with ``KEEP_RESULTS``: how often now, and how often then."""
+
     ops: Mapping[str, tuple[int, int]]
     kernels: tuple[LinkedKernel, ...]
 
@@ -97,7 +129,6 @@ def _counts(code: ArtifactCode) -> dict[str, int]:
 
 def op_recomputed(region: str, found: Recomputed, timing: Timing) -> Diagnostic:
     """Return the diagnostic of a recomputed op whose remedy was measured and won."""
-    direction = Direction.of_graph(found.part.partition.graph)
     again = ", ".join(f"{op} {now} times instead of {then}" for op, (now, then) in sorted(found.ops.items()))
     names = ", ".join(linked.kernel.name for linked in found.kernels)
     nodes = tuple(dict.fromkeys(node.name for linked in found.kernels for node in linked.nodes))
@@ -111,9 +142,11 @@ def op_recomputed(region: str, found: Recomputed, timing: Timing) -> Diagnostic:
         nodes=nodes,
         where=lines,
         upstream="the same, without a word.",
-        remedy=f'ex.configure({region!r}, {KEEP_RESULTS!r}, direction="{direction}"): '
-        f"measured {timing.speedup:.2f}× as fast ({timing.speedup_low:.2f}–{timing.speedup_high:.2f}×) as now.",
+        remedy=remedy_text(region, KEEP_RESULTS, found.part, timing),
     )
+
+
+RECOMPUTED = Remedy(KEEP_RESULTS, recomputed, op_recomputed)
 
 
 def wins(timings: Sequence[Timing | None]) -> bool:

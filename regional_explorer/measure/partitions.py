@@ -75,12 +75,16 @@ def measure_partitions(
 
 
 def distinct(program: Program) -> list[list[Switch]]:
-    """Return the partitions by kind: those that share an artifact and whose inputs have equal layouts are of one."""
+    """Return the partitions by kind: those that run equal code and whose inputs have equal layouts are of one.
+
+    Equal code, whatever config it came of: none is measured twice.
+    """
     program.record_layouts()
     program.apply_artifacts()
     kinds: dict[tuple[Any, ...], list[Switch]] = {}
     for switch in program.switches:
-        key = switch.artifact.key if switch.artifact is not None else None
+        key = program.store.code_hash(switch.artifact.key) if switch.artifact is not None else None
+        key = key or (switch.artifact.key if switch.artifact is not None else None)
         # A piece that the call passes by, fed sizes that nobody knows, has no fingerprint: it is of its own kind.
         kind = (key, switch.fingerprint(), switch.inputs) if switch.inputs is not None else (switch,)
         kinds.setdefault(kind, []).append(switch)
@@ -144,7 +148,6 @@ class _PartitionKind:
         assert recorded.switch is not None  # noqa: S101 - something was recorded, or nothing could have been measured
         name = recorded.switch.partition.name
         artifact = recorded.switch.artifact
-        key = self._artifact(recorded.switch)
         worst = check.worst if check is not None else None
         timing = PartitionTiming(
             partition=name,
@@ -153,7 +156,6 @@ class _PartitionKind:
             eager_s=eager.median_s,
             eager_iqr_s=eager.iqr_s,
             samples=len(eager.samples_s),
-            artifact=key,
             warnings=tuple(dict.fromkeys((*eager.warnings, *(compiled.warnings if compiled is not None else ())))),
         )
         if compiled is not None and artifact is not None:
@@ -170,7 +172,7 @@ class _PartitionKind:
                 worst_tensor=worst.tensor if worst is not None and not worst.bitwise else "",
             )
         for switch in self.switches:
-            mine = replace(timing, runs=recorded.runs[switch], **self._who(switch))
+            mine = replace(timing, runs=recorded.runs[switch], artifact=self._artifact(switch), **self._who(switch))
             yield mine if switch is recorded.switch else replace(mine, measured_as=name)
 
     def _passed_by(self, switch: Switch) -> PartitionTiming:

@@ -61,6 +61,7 @@ class DiagnosticCode(StrEnum):
     REGION_SLOWER = "region-slower"
     REGION_WORTH = "region-worth"
     OP_RECOMPUTED = "op-recomputed"
+    FUSION_REFUSED = "fusion-refused"
     KERNEL_BOUND = "kernel-bound"
     LAUNCH_BOUND = "launch-bound"
 

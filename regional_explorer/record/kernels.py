@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from regional_explorer.record.graph import Node
+
 
 class KernelKind(StrEnum):
     """What a kernel does: ``EXTERN`` calls a library, ``TEMPLATE`` is a matrix product that Inductor wrote itself."""
@@ -43,7 +45,8 @@ class Kernel:
     arithmetic of the loop body once per element, ``exp`` as one; of a matrix product 2·m·n·k. Figures are None where
     they are unknown. ``loop_ops`` counts the arithmetic of the loop body by name. ``defined`` are the first and last
     line of its definition in the code, ``called`` is the line of this launch; lines count from 1. ``dtype`` is that of
-    an extern call's result. ``gpu`` is there for a Triton kernel that was compiled for a GPU.
+    an extern call's result. ``gpu`` is there for a Triton kernel that was compiled for a GPU. ``origins`` are the nodes
+    of ``ArtifactCode.after_passes`` that it computes, ``reads_from`` positions of the kernels whose results it reads.
     """
 
     name: str
@@ -59,6 +62,8 @@ class Kernel:
     called: int | None = None
     dtype: str | None = None
     gpu: GpuResources | None = None
+    origins: tuple[str, ...] = ()
+    reads_from: tuple[int, ...] = ()
 
     @property
     def bytes_moved(self) -> int | None:
@@ -70,15 +75,29 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class RefusedFusion:
-    """Two kernels that Inductor did not fuse although they touch the same data, its reason, and how many bytes that is.
+    """Two loops that Inductor did not fuse although they touch the same data, its reason, and how many bytes that is.
 
-    ``first`` and ``second`` are positions in ``ArtifactCode.kernels``.
+    ``first`` and ``second`` are the positions of their kernels in ``ArtifactCode.kernels``: the same one where a C++
+    function holds both loops.
     """
 
     first: int
     second: int
     reason: str
     shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredGraph:
+    """A graph that Inductor makes of a partition on the way to its code.
+
+    ``sources`` are positions of what each node comes from, by its name; ``inferred`` are positions of what must have
+    gone into it though Inductor does not say so.
+    """
+
+    nodes: tuple[Node, ...]
+    sources: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inferred: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +108,10 @@ class ArtifactCode:
     The kernels come of lowering the partition once more, which took ``seconds``; ``same_code`` says whether that gave
     the code that was compiled. ``target`` is the GPU that it is for, nothing for the device at hand. If not,
     or if ``problem`` says why lowering failed, there are no kernels.
+
+    ``after_passes`` is the graph that Inductor's passes leave, its sources are positions in ``Partition.nodes``.
+    ``output`` is what Inductor makes of it as a graph, its sources are positions of kernels; Triton code alone has one,
+    and ``output_problem`` says why another has none.
     """
 
     artifact: str
@@ -100,6 +123,9 @@ class ArtifactCode:
     problem: str | None = None
     seconds: float = 0.0
     target: str = ""
+    after_passes: LoweredGraph | None = None
+    output: LoweredGraph | None = None
+    output_problem: str = ""
 
     @property
     def language(self) -> str:

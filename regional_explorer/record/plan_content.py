@@ -11,14 +11,15 @@ from regional_explorer.record.session import Session
 
 
 class PartitionContent(NamedTuple):
-    """A partition without its names: its nodes, and the artifact that runs in their place (None: they run eagerly).
+    """A partition without its names: its nodes, and the code that runs in their place (None: they run eagerly).
 
-    The key of an artifact stands for structure, layouts and config.
+    Equal code is the same whatever config it came of. ``code`` is its hash, or the key of the artifact where no code
+    is known: that stands for structure, layouts and config.
     """
 
     graph: str
     nodes: tuple[str, ...]
-    artifact: str | None
+    code: str | None
     state: State
 
 
@@ -29,7 +30,7 @@ PlanContent = tuple[PartitionContent, ...]
 def partition_content(partition: Partition) -> PartitionContent:
     """Return the content of a partition: equal ones may belong to different regions."""
     state = State.COMPILED if partition.state is State.MEASURED else partition.state
-    return PartitionContent(partition.graph, partition.nodes, partition.artifact, state)
+    return PartitionContent(partition.graph, partition.nodes, partition.code_hash or partition.artifact, state)
 
 
 def plan_content(partitions: Iterable[Partition]) -> PlanContent:

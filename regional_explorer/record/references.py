@@ -10,6 +10,7 @@ from typing import Any
 
 from regional_explorer.record.decode import MalformedError, shown
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.session import Session
 
 Names = Mapping[str, Collection[str]]
@@ -74,8 +75,28 @@ def _check_codes(session: Session) -> None:
                 f"codes[{index}].kernels[{number}]", (*kernel.nodes, *kernel.inferred), sizes[code.artifact]
             )
         _check_positions(f"codes[{index}].views", code.views, sizes[code.artifact])
+        _check_lowered(f"codes[{index}]", code, sizes[code.artifact])
         for number, refused in enumerate(code.refused):
             _check_positions(f"codes[{index}].refused[{number}]", (refused.first, refused.second), len(code.kernels))
+
+
+def _check_lowered(place: str, code: ArtifactCode, size: int) -> None:
+    """Check the graphs that Inductor made of a partition of ``size`` nodes."""
+    for name, graph, most in (("after_passes", code.after_passes, size), ("output", code.output, len(code.kernels))):
+        if graph is None:
+            continue
+        seen: set[str] = set()
+        for number, node in enumerate(graph.nodes):
+            if node.name in seen:
+                raise MalformedError(f"{place}.{name}.nodes[{number}]", f"a second node is called {shown(node.name)}")
+            _check_known(f"{place}.{name}.nodes[{number}].inputs", "node before it", node.inputs, seen)
+            seen.add(node.name)
+        for found in (graph.sources, graph.inferred):
+            _check_known(f"{place}.{name}", "node", found, seen)
+            for positions in found.values():
+                _check_positions(f"{place}.{name}", positions, most)
+    for number, kernel in enumerate(code.kernels):
+        _check_positions(f"{place}.kernels[{number}].reads_from", kernel.reads_from, number)
 
 
 def _check_kernel_times(session: Session) -> None:

@@ -320,7 +320,8 @@ class Partition:
     ``nodes`` are names of nodes of the graph ``graph``. ``config_applied`` was read inside the compile and is None
     before one was seen. ``artifact`` is the key of the compiled callable; partitions of equal structure and config
     share one. ``compile_s`` is the time of that compile in seconds, ``cache`` says ``cold`` or ``warm``; both are
-    None when the artifact was shared with a partition compiled before.
+    None when the artifact was shared with a partition compiled before. ``code_hash`` is that of the generated code,
+    which artifacts of different configs may share.
     """
 
     id: str
@@ -336,3 +337,4 @@ class Partition:
     compile_s: float | None = None
     cache: str | None = None
     error: str | None = None
+    code_hash: str | None = None

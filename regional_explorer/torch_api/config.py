@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +90,12 @@ def _changed(module: Any) -> dict[str, Any]:
     changed = [key for key, value in sorted(current.items()) if value != module._config[key].default]
     # The values themselves, not copies of them: a custom pass is told from another by which object it is.
     return {key: functools.reduce(getattr, key.split("."), module) for key in changed}
+
+
+def under_config(config: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    """Return a block in which these Inductor configs hold."""
+    patched: AbstractContextManager[Any] = inductor_config.patch(dict(config))
+    return patched
 
 
 def set_config(inductor: Mapping[str, Any], functorch: Mapping[str, Any]) -> None:

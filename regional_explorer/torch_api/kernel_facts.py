@@ -52,6 +52,7 @@ def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[in
             operations=known(lambda: _operations(launch)),
             loop_ops=loop_ops,
             dtype=_product_dtype(launch),
+            origins=tuple(node.name for node in sorted(origins_of(launch))),
         )
 
 
@@ -108,6 +109,26 @@ def dependencies_of(launch: Launch, which: str) -> Accesses:
             if not isinstance(dep, dependencies.WeakDep):
                 found.setdefault(dep.name, []).append(dep)
     return found
+
+
+def read_from(launches: Sequence[Launch]) -> list[tuple[int, ...]]:
+    """Return for each kernel the positions of those before it whose results it reads."""
+    writer: dict[str, int] = {}
+    found = []
+    for index, launch in enumerate(launches):
+        with V.set_graph_handler(launch.graph):
+            reads = _names(lambda launch=launch: _reads(launch))  # type: ignore[misc]
+            found.append(tuple(sorted({writer[name] for name in reads if name in writer})))
+            writer |= dict.fromkeys(_names(lambda launch=launch: _writes(launch)), index)  # type: ignore[misc]
+    return found
+
+
+def _names(accesses: Callable[[], Accesses]) -> list[str]:
+    """Return the names of buffers, none where they cannot be told."""
+    try:
+        return list(accesses())
+    except Exception:  # noqa: BLE001 - IR that has no dependencies
+        return []
 
 
 def _reads(launch: Launch) -> Accesses:

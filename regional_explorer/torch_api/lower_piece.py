@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 from unittest import mock
 
@@ -24,9 +24,11 @@ from regional_explorer.torch_api.kernel_facts import (
     known,
     least_bytes,
     origins_of,
+    read_from,
 )
 from regional_explorer.torch_api.kernel_nodes import Structure, positions_below, positions_of
 from regional_explorer.torch_api.lock import compile_lock
+from regional_explorer.torch_api.lowered_graphs import AfterPasses, Output, after_passes, output_graph
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
@@ -43,6 +45,8 @@ class Lowered:
     kernels: tuple[Kernel, ...]
     views: tuple[int, ...]
     refused: tuple[RefusedFusion, ...]
+    after_passes: AfterPasses | None = None
+    output: Output | None = None
 
 
 class _CodeIsWritten(BaseException):
@@ -97,11 +101,22 @@ def _noting(launches: list[Launch], refusals: dict[tuple[str, str], str]) -> Ite
             refusals.setdefault((why.name1, why.name2), reason % args if args else reason)
         explain(why, reason, *args)
 
+    def side_by_side(scheduling: Any, one: Any, other: Any) -> bool:
+        # The one refusal that Inductor gives no reason for.
+        fits = may_fuse(scheduling, one, other)
+        limit = inductor_config.cpp.max_horizontal_fusion_size
+        if not fits and len(one.get_nodes()) + len(other.get_nodes()) > limit:
+            names = one.get_name(), other.get_name()
+            refusals.setdefault(names, f"more than cpp.max_horizontal_fusion_size={limit} side by side")
+        return fits
+
+    may_fuse: Callable[..., bool] = cpp.CppScheduling.can_fuse_horizontal
     explain: Callable[..., None] = scheduler.WhyNoFuse.__call__
     with contextlib.ExitStack() as patches:
         for module in BUILDERS_OF_KERNELS:
             patches.enter_context(mock.patch.object(module, "set_kernel_post_grad_provenance_tracing", note))
         patches.enter_context(mock.patch.object(scheduler.WhyNoFuse, "__call__", refuse))
+        patches.enter_context(mock.patch.object(cpp.CppScheduling, "can_fuse_horizontal", side_by_side))
         yield
 
 
@@ -113,35 +128,49 @@ def _lowered(
         more if nodes or more else positions_below(origins_of(launch))
         for launch, nodes, more in zip(launches, named, structure.inferred(named), strict=True)
     ]
+    sources = read_from(launches)
     kernels = tuple(
-        kernel_of_launch(launch, sorted(nodes), sorted(more))
-        for launch, nodes, more in zip(launches, named, inferred, strict=True)
+        replace(kernel_of_launch(launch, sorted(nodes), sorted(more)), reads_from=read)
+        for launch, nodes, more, read in zip(launches, named, inferred, sources, strict=True)
     )
-    return Lowered(code, kernels, structure.views, tuple(_refused(launches, refusals)))
+    return Lowered(
+        code,
+        kernels,
+        structure.views,
+        tuple(_refused(launches, refusals)),
+        after_passes(V.graph, structure),
+        output_graph(V.graph, launches) if "async_compile.triton(" in code else None,
+    )
 
 
 def _refused(launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str]) -> Iterator[RefusedFusion]:
-    """Yield the fusions that were refused for good: where the two ended up in different kernels and share data."""
+    """Yield the fusions that were refused for good: where the two ended up in different loops and share data."""
     kernel_of: dict[str, int] = {}
+    loop_of: dict[str, Any] = {}
     for index, launch in enumerate(launches):
         for node in launch.nodes:
             kernel_of.update(dict.fromkeys((node.get_name(), *(inner.get_name() for inner in node.get_nodes())), index))
         if launch.extern is not None:
             kernel_of[launch.extern.get_operation_name()] = index
+        for loop in launch.graph.scheduler.nodes:
+            # A C++ function may hold several loops.
+            loop_of.update(dict.fromkeys((inner.get_name() for inner in loop.get_nodes()), loop))
     told = set()
-    for (one, other), reason in refusals.items():
+    for pair, reason in refusals.items():
         # A fused node is called by the names of all in it: "op0_op1".
-        first, second = sorted(kernel_of.get(name, kernel_of.get(name.split("_")[0], -1)) for name in (one, other))
-        if first in (-1, second) or (first, second) in told:
+        one, other = (loop_of.get(name) or loop_of.get(name.split("_")[0]) for name in pair)
+        if one is None or other is None or one is other or frozenset((one, other)) in told:
             continue
-        told.add((first, second))
-        shared = known(lambda pair=(first, second): _shared_bytes(*(launches[index] for index in pair)))  # type: ignore[misc]
-        if shared:
-            yield RefusedFusion(first, second, reason, shared)
+        told.add(frozenset((one, other)))
+        kernels = [kernel_of.get(loop.get_nodes()[0].get_name(), -1) for loop in (one, other)]
+        shared = known(lambda one=one, other=other: _shared_bytes(one, other))  # type: ignore[misc]
+        if shared and -1 not in kernels:
+            yield RefusedFusion(min(kernels), max(kernels), reason, shared)
 
 
-def _shared_bytes(one: Launch, other: Launch) -> int:
-    with V.set_graph_handler(one.graph):
-        mine = {**dependencies_of(one, "reads"), **dependencies_of(one, "writes")}
-        theirs = {**dependencies_of(other, "reads"), **dependencies_of(other, "writes")}
-        return sum(least_bytes({name: deps for name, deps in mine.items() if name in theirs}).values())
+def _shared_bytes(one: Any, other: Any) -> int:
+    mine, theirs = (
+        {**dependencies_of(loop, "reads"), **dependencies_of(loop, "writes")}
+        for loop in (Launch("", V.graph, [one]), Launch("", V.graph, [other]))
+    )
+    return sum(least_bytes({name: deps for name, deps in mine.items() if name in theirs}).values())

@@ -10,14 +10,13 @@ from pathlib import Path
 
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.kernels import GpuResources
+from regional_explorer.torch_api.lowered_graphs import TRITON_KERNEL
 from regional_explorer.torch_api.virtual_gpu import triton_target
-
-_KERNEL = re.compile(r"^(\w+) = async_compile\.triton\('(\w+)', '''\n(.*?)'''", re.DOTALL | re.MULTILINE)
 
 
 def kernel_resources(code: str, target: GpuTarget) -> Mapping[str, GpuResources]:
     """Compile the Triton kernels of ``code`` for ``target``, each under the first of its launch configs."""
-    return {name: _resources(source, function, target) for name, function, source in _KERNEL.findall(code)}
+    return {name: _resources(source, function, target) for name, function, source in TRITON_KERNEL.findall(code)}
 
 
 def _resources(source: str, function: str, target: GpuTarget) -> GpuResources:

@@ -143,6 +143,8 @@ DOORS: dict[str, Any] = {
     "code": (lambda ex, name: ex.code(name), ["act"], {}),
     "code config": (lambda ex, **k: ex.code("act", **k), [], {"config": {"max_fusion_size": 4}, **CANCELLED}),
     "code target": (lambda ex, target: ex.code("act", target=target, **CANCELLED), ["h100"], {}),
+    "stages": (lambda ex, *a, **k: ex.stages(*a, **k), ["act"], {"config": {}, "target": None, **CANCELLED}),
+    "roofline": (lambda ex, **k: ex.roofline(**k), [], {"bitwise": False, **CANCELLED}),
     "profile": (lambda ex, *a, **k: ex.profile(*a, **k), [0.01], {"cancelled": CANCELLED["cancelled"]}),
     "kernel_times": (lambda ex, *a, **k: ex.kernel_times(*a, **k), ["act", 0.01], CANCELLED),
     "diagnose": (lambda ex, *a, **k: ex.diagnose(*a, **k), ["act", 0.01], CANCELLED),
@@ -180,7 +182,7 @@ def test_an_argument_is_taken_or_an_error_of_ours_says_what_to_give(ex, door, pl
     assert refusals >= 5
 
 
-NOTHING_FITS = ("load", "mark modules", "mark subgraphs", "benchmark executor")
+NOTHING_FITS = ("load", "mark modules", "mark subgraphs", "benchmark executor", "roofline")
 
 
 @pytest.mark.parametrize("door", [door for door in DOORS if door not in NOTHING_FITS])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
+from regional_explorer.insight.diagnose import Diagnoses
+from regional_explorer.insight.refused import fusion_remedies
 from regional_explorer.insight.why import from_times, recomputed, wins
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
@@ -100,3 +103,57 @@ def test_a_tiny_region_waits_for_its_launches() -> None:
     assert item.code == "launch-bound"
     assert item.where
     assert ex.diagnose("r", 0.4, cancelled=lambda: True) == []
+
+
+def four_loops(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    with rx.region("r", max_fusion_size=1):
+        y = x + 1
+        return y, y * 2, y - 3, y * 0.5
+
+
+def timed(verdict: Verdict) -> Any:
+    """Return what stands for the measurement of a remedy."""
+
+    def timing(*_args: Any) -> Timing:
+        return Timing("remedy", Phase.FORWARD, (), 1.0, 0.0, 1.5, 1.4, 1.6, verdict)
+
+    return timing
+
+
+@pytest.mark.compiles
+def test_a_refused_fusion_is_a_fact_and_a_finding_where_its_remedy_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
+    ex.compile()
+    (part,) = ex.code("r")
+    assert len(part.code.refused) == 6, "each of four loops with each other"
+    assert {one.shared_bytes for one in part.code.refused} == {4 << 12}
+    assert ex.code("r").kernels.not_fused_with.item() == "another loop of it: exceeds max fusion (16.0 KiB)"
+    assert "not fused with" in str(ex.code("r"))
+    monkeypatch.setattr(Diagnoses, "_timing", timed(Verdict.SAME))
+    assert "fusion-refused" not in {item.code for item in ex.diagnose("r", 0.2)}
+    monkeypatch.setattr(Diagnoses, "_timing", timed(Verdict.FASTER))
+    (item,) = [one for one in ex.diagnose("r", 0.2) if one.code == "fusion-refused"]
+    assert "exceeds max fusion" in item.message
+    assert "16.0 KiB" in item.message
+    assert "5 more pairs" in item.message
+    assert "'max_fusion_size': 512" in item.remedy
+    assert "1.50× as fast" in item.remedy
+    assert {line.text for line in item.where} == {"y = x + 1", "return y, y * 2, y - 3, y * 0.5"}
+
+
+@pytest.mark.compiles
+def test_the_limit_side_by_side_is_a_reason_too() -> None:
+    def many(x: torch.Tensor) -> list[torch.Tensor]:
+        with rx.region("r"):
+            y = x + 1
+            return [y * (number + 1.5) for number in range(20)]
+
+    ex = rx.explore(many, (torch.randn(1 << 12),))
+    ex.compile()
+    (part,) = ex.code("r")
+    assert "cpp.max_horizontal_fusion_size=16" in part.code.refused[0].reason
+    (remedy,) = fusion_remedies([part])
+    assert remedy.config == {"cpp.max_horizontal_fusion_size": 512}
+    (kept,) = ex.code("r", config=remedy.config)
+    assert remedy.cured(part, kept.code) is not None
+    assert remedy.cured(part, part.code) is None

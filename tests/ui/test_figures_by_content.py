@@ -193,6 +193,10 @@ def test_an_edit_that_compiles_nothing_keeps_all_figures_and_undo_brings_back_th
     assert set(ex.memory.plan) == {"another"}
 
     ex.configure("begin", {"max_fusion_size": 7}).compile()
+    assert ex.regions.state.tolist() == ["measured"], "the code is the same"
+    assert ex.regions.eager_us.tolist() == figures[:1]
+
+    ex.configure("begin", {"cpp.simdlen": 0}).compile()
     assert ex.regions.state.tolist() == ["compiled"]
     assert ex.regions.eager_us.isna().all()
     assert "compiled" in repr(ex)

@@ -15,6 +15,7 @@ from regional_explorer.compiler.artifacts.folder import ArtifactFolder, Label, P
 from regional_explorer.compiler.artifacts.known_keys import KNOWN
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
 from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
+from regional_explorer.record.code_diff import code_hash
 from regional_explorer.record.compiles import ArtifactCompile
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import (
@@ -63,7 +64,8 @@ class ArtifactStore:
 
     ``retried`` are failures that say nothing of the region: the next compile tries again.
     ``generated`` is the code behind them, which torch lets go together with the store. ``folder`` is where artifacts
-    are looked for before they are compiled, and saved afterwards.
+    are looked for before they are compiled, and saved afterwards. ``hashes`` are those of code by key, of artifacts and
+    of what was generated only to be looked at.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
@@ -72,6 +74,7 @@ class ArtifactStore:
     compiles: int = 0
     generated: GeneratedCode = field(default_factory=GeneratedCode)
     folder: ArtifactFolder | None = None
+    hashes: dict[str, str] = field(default_factory=dict)
 
     def load(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact | None:
         """Return the artifact of ``piece`` under ``config`` from the folder, None where it has none that fits."""
@@ -107,6 +110,13 @@ class ArtifactStore:
             with compile_lock(), self.generated.collected():
                 save_artifact(folder, wanted, artifact)
         return artifact
+
+    def code_hash(self, key: str) -> str | None:
+        """Return the hash of the code that an artifact has, or would have; None where it is not known."""
+        artifact = self.artifacts.get(key)
+        if key not in self.hashes and artifact is not None and artifact.code:
+            self.hashes[key] = code_hash(artifact.code)
+        return self.hashes.get(key)
 
     def compile(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
         """Compile ``piece`` under ``config`` and keep the artifact under ``key``.

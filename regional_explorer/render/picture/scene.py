@@ -100,12 +100,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the legend about a region: its name, its config, its state."""
+    """One line of the legend about a region: its name, its config, its state; of other nodes no state."""
 
     region: int
     title: str
     detail: str
-    state: State
+    state: State | None
 
     @property
     def text(self) -> str:

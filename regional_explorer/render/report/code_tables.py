@@ -2,31 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from regional_explorer.record.gpu_targets import GPU_TARGETS, GpuTarget
-from regional_explorer.record.kernels import Kernel
+from regional_explorer.record.kernels import Kernel, RefusedFusion
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
 from regional_explorer.render.report.table import Cell, Table
 from regional_explorer.render.style.figures import NONE, count, duration, listing, significant, size
+from regional_explorer.render.style.untrusted import LONG_TEXT, clean
 
 COLUMNS = ("", "kernel", "kind", "ops", "reads", "writes", "operations", "nodes", "lines")
 GPU_COLUMNS = ("bound", "registers", "spilled", "shared", "occupancy", "launch")
+
+KEPT_APART = "not fused with"
+MOST_REFUSALS = 3
 
 
 def kernels_table(code: PartitionCode) -> Table:
     """Return one row per kernel, in the order they run."""
     target = GPU_TARGETS.get(code.code.target)
     note = f"{code.coverage}." if code.kernels else ""
-    refused = count(len(code.code.refused), "pair") if code.code.refused else ""
+    refused = code.code.refused
     if refused:
-        note += f"\nInductor refused to fuse {refused} of kernels that touch the same data."
+        note += f"\nInductor refused to fuse {count(len(refused), 'pair')} of loops that touch the same data."
     return Table(
         title=f"Kernels of {code.partition.id}" + (f" for {target.title}, which is not here" if target else ""),
-        columns=(*COLUMNS[:7], *GPU_COLUMNS, *COLUMNS[7:]) if target else COLUMNS,
-        rows=tuple(_row(linked, target) for linked in code.kernels),
+        columns=(
+            *COLUMNS[:7],
+            *(GPU_COLUMNS if target else ()),
+            *COLUMNS[7:],
+            *([KEPT_APART] if refused else ()),
+        ),
+        rows=tuple(
+            (*_row(linked, target), *([Cell(refusals(linked, refused) or NONE)] if refused else ()))
+            for linked in code.kernels
+        ),
         empty=code.code.problem or "No kernel: nothing is left to compute.",
         note=note,
         figures=frozenset({"", "reads", "writes", "operations", *GPU_COLUMNS[:5]}),
     )
+
+
+def refusals(linked: LinkedKernel, refused: Sequence[RefusedFusion]) -> str:
+    """Return which kernels Inductor would not fuse a kernel with, why, and how many bytes they share."""
+    place = linked.number - 1
+    told: dict[str, list[RefusedFusion]] = {}
+    for one in sorted(refused, key=lambda one: -one.shared_bytes):
+        if place in (one.first, one.second):
+            told.setdefault(clean(one.reason, LONG_TEXT), []).append(one)
+    return "; ".join(
+        f"{', '.join(dict.fromkeys(_other(one, place) for one in pairs))}: {reason} ({size(pairs[0].shared_bytes)})"
+        for reason, pairs in list(told.items())[:MOST_REFUSALS]
+    )
+
+
+def _other(refused: RefusedFusion, place: int) -> str:
+    if refused.first == refused.second:
+        return "another loop of it"
+    return str((refused.second if place == refused.first else refused.first) + 1)
 
 
 def _row(linked: LinkedKernel, target: GpuTarget | None) -> tuple[Cell, ...]:

@@ -1,0 +1,101 @@
+"""``ex.roofline()``: full Inductor as the roofline of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from regional_explorer.compiler.run_context import (
+    SAME_THREAD,
+    Executor,
+    ProgressCallback,
+    RunContext,
+    never_cancelled,
+    no_progress,
+)
+from regional_explorer.errors.arguments import check_flag
+from regional_explorer.exploration.live import Live
+from regional_explorer.insight.roofline_result import Roofline
+from regional_explorer.insight.whole_graphs import (
+    TRIALS,
+    bitwise_trials,
+    full_graphs,
+    op_differences,
+    reached,
+    region_reaches,
+)
+from regional_explorer.measure.bandwidth import copy_bandwidth
+from regional_explorer.record.region_code import partition_codes
+from regional_explorer.record.roofline import Launches, borders, eager_ops, roundings
+
+
+class Rooflines:
+    """Holds the plan of an exploration against full Inductor."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def roofline(
+        self,
+        *,
+        bitwise: bool = True,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
+        executor: Executor = SAME_THREAD,
+    ) -> Roofline:
+        """Return what the plan reaches of full Inductor, and where the rest lies.
+
+        Told are each region's part of full's gain; the bytes that cross from region to region and to eager ops, and
+        what of them full would fuse away, by the code that Inductor writes for the whole graphs; and how full's results
+        differ from eager's: by op, and in bits.
+
+        Args:
+            bitwise: whether to compile the whole call again under configs that may make full bitwise eager.
+            cancelled: called between steps; if it returns True what is left is left out.
+            progress: called with what is being done and the fraction done.
+            executor: runs timed and untimed work on the right threads.
+
+        Raises:
+            MeasureError: the plan was not measured with ``regional`` and ``full``: call ``ex.benchmark()`` first.
+            ClosedError: the exploration is closed.
+        """
+        self._live.require_open()
+        check_flag("bitwise", bitwise)
+        run = RunContext.checked(cancelled, progress, executor)
+        reach = reached(self._live.session)
+        program = self._live.variants.program
+        progress("writing the code of the whole graphs", 0.0)
+        found = executor.run_untimed(lambda: full_graphs(program))
+        for region in self._live.session.plan.regions:
+            executor.run_untimed(lambda name=region.name: self._live.codes.look_at(name, run))  # type: ignore[misc]
+        session = self._live.session
+        full = {graph: one for graph, one in found.items() if one.code.problem is None}
+        mine = list(partition_codes(session))
+        known = len(mine) == sum(part.artifact is not None for part in session.partitions)
+        progress("measuring the copy bandwidth", 0.4)
+        bandwidth = executor.run_timed(lambda: copy_bandwidth(self._live.environment.device))
+        progress("comparing ops with their decompositions", 0.5)
+        ops = () if cancelled() else executor.run_untimed(lambda: op_differences(self._live.variants))
+        trials = (
+            executor.run_untimed(lambda: bitwise_trials(self._live.variants, TRIALS, run))
+            if bitwise and not cancelled()
+            else ()
+        )
+        return Roofline(
+            reach=reach,
+            regions=region_reaches(session, reach[-1]),
+            borders=borders(session, full),
+            launches=Launches(
+                eager_ops(session, full),
+                sum(len(part.kernels) for part in mine) if known else None,
+                sum(len(one.code.kernels) for one in full.values()),
+            ),
+            roundings=roundings(session, full),
+            ops=ops,
+            trials=trials,
+            bandwidth=bandwidth,
+            problems=tuple(
+                f"The graph {graph} is left out: {one.code.problem}."
+                for graph, one in found.items()
+                if graph not in full
+            ),
+        )

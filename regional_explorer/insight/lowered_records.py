@@ -1,0 +1,43 @@
+"""Writes down the graphs that Inductor made of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from regional_explorer.capture.convert import record_graphs
+from regional_explorer.record.graph import GraphKind, Node, Role
+from regional_explorer.record.kernels import LoweredGraph
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from regional_explorer.torch_api.lower_piece import Lowered
+
+
+def after_passes(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
+    """Return the record of what Inductor's passes left; ``inputs`` are the names of what is fed to the partition."""
+    found = lowered.after_passes
+    return None if found is None else LoweredGraph(_nodes(found.gm, inputs), found.sources, found.inferred)
+
+
+def output(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
+    """Return the record of Inductor's output as a graph; a node that calls a kernel is called after it."""
+    found = lowered.output
+    if found is None or found.gm is None:
+        return None
+    names = {node: lowered.kernels[kernel].name for node, kernel in found.kernels.items()}
+    nodes = _nodes(found.gm, inputs)
+    return LoweredGraph(
+        tuple(replace(node, target=names.get(node.name, node.target)) for node in nodes),
+        {node: (kernel,) for node, kernel in found.kernels.items()},
+    )
+
+
+def _nodes(gm: fx.GraphModule, inputs: Sequence[str]) -> tuple[Node, ...]:
+    graph, *_ = record_graphs(gm, "lowered", GraphKind.INFERENCE, 0, names={})
+    # Dynamic sizes come first, as inputs of their own.
+    placeholders = [node.name for node in graph.nodes if node.role not in (Role.OP, Role.OUTPUT, Role.SUBGRAPH)]
+    labels = dict(zip(placeholders[len(placeholders) - len(inputs) :], inputs, strict=False)) if inputs else {}
+    return tuple(replace(node, label=labels.get(node.name, node.label)) for node in graph.nodes)

@@ -1,0 +1,80 @@
+"""Kernels that read the same data and that Inductor kept apart: which config lets it fuse them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regional_explorer.insight.why import Cured, Remedy, remedy_text
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.kernels import ArtifactCode, RefusedFusion
+from regional_explorer.record.region_code import PartitionCode
+from regional_explorer.record.timing import Timing
+from regional_explorer.render.style.figures import count, size
+
+TOO_MANY_SIDE_BY_SIDE = "cpp.max_horizontal_fusion_size"
+
+REMEDIES: Mapping[str, Mapping[str, Any]] = {
+    "exceeds max fusion": {"max_fusion_size": 512},
+    TOO_MANY_SIDE_BY_SIDE: {TOO_MANY_SIDE_BY_SIDE: 512},
+    "score_fusion_memory_threshold": {"score_fusion_memory_threshold": 1},
+    "indexing mismatch": {"loop_ordering_after_fusion": True},
+    "memory deps did not match": {"loop_ordering_after_fusion": True},
+}
+"""Configs under which Inductor fuses what it refused, by words of its reason; other reasons are no choice."""
+
+
+@dataclass(frozen=True)
+class Fused(Cured):
+    """The refused fusion that shares most data, of ``pairs`` that were refused for such a reason."""
+
+    refused: RefusedFusion
+    pairs: int
+
+
+def fusion_remedies(parts: Sequence[PartitionCode]) -> list[Remedy[Fused]]:
+    """Return the configs that may fuse what was refused in these partitions."""
+    reasons = {refused.reason for part in parts for refused in part.code.refused}
+    configs = [config for words, config in REMEDIES.items() if any(words in reason for reason in reasons)]
+    return [_remedy(config) for number, config in enumerate(configs) if config not in configs[:number]]
+
+
+def _remedy(config: Mapping[str, Any]) -> Remedy[Fused]:
+    def told(region: str, found: Fused, timing: Timing) -> Diagnostic:
+        return fusion_refused(region, config, found, timing)
+
+    def cured(part: PartitionCode, after: ArtifactCode) -> Fused | None:
+        return fused(config, part, after)
+
+    return Remedy(config, cured, told)
+
+
+def fused(config: Mapping[str, Any], part: PartitionCode, after: ArtifactCode) -> Fused | None:
+    """Return the refused fusion that shares most data, if less is refused in ``after``."""
+    mine = [one for one in part.code.refused if any(REMEDIES[w] == config for w in REMEDIES if w in one.reason)]
+    now, then = (sum(one.shared_bytes for one in code.refused) for code in (part.code, after))
+    if not mine or after.problem is not None or then >= now:
+        return None
+    return Fused(part, max(mine, key=lambda one: one.shared_bytes), len(mine))
+
+
+def fusion_refused(region: str, config: Mapping[str, Any], found: Fused, timing: Timing) -> Diagnostic:
+    """Return the diagnostic of a refused fusion whose remedy was measured and won."""
+    refused = found.refused
+    pair = [found.part.kernels[place] for place in dict.fromkeys((refused.first, refused.second))]
+    names = " and ".join(linked.kernel.name for linked in pair)
+    which = f"{names} apart" if len(pair) > 1 else f"two loops of {names} one after the other"
+    others = f", and {count(found.pairs - 1, 'more pair')} for such a reason" if found.pairs > 1 else ""
+    return Diagnostic(
+        DiagnosticCode.FUSION_REFUSED,
+        f"Region {region!r} runs {which}, though they touch the same {size(refused.shared_bytes)}: "
+        f"Inductor refused to fuse them ({refused.reason}){others}.",
+        Severity.INFO,
+        region=region,
+        graph=found.part.partition.graph,
+        nodes=tuple(dict.fromkeys(node.name for linked in pair for node in linked.nodes)),
+        where=tuple(dict.fromkeys(line for linked in pair for line in linked.lines)),
+        upstream="the same, without a word.",
+        remedy=remedy_text(region, config, found.part, timing),
+    )

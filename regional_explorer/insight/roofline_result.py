@@ -1,0 +1,106 @@
+"""What ``ex.roofline()`` returns and how it shows itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.record.profile import Bandwidth
+from regional_explorer.record.roofline import (
+    BitwiseTrial,
+    Border,
+    Launches,
+    OpDifference,
+    Reach,
+    RegionReach,
+    Roundings,
+)
+from regional_explorer.render.report.roofline_tables import (
+    borders_table,
+    ops_table,
+    reach_table,
+    regions_table,
+    trials_table,
+)
+from regional_explorer.render.report.table import Table
+from regional_explorer.render.report.table_node import table_nodes
+from regional_explorer.render.report.text import table_text
+from regional_explorer.render.style.css import PAGE, page_css
+from regional_explorer.render.style.element import to_html
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Full Inductor as the roofline of a plan; it shows itself as text or HTML.
+
+    ``reach`` is what the plan reaches of full, ``regions`` what each region brings, ``borders`` what crosses from one
+    side to another. ``ops`` are computed otherwise in full, ``roundings`` left out there; ``trials`` tell what makes
+    full bitwise eager. ``problems`` say what could not be found out.
+    """
+
+    reach: tuple[Reach, ...]
+    regions: tuple[RegionReach, ...]
+    borders: tuple[Border, ...]
+    launches: Launches
+    roundings: Roundings
+    ops: tuple[OpDifference, ...] = ()
+    trials: tuple[BitwiseTrial, ...] = ()
+    bandwidth: Bandwidth | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def bitwise_under(self) -> tuple[BitwiseTrial, ...]:
+        """The trials in which every output and gradient was bitwise eager's."""
+        return tuple(trial for trial in self.trials if trial.equal)
+
+    @property
+    def border_frame(self) -> pd.DataFrame:
+        """One row per border: tensors, bytes, what of them full fuses away, and the time that is worth at most."""
+        rows = _records(self.borders)
+        for row, border in zip(rows, self.borders, strict=True):
+            row["at_most_us"] = border.fused_bytes / self.bandwidth.bytes_per_s * 1e6 if self.bandwidth else None
+        return _frame(rows)
+
+    @property
+    def op_frame(self) -> pd.DataFrame:
+        """One row per op that Inductor decomposes: how often, how often bitwise the same, and how far off."""
+        return _frame(_records(self.ops))
+
+    @property
+    def region_frame(self) -> pd.DataFrame:
+        """One row per region: what it gains, and its part of what full gains."""
+        return _frame(_records(self.regions))
+
+    def _tables(self) -> Iterator[Table]:
+        yield reach_table(self.reach, self.launches, self.problems)
+        yield regions_table(self.regions)
+        yield borders_table(self.borders, self.bandwidth)
+        yield ops_table(self.ops, self.roundings)
+        yield trials_table(self.trials)
+
+    def __str__(self) -> str:
+        """Return the tables as text."""
+        return "\n\n".join(map(table_text, self._tables()))
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML for Jupyter front ends."""
+        nodes = [node for table in self._tables() for node in table_nodes(table)]
+        html = f'<div class="{PAGE}"><style>{page_css(())}</style>{to_html(*nodes)}</div>'
+        return {"text/plain": str(self), "text/html": html}
+
+
+def _records(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(row) for row in rows]
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows)

@@ -1,0 +1,237 @@
+"""``ex.roofline``: what full Inductor would fuse that a plan does not, and what it computes otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.capture.live_graph import LiveGraph
+from regional_explorer.compiler.artifacts.tensor_layout import traced_layouts
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run_context import RunContext
+from regional_explorer.compiler.variants import VariantName, Variants
+from regional_explorer.errors import MeasureError
+from regional_explorer.insight.lowering import code_under
+from regional_explorer.measure.accuracy.numerics import Reference, compare, run_once
+from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.record.region_timing import whole_region_timings
+from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import Phase, Verdict
+from regional_explorer.regions.cutting.cut import Piece
+from regional_explorer.regions.instances import Claim
+from regional_explorer.torch_api import as_first_call, compile_isolated, config_entries, draws_random, release_compiled
+from regional_explorer.torch_api.config import under_config
+from regional_explorer.torch_api.decompositions import decomposition_of
+
+TRIALS: tuple[Mapping[str, object], ...] = (
+    {},
+    {"emulate_precision_casts": True},
+    {"fallback_by_default": True, "selective_decompose": True},
+)
+"""Configs under which full Inductor is compared with eager, bit by bit; the last one leaves every op to eager."""
+
+WHOLE = "the whole graph"
+
+
+def full_graphs(program: Program) -> dict[str, FullGraph]:
+    """Return the captured graphs as Inductor would write them, each as a whole; nothing is compiled."""
+    return {live.id: _full_graph(program, live) for live in program.capture.live}
+
+
+def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
+    gm = live.gm
+    inputs = gm.graph.find_nodes(op="placeholder")
+    names = tuple(node.name for node in gm.graph.nodes if node.op not in ("placeholder", "output"))
+    outputs = tuple(node.name for node in gm.graph.output_node().all_input_nodes)
+    piece = Piece(Claim(WHOLE), live.id, gm, names, tuple(node.name for node in inputs), outputs)
+    layouts = traced_layouts(inputs)
+    if layouts is None:
+        problem = "the sizes of its inputs are not all known"
+        return FullGraph(live.id, names, ArtifactCode(live.id, "", problem=problem))
+    try:
+        code = code_under(live.id, piece, layouts, {}, program.store.generated)
+    except Exception as error:  # noqa: BLE001 - whatever Inductor makes of a graph that nobody compiles so
+        code = ArtifactCode(live.id, "", problem=f"{type(error).__name__}: {error}".splitlines()[0])
+    return FullGraph(live.id, names, code)
+
+
+def reached(session: Session) -> tuple[Reach, ...]:
+    """Return what the plan reaches of full, phase by phase.
+
+    Raises:
+        MeasureError: one of the three was not measured under this plan.
+    """
+    found = []
+    for phase in Phase:
+        known = {timing.variant: timing for timing in session.timings if timing.phase is phase}
+        times = {name: timing.median_s for name, timing in known.items()}
+        if times:
+            missing = [str(name) for name in (VariantName.REGIONAL, VariantName.FULL) if name not in times]
+            if missing:
+                raise MeasureError(
+                    f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not measured. {DO}"
+                )
+            wins = known[VariantName.FULL].verdict is Verdict.FASTER
+            eager, regional, full = (times[one] for one in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL))
+            found.append(Reach(phase, eager, regional, full, full_wins=wins))
+    if not found or session.is_outdated:
+        raise MeasureError(f"This plan was not measured. {DO}")
+    return tuple(found)
+
+
+DO = "Call ex.benchmark(), with all variants and regions=True."
+
+
+def region_reaches(session: Session, whole: Reach) -> tuple[RegionReach, ...]:
+    """Return what each region gains alone, as a part of what full gains in all."""
+    gain_s = whole.gain_s
+    return tuple(
+        RegionReach(name, timing.gain_s, None if timing.gain_s is None or gain_s is None else timing.gain_s / gain_s)
+        for name, timing in whole_region_timings(session).items()
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ numerics
+
+
+@dataclass
+class _Difference:
+    """What was seen of one op so far."""
+
+    nodes: int = 0
+    bitwise: int = 0
+    max_difference: float = 0.0
+    eager: list[float] = field(default_factory=list)
+    decomposed: list[float] = field(default_factory=list)
+
+
+class _Compared(fx.Interpreter):
+    """Runs a captured graph, and beside each op that Inductor would decompose its decomposition."""
+
+    def __init__(self, gm: fx.GraphModule, seen: dict[str, _Difference]) -> None:
+        super().__init__(gm)
+        self._seen = seen
+
+    def call_boxed(self, args: list[Any]) -> Any:
+        """Run the graph on a list of arguments, which is emptied."""
+        given = list(args)
+        args.clear()
+        return self.run(*given, enable_io_processing=False)
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node, and compare."""
+        decomposition = decomposition_of(n)
+        if decomposition is None:
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        result = super().run_node(n)
+        try:
+            other = decomposition(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - some want what only a trace has
+            return result
+        mine, theirs = (list(_floating(value)) for value in (result, other))
+        if other is NotImplemented or len(mine) != len(theirs) or not mine:
+            return result
+        found = self._seen.setdefault(str(n.target), _Difference())
+        found.nodes += 1
+        found.bitwise += all(torch.equal(one, two) for one, two in zip(mine, theirs, strict=True))
+        found.max_difference = max(found.max_difference, _farthest(mine, theirs))
+        try:
+            exact = list(_floating(n.target(*_doubled(args), **_doubled(kwargs))))  # type: ignore[operator]
+        except Exception:  # noqa: BLE001 - not every kernel has float64
+            return result
+        if len(exact) == len(mine):
+            found.eager.append(_farthest(mine, exact))
+            found.decomposed.append(_farthest(theirs, exact))
+        return result
+
+
+def _floating(value: Any) -> Iterator[torch.Tensor]:
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return (one for one in values if isinstance(one, torch.Tensor) and one.is_floating_point())
+
+
+def _farthest(mine: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> float:
+    gaps = [
+        float((one.double() - two.double()).abs().nan_to_num(0.0, 0.0).max())
+        for one, two in zip(mine, theirs, strict=True)
+        if one.numel() and one.shape == two.shape
+    ]
+    return max(gaps, default=0.0)
+
+
+def _doubled(values: Any) -> Any:
+    if isinstance(values, torch.Tensor):
+        return values.double() if values.is_floating_point() else values
+    if isinstance(values, Mapping):
+        return {key: _doubled(value) for key, value in values.items()}
+    return type(values)(map(_doubled, values)) if type(values) in (tuple, list) else values
+
+
+def op_differences(variants: Variants) -> tuple[OpDifference, ...]:
+    """Run the captured graphs once, each op that Inductor decomposes both ways, and return what differs by op."""
+    program, seen = variants.program, dict[str, _Difference]()
+    program.select_regional(on=False)
+    before = [(live, live.implementation) for live in program.capture.live]
+    try:
+        for live, _ in before:
+            live.implementation = _Compared(live.gm, seen).call_boxed
+        run_once(variants.call, program.capture.run)
+    finally:
+        for live, implementation in before:
+            live.implementation = implementation
+        program.select_regional(on=True)
+    rows = (
+        OpDifference(
+            op,
+            found.nodes,
+            found.bitwise,
+            found.max_difference,
+            max(found.eager, default=None),
+            max(found.decomposed, default=None),
+        )
+        for op, found in seen.items()
+    )
+    return tuple(sorted(rows, key=lambda row: (row.bitwise == row.nodes, -row.max_difference)))
+
+
+def bitwise_trials(
+    variants: Variants, configs: Sequence[Mapping[str, object]], run: RunContext
+) -> tuple[BitwiseTrial, ...]:
+    """Compile the whole call under each config, and return how many results are bitwise eager's."""
+    eager = run_once(variants.call)
+    draws = any(draws_random(node) for live in variants.program.capture.live for node in live.gm.graph.nodes)
+    found = []
+    for number, given in enumerate(configs):
+        if run.cancelled():
+            break
+        if not given.keys() <= config_entries().keys():
+            continue
+        config = {**given, **({"fallback_random": True} if draws else {})}
+        run.progress(f"full under {config or 'its own config'}", number / len(configs))
+        found.append(_trial(variants, config, Reference(eager)))
+    return tuple(found)
+
+
+def _trial(variants: Variants, config: Mapping[str, object], reference: Reference) -> BitwiseTrial:
+    call = variants.call
+    function = compile_isolated(call.fn, "inductor", dynamic=variants.dynamic)
+    try:
+        with (
+            variants.program.capture.generated.collected(),
+            under_config(config),
+            as_first_call(call.fn),
+        ):
+            rows = compare("full", run_once(call, function), reference)
+    except Exception as error:  # noqa: BLE001 - whatever torch raises, the other trials go on
+        return BitwiseTrial(config, problem=f"{type(error).__name__}: {error}".splitlines()[0])
+    finally:
+        release_compiled(function)
+    return BitwiseTrial(
+        config, len(rows), sum(row.bitwise for row in rows), max((row.max_error for row in rows), default=0.0)
+    )

@@ -1,0 +1,259 @@
+"""Full Inductor as the roofline of a plan: what the plan reaches of it, and what crosses its borders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from regional_explorer.record.graph import Graph, Node, Role, TensorSpec
+from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import Phase
+
+EAGER_OPS = "eager ops"
+"""What stands for the ops outside of partitions, each of which is a kernel of its own."""
+
+LOW_PRECISION = {"bfloat16": 2, "float16": 2}
+_BYTES = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bool": 1, "uint8": 1, "int8": 1, "int16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """What is computed on one side and read on another; a side is a region's partition, or an op that runs eagerly.
+
+    ``source`` and ``reader`` name the region, or ``EAGER_OPS``. A tensor moves once when it is written, counted with
+    its first reader, and once for each side that reads it. ``fused_bytes`` of ``moved_bytes`` do not move in full
+    Inductor, which computes and reads them in one kernel; that holds for all of ``fused`` of the ``tensors``.
+    """
+
+    source: str
+    reader: str
+    tensors: int
+    moved_bytes: int
+    fused: int
+    fused_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Times of one phase, in seconds; ``full_wins`` tells whether full Inductor is faster than eager for sure."""
+
+    phase: Phase
+    eager_s: float
+    regional_s: float
+    full_s: float
+    full_wins: bool = True
+
+    @property
+    def gain_s(self) -> float | None:
+        """What full Inductor gains over eager; None where it is not sure to gain anything."""
+        return self.eager_s - self.full_s if self.full_wins and self.eager_s > self.full_s else None
+
+    @property
+    def share(self) -> float | None:
+        """The plan's part of it: 0.0 where it is as slow as eager, 1.0 where it is as fast as full."""
+        return None if self.gain_s is None else (self.eager_s - self.regional_s) / self.gain_s
+
+
+@dataclass(frozen=True, slots=True)
+class RegionReach:
+    """What one region, measured alone, gains over eager; ``share`` is its part of what full gains in all."""
+
+    region: str
+    gain_s: float | None
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpDifference:
+    """What Inductor's decomposition of an op changes, measured on the values of the call: ``nodes`` times, over all.
+
+    ``eager_error`` and ``decomposed_error`` are against the op in float64, None where it has none.
+    """
+
+    op: str
+    nodes: int
+    bitwise: int
+    max_difference: float
+    eager_error: float | None
+    decomposed_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BitwiseTrial:
+    """Full Inductor under a config, against eager: how many of ``tensors`` were bitwise equal; ``problem`` if none."""
+
+    config: Mapping[str, object]
+    tensors: int = 0
+    bitwise: int = 0
+    max_difference: float = 0.0
+    problem: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether every output and gradient is bitwise eager's."""
+        return not self.problem and self.bitwise == self.tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Roundings:
+    """How many results are of a type of two bytes, and how many of them full Inductor never rounds to it."""
+
+    results: int
+    elided: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Kernels that one call launches: of eager ops and of regions under the plan, and in full Inductor."""
+
+    eager_ops: int
+    region_kernels: int | None
+    full_kernels: int
+
+
+@dataclass(frozen=True)
+class FullGraph:
+    """A whole captured graph as Inductor would write it; ``names`` are its nodes, by the positions in ``code``."""
+
+    graph: str
+    names: tuple[str, ...]
+    code: ArtifactCode
+
+
+def borders(session: Session, full: Mapping[str, FullGraph]) -> tuple[Border, ...]:
+    """Return what crosses between the partitions and eager ops of the graphs in ``full``, most fused bytes first."""
+    tensors: Counter[tuple[str, str]] = Counter()
+    moved: Counter[tuple[str, str]] = Counter()
+    fused: Counter[tuple[str, str]] = Counter()
+    fused_bytes: Counter[tuple[str, str]] = Counter()
+    for found in full.values():
+        for value in _values(session, found):
+            first = True
+            for reader, readers in value.read_by.items():
+                row = value.source[0], reader[0]
+                together = all(value.together(name) for name in readers)
+                tensors[row] += 1
+                fused[row] += together
+                moved[row] += value.bytes * (2 if first else 1)
+                fused_bytes[row] += value.bytes * (together + (first and value.never_stored))
+                first = False
+    rows = (Border(*row, tensors[row], moved[row], fused[row], fused_bytes[row]) for row in tensors)
+    return tuple(sorted(rows, key=lambda row: (-row.fused_bytes, -row.moved_bytes)))
+
+
+def roundings(session: Session, full: Mapping[str, FullGraph]) -> Roundings:
+    """Return how many results of two bytes there are, and how many full Inductor keeps in more."""
+    found = [
+        value
+        for graph in full.values()
+        for value in _values(session, graph, crossing=False)
+        if value.node.values and value.node.values[0].dtype in LOW_PRECISION
+    ]
+    return Roundings(len(found), sum(value.never_stored for value in found))
+
+
+def eager_ops(session: Session, full: Mapping[str, FullGraph]) -> int:
+    """Return how many ops that compute something run outside of partitions."""
+    inside = {(part.graph, name) for part in session.partitions if part.artifact for name in part.nodes}
+    total = 0
+    for found in full.values():
+        views = {found.names[place] for place in found.code.views}
+        ops = session.graph(found.graph).ops
+        total += sum(node.name not in views and (found.graph, node.name) not in inside for node in ops)
+    return total
+
+
+Side = tuple[str, str]
+"""The name of the region, or ``EAGER_OPS``, and what tells one side from the next: the partition, or the op."""
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A result: where it is computed, which nodes read it on which other side, and the kernels in full Inductor."""
+
+    node: Node
+    source: Side
+    bytes: int
+    readers: tuple[str, ...]
+    read_by: Mapping[Side, tuple[str, ...]]
+    escapes: bool
+    kernels: Mapping[str, frozenset[int]]
+
+    def together(self, reader: str) -> bool:
+        """Tell whether full Inductor reads it at ``reader`` in a kernel that computes it too."""
+        mine, theirs = self.kernels.get(self.node.name, frozenset()), self.kernels.get(reader, frozenset())
+        return bool(theirs) and theirs <= mine
+
+    @property
+    def never_stored(self) -> bool:
+        """Whether full Inductor writes it nowhere."""
+        return not self.escapes and bool(self.readers) and all(map(self.together, self.readers))
+
+
+def _values(session: Session, found: FullGraph, *, crossing: bool = True) -> Iterator[_Value]:
+    """Yield the results of a graph, or those that are read on another side than they are computed on."""
+    graph = session.graph(found.graph)
+    nodes = graph.by_name()
+    views = {found.names[place] for place in found.code.views}
+    kernels: dict[str, set[int]] = {}
+    for number, kernel in enumerate(found.code.kernels):
+        for place in (*kernel.nodes, *kernel.inferred):
+            kernels.setdefault(found.names[place], set()).add(number)
+    sides: dict[str, Side] = {
+        name: (part.region, part.id)
+        for part in session.partitions
+        if part.graph == graph.id and part.artifact
+        for name in part.nodes
+    }
+    readers, escaping = _readers(graph, nodes, views)
+    for name, read in readers.items():
+        source = sides.get(name, (EAGER_OPS, name))
+        others: dict[Side, list[str]] = {}
+        for reader in read:
+            side = sides.get(reader, (EAGER_OPS, reader))
+            if side != source:
+                others.setdefault(side, []).append(reader)
+        if others or not crossing:
+            yield _Value(
+                nodes[name],
+                source,
+                size_of(nodes[name]),
+                tuple(read),
+                {side: tuple(inside) for side, inside in others.items()},
+                name in escaping,
+                {key: frozenset(value) for key, value in kernels.items()},
+            )
+
+
+def _readers(graph: Graph, nodes: Mapping[str, Node], views: set[str]) -> tuple[dict[str, list[str]], set[str]]:
+    """Return the nodes that read each result, through views, and the results that leave the graph."""
+    base: dict[str, str] = {}
+    readers: dict[str, list[str]] = {}
+    escaping: set[str] = set()
+    for node in graph.nodes:
+        above = dict.fromkeys(base[name] for name in node.inputs if name in base)
+        if node.role is Role.OUTPUT:
+            escaping |= set(above)
+        elif node.role is Role.OP and node.name in views:
+            if node.inputs and node.inputs[0] in base:
+                base[node.name] = base[node.inputs[0]]
+        elif node.role is Role.OP:
+            base[node.name] = node.name
+            readers[node.name] = []
+            for name in above:
+                readers[name].append(node.name)
+    return {name: read for name, read in readers.items() if name in nodes}, escaping
+
+
+def size_of(node: Node) -> int:
+    """Return the bytes of a node's results, as far as their sizes are known."""
+    return sum(map(_bytes, node.values))
+
+
+def _bytes(spec: TensorSpec) -> int:
+    sizes = [size for size in spec.shape if isinstance(size, int)]
+    known = len(sizes) == len(spec.shape)
+    return prod(sizes) * LOW_PRECISION.get(spec.dtype, _BYTES.get(spec.dtype, 4)) if known else 0

@@ -1,0 +1,120 @@
+"""What one stage made of the ops of the stage before, in counts and in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from regional_explorer.record.graph import Node
+
+VIEWS = frozenset(
+    {"_unsafe_view", "alias", "as_strided", "chunk", "detach", "expand", "flatten", "getitem", "permute", "reshape"}
+    | {"select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten", "unsqueeze"}
+    | {"view", "view_as", "T", "mT", "empty_strided", "empty"}
+)
+"""Ops that compute nothing: they rename data, or make room for it."""
+
+MOST_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How many ops and views there were before and are after, and what became of the ops.
+
+    ``decomposed`` ops became several; ``fused`` counts the ops that came together in ``into`` others. ``replaced`` ops
+    became another one, ``removed`` none; ``inserted`` ones come of none. ``elided`` are views that nothing is left of.
+    Where ops become ``kernels``, ``decomposed`` are those that several kernels compute. ``examples`` are for
+    ``decomposed``, ``fused`` and ``replaced``, in words.
+    """
+
+    ops_before: int
+    ops: int
+    views_before: int
+    views: int
+    decomposed: int = 0
+    fused: int = 0
+    into: int = 0
+    replaced: int = 0
+    removed: int = 0
+    inserted: int = 0
+    elided: int = 0
+    kernels: bool = False
+    examples: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return for example ``7 ops → 3: 6 fused into 2 (mul, erf, add → cpp_fused_gelu_0); 4 of 5 views elided``."""
+        parts = [
+            f"{self.decomposed} {'computed in several' if self.kernels else 'decomposed'}" if self.decomposed else "",
+            f"{self.fused} fused into {self.into}" if self.fused else "",
+            f"{self.replaced} replaced by another" if self.replaced and not self.kernels else "",
+            f"{self.removed} removed" if self.removed else "",
+            f"{self.inserted} inserted" if self.inserted else "",
+        ]
+        said = ", ".join(filter(None, parts)) or ("one for each" if self.kernels else "none changed")
+        examples = f" ({'; '.join(self.examples)})" if self.examples else ""
+        views = f"; {self.elided} of {self.views_before} views elided" if self.elided else ""
+        after = count(self.ops, "kernel") if self.kernels else f"{self.ops}"
+        return f"{count(self.ops_before, 'op')} → {after}: {said}{examples}{views}."
+
+
+def computes(node: Node) -> bool:
+    """Tell whether a node of a stage does more than rename data or make room for it."""
+    return node.op not in VIEWS
+
+
+def change(
+    before: Sequence[Node], after: Sequence[Node], sources: Mapping[str, tuple[str, ...]], *, kernels: bool = False
+) -> Change:
+    """Return what a stage made of the ops ``before``; ``sources`` are what each of ``after`` comes from."""
+    old = {node.name: node for node in before}
+    above = {node.name: [old[name] for name in sources.get(node.name, ()) if name in old] for node in after}
+    became: dict[str, list[Node]] = {node.name: [] for node in before}
+    for node in after:
+        for source in above[node.name]:
+            became[source.name].append(node)
+    ops = [node for node in before if computes(node)]
+    made = {name: [one for one in nodes if computes(one)] for name, nodes in became.items()}
+    joint = {node.name for node in after if computes(node) and len([s for s in above[node.name] if computes(s)]) > 1}
+    decomposed = [node for node in ops if len(made[node.name]) > 1]
+    fused = [node for node in ops if any(one.name in joint for one in made[node.name])]
+    single = [node for node in ops if len(made[node.name]) == 1 and made[node.name][0].name not in joint]
+    replaced = [node for node in single if made[node.name][0].op != node.op]
+    return Change(
+        ops_before=len(ops),
+        ops=sum(computes(node) for node in after),
+        views_before=len(before) - len(ops),
+        views=sum(not computes(node) for node in after),
+        decomposed=len(decomposed),
+        fused=len(fused),
+        into=len(joint),
+        replaced=len(replaced),
+        removed=sum(not made[node.name] for node in ops),
+        inserted=sum(computes(node) and not above[node.name] for node in after),
+        elided=sum(not computes(node) and not became[node.name] for node in before),
+        kernels=kernels,
+        examples=tuple(
+            dict.fromkeys(
+                [
+                    *(f"{node.op} → {_ops(made[node.name])}" for node in decomposed[:MOST_EXAMPLES]),
+                    *(
+                        f"{_ops([s for s in above[node.name] if computes(s)])} → {node.op}"
+                        for node in [one for one in after if one.name in joint][:MOST_EXAMPLES]
+                    ),
+                    *(f"{node.op} → {made[node.name][0].op}" for node in replaced[:MOST_EXAMPLES] if not kernels),
+                ]
+            )
+        ),
+    )
+
+
+def _ops(nodes: Sequence[Node]) -> str:
+    """Return the ops of nodes, each once: ``mul ×3, erf, add``."""
+    counts = Counter(node.op for node in nodes)
+    listed = [f"{op} ×{number}" if number > 1 else op for op, number in counts.items()]
+    return ", ".join(listed[:6]) + (", …" if len(listed) > 6 else "")  # noqa: PLR2004 - shown
+
+
+def count(number: int, word: str) -> str:
+    """Return ``1 op`` or ``12 ops``."""
+    return f"{number} {word}{'' if number == 1 else 's'}"

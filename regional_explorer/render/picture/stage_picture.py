@@ -1,0 +1,58 @@
+"""Draws one stage of a partition, with the nodes that are followed in colour."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from regional_explorer.record.graph import Graph, GraphKind
+from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.session import Session
+from regional_explorer.record.stages import Stage
+from regional_explorer.render.picture.compose import SectionBuilder
+from regional_explorer.render.picture.graphviz_process import TIME_LIMIT_S
+from regional_explorer.render.picture.opening import Detail, Opening, shown
+from regional_explorer.render.picture.outline import outline
+from regional_explorer.render.picture.placement import place
+from regional_explorer.render.picture.scene import Badge, Entry, Scene
+from regional_explorer.render.picture.svg import draw
+from regional_explorer.render.style.figures import count
+from regional_explorer.render.style.untrusted import SHORT, clean
+
+FOLLOWED = "followed"
+MOST_OPEN = 400
+"""A stage of more ops is drawn with its modules and functions closed."""
+
+
+def stage_svg(
+    session: Session,
+    stage: Stage,
+    followed: Collection[str] = (),
+    what: str = "",
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> str:
+    """Return a picture of ``stage``; the nodes ``followed`` are coloured, and the legend calls them ``what``."""
+    graph = Graph("stage", GraphKind.INFERENCE, 0, stage.nodes)
+    region = Region(FOLLOWED, (Selector(SelectorKind.NODES, (FOLLOWED,)),))
+    alone = replace(
+        session,
+        graphs=(graph,),
+        breaks=(),
+        plan=Plan((region,) if followed else ()),
+        members={FOLLOWED: {graph.id: tuple(node.name for node in stage.ops if node.name in followed)}},
+        partitions=(),
+        diagnostics=(),
+    )
+    builder = SectionBuilder(alone, graph, "s0")
+    detail = Detail.OPS if len(stage.ops) <= MOST_OPEN else Detail.MODULES
+    section = builder.build(leaf.fold for leaf in shown(outline(graph, builder.pieces), Opening(detail)))
+    section = replace(section, title=f"{clean(stage.title, SHORT)} · {count(len(stage.ops), 'node')}")
+    used = {mark for box in section.boxes for mark in box.marks}
+    scene = Scene(
+        title=clean(stage.title, SHORT),
+        sections=(section,),
+        entries=(Entry(0, clean(what or FOLLOWED, SHORT), "", None),) if followed else (),
+        marks=tuple(mark for mark in Badge if mark in used),
+    )
+    return draw(scene, place(scene, time_limit_s=time_limit_s))

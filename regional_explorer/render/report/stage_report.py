@@ -1,0 +1,75 @@
+"""The stages of a region as text and HTML: what each changed, in words, and a picture of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from regional_explorer.record.session import Session
+from regional_explorer.record.stages import PartitionStages, StageKind
+from regional_explorer.render.picture.stage_picture import stage_svg
+from regional_explorer.render.picture.svg import picture_html
+from regional_explorer.render.report.table import Cell, Table
+from regional_explorer.render.report.table_node import table_nodes
+from regional_explorer.render.report.text import table_text
+from regional_explorer.render.style.css import PAGE, page_css
+from regional_explorer.render.style.element import to_html
+from regional_explorer.render.style.figures import NONE, listing
+from regional_explorer.render.style.untrusted import LONG_TEXT, markup
+
+PICTURE_LIMIT_S = 2.0
+"""Seconds that the layout of one picture may take, after which a plainer one is drawn."""
+
+Followed = Mapping[StageKind, frozenset[str]]
+
+
+def stages_text(region: str, parts: Sequence[PartitionStages], followed: Sequence[str], note: str = "") -> str:
+    """Return one table per distinct partition."""
+    tables = [table_text(stages_table(part, followed)) for part in parts]
+    return "\n\n".join(filter(None, [note, *tables])) or f"Region {region!r} has no partition."
+
+
+def stages_table(part: PartitionStages, followed: Sequence[str] = ()) -> Table:
+    """Return one row per stage."""
+    found = part.followed(followed) if followed else {}
+    columns = ("stage", "ops", "views", "what it changed")
+    rows = []
+    for stage in part.stages:
+        made = stage.change
+        cells = (
+            Cell(stage.title),
+            Cell(str(stage.computing)),
+            Cell(str(len(stage.ops) - stage.computing)),
+            Cell(NONE if made is None else str(made)),
+        )
+        rows.append((*cells, *([Cell(listing(sorted(found[stage.kind]), 8) or "none")] if followed else [])))
+    notes = [stage.note for stage in part.stages if stage.note]
+    equal = f"The same holds for {', '.join(part.equal)}." if part.equal else ""
+    return Table(
+        title=f"Stages of {part.partition.id}",
+        columns=(*columns, *([", ".join(followed)] if followed else [])),
+        rows=tuple(rows),
+        empty=part.problem or "Nothing is known.",
+        note="\n".join(filter(None, [equal, *notes, part.problem or ""])),
+        figures=frozenset({"ops", "views"}),
+    )
+
+
+def stages_html(
+    session: Session, region: str, parts: Sequence[PartitionStages], followed: Sequence[str], note: str = ""
+) -> str:
+    """Return the tables, each with one picture per stage below."""
+    head = f'<p class="rx-note">{markup(note, LONG_TEXT)}</p>' if note else ""
+    content = "".join(_partitions(session, parts, followed))
+    empty = "" if content else f'<p class="rx-empty">Region {markup(repr(region))} has no partition.</p>'
+    return f'<div class="{PAGE}"><style>{page_css(())}</style>{head}{content}{empty}</div>'
+
+
+def _partitions(session: Session, parts: Sequence[PartitionStages], followed: Sequence[str]) -> Iterator[str]:
+    for part in parts:
+        yield to_html(*table_nodes(stages_table(part, followed)))
+        found = part.followed(followed) if followed else {}
+        for stage in part.stages:
+            mine = found.get(stage.kind, frozenset())
+            drawn = picture_html(stage_svg(session, stage, mine, ", ".join(followed), time_limit_s=PICTURE_LIMIT_S))
+            words = f"<span class='rx-quiet'> · {markup(str(stage.change), LONG_TEXT)}</span>" if stage.change else ""
+            yield f"<details open><summary>{markup(stage.title)}{words}</summary>{drawn}</details>"

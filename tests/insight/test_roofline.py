@@ -1,0 +1,108 @@
+"""Full Inductor as the roofline: borders and their bytes, decompositions, and what makes it bitwise eager."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import regional_explorer as rx
+from regional_explorer.compiler.run_context import RunContext
+from regional_explorer.errors import MeasureError
+from regional_explorer.insight.whole_graphs import bitwise_trials, full_graphs, op_differences, reached, region_reaches
+from regional_explorer.record.roofline import EAGER_OPS, Reach, borders, eager_ops, roundings
+from regional_explorer.record.timing import Phase, Timing, Verdict
+
+ROWS, COLUMNS = 16, 64
+SIZE = 4 * ROWS * COLUMNS
+
+
+def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    with rx.region("r"):
+        y = y.cos()
+    return (y * 2) @ w
+
+
+def explored() -> rx.Exploration:
+    return rx.explore(chain, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
+
+
+def test_a_plan_that_was_not_measured_is_told_what_to_do() -> None:
+    with pytest.raises(MeasureError, match=r"not measured.*ex\.benchmark\(\)"):
+        explored().roofline()
+
+
+def test_shares_are_withheld_where_full_gains_nothing() -> None:
+    assert Reach(Phase.FORWARD, 3.0, 2.0, 1.0).share == 0.5
+    assert Reach(Phase.FORWARD, 1.0, 2.0, 3.0).share is None
+    assert Reach(Phase.FORWARD, 3.0, 2.0, 2.9, full_wins=False).share is None
+
+
+def test_what_was_measured_is_what_is_told() -> None:
+    def timing(variant: str, seconds: float, verdict: Verdict) -> Timing:
+        return Timing(variant, Phase.FORWARD, (), seconds, 0.0, None, None, None, verdict)
+
+    eager, full = timing("eager", 3.0, Verdict.BASELINE), timing("full", 1.0, Verdict.FASTER)
+    session = dataclasses.replace(explored().session, timings=(eager, timing("regional", 2.0, Verdict.FASTER), full))
+    (reach,) = reached(session)
+    assert (reach.share, reach.gain_s) == (0.5, 2.0)
+    assert region_reaches(session, reach) == ()
+    with pytest.raises(MeasureError, match="full was not measured"):
+        reached(dataclasses.replace(session, timings=(eager, timing("regional", 2.0, Verdict.FASTER))))
+
+
+@pytest.mark.compiles
+def test_what_crosses_a_border_and_full_would_fuse() -> None:
+    ex = explored()
+    ex.compile()
+    full = full_graphs(ex.live.program)
+    (graph,) = full.values()
+    assert [kernel.ops for kernel in graph.code.kernels] == [("sin", "cos", "mul"), ("mm",)]
+    found = {(row.source, row.reader): row for row in borders(ex.session, full)}
+    into, out, rest = found[EAGER_OPS, "r"], found["r", EAGER_OPS], found[EAGER_OPS, EAGER_OPS]
+    assert (into.tensors, into.moved_bytes, into.fused, into.fused_bytes) == (1, 2 * SIZE, 1, 2 * SIZE)
+    assert (out.tensors, out.moved_bytes, out.fused_bytes) == (1, 2 * SIZE, 2 * SIZE)
+    assert (rest.moved_bytes, rest.fused_bytes) == (2 * SIZE, 0), "a matrix product reads what was written"
+    assert eager_ops(ex.session, full) == 3
+    assert roundings(ex.session, full).results == 0
+
+
+@pytest.mark.compiles
+def test_decompositions_are_measured_and_casts_make_bf16_bitwise() -> None:
+    def two_roundings(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            y = x * 1.1
+        return F.gelu(y) + y
+
+    ex = rx.explore(two_roundings, (torch.randn(64, 64, dtype=torch.bfloat16),))
+    ex.compile()
+    gelu = next(row for row in op_differences(ex.live.variants) if "gelu" in row.op)
+    assert gelu.nodes == 1
+    assert gelu.eager_error is not None
+    found = roundings(ex.session, full_graphs(ex.live.program))
+    assert (found.results, found.elided) == (3, 2), "mul and gelu stay in float32"
+    configs: tuple[dict[str, object], ...] = ({}, {"emulate_precision_casts": True})
+    plain, emulated = bitwise_trials(ex.live.variants, configs, RunContext())
+    assert not plain.equal
+    assert emulated.equal
+    assert bitwise_trials(ex.live.variants, configs, RunContext(cancelled=lambda: True)) == ()
+
+
+@pytest.mark.compiles
+def test_it_shows_itself() -> None:
+    ex = explored()
+    ex.benchmark(budget_s=0.2)
+    found = ex.roofline(bitwise=False)
+    text = str(found)
+    assert "What the plan reaches of full Inductor" in text
+    assert "3 eager ops and 1 kernel of regions; in full Inductor, 2 kernels" in text
+    assert "≤" in text
+    assert "cannot be measured" in text
+    html = found._repr_mimebundle_()["text/html"]
+    assert "What crosses borders" in html
+    assert "<script" not in html
+    assert list(found.border_frame.columns[:3]) == ["source", "reader", "tensors"]
+    assert found.trials == ()

@@ -1,0 +1,155 @@
+"""A region from stage to stage: what each stage changed, and nodes that are followed through all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import regional_explorer as rx
+from regional_explorer.errors import NotCompiledError
+from regional_explorer.record.graph import Node, Role
+from regional_explorer.record.stage_change import change
+from regional_explorer.record.stages import StageKind
+
+
+def mlp(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    with rx.region("mlp"):
+        y = F.linear(x, w, b)
+        y = F.gelu(y)
+    return y * 2
+
+
+def explored(*, grad: bool = False) -> rx.Exploration:
+    return rx.explore(mlp, (torch.randn(8, 16, requires_grad=grad), torch.randn(32, 16), torch.randn(32)))
+
+
+def op(name: str, target: str) -> Node:
+    return Node(name, Role.OP, target)
+
+
+def test_changes_are_counted() -> None:
+    before = [op("view", "aten.view.default"), op("gelu", "aten.gelu.default"), op("mm", "aten.mm.default")]
+    before += [op("add", "aten.add.Tensor"), op("clone", "aten.clone.default")]
+    after = [op("mul", "aten.mul.Tensor"), op("erf", "aten.erf.default"), op("addmm", "aten.addmm.default")]
+    after += [op("seeds", "prims.inductor_seeds.default")]
+    sources = {"mul": ("gelu",), "erf": ("gelu",), "addmm": ("mm", "add")}
+    found = change(before, after, sources)
+    assert (found.ops_before, found.ops, found.views_before, found.views) == (4, 4, 1, 0)
+    assert (found.decomposed, found.fused, found.into) == (1, 2, 1)
+    assert (found.removed, found.inserted, found.elided, found.replaced) == (1, 1, 1, 0)
+    assert "gelu → mul, erf" in str(found)
+    assert "mm, add → addmm" in str(found)
+    assert "1 of 1 views elided" in str(found)
+
+
+def test_an_unchanged_stage_says_so() -> None:
+    node = op("mul", "aten.mul.Tensor")
+    assert str(change([node], [node], {"mul": ("mul",)})) == "1 op → 1: none changed."
+    assert str(change([node], [node], {"mul": ("mul",)}, kernels=True)) == "1 op → 1 kernel: one for each."
+
+
+def test_before_a_compile_it_is_told_what_to_do() -> None:
+    ex = explored()
+    with pytest.raises(NotCompiledError, match=r"'mlp' has no stages yet.*ex\.compile\(\)"):
+        ex.stages("mlp")
+    with pytest.raises(rx.UnknownRegionError, match="Did you mean 'mlp'"):
+        ex.stages("mlpp")
+
+
+@pytest.mark.compiles
+def test_each_stage_of_a_forward() -> None:
+    ex = explored()
+    ex.compile()
+    stages = ex.stages("mlp")
+    (part,) = stages
+    assert [stage.kind for stage in part.stages] == list(StageKind)
+    dynamo, aot, cut, passed, output = part.stages
+    assert [node.op for node in dynamo.ops] == ["linear", "gelu"]
+    assert {node.op for node in aot.ops} == {"t", "addmm", "gelu"} or {"mm", "add"} <= {node.op for node in aot.ops}
+    assert [node.name for node in cut.ops] == [node.name for node in aot.ops]
+    assert "erf" in {node.op for node in passed.ops}
+    assert passed.change is not None
+    assert passed.change.decomposed == 1
+    assert [node.op for node in output.ops] == [
+        linked.kernel.name.split(".")[-1] for linked in ex.code("mlp").partitions[0].kernels
+    ]
+    assert output.ops[1].inputs == ("kernel_1",), "the second kernel reads what the first wrote"
+    assert "gelu →" in str(passed.change)
+    assert "C++" in output.note
+
+
+@pytest.mark.compiles
+def test_a_node_is_followed_both_ways() -> None:
+    ex = explored()
+    ex.compile()
+    followed = ex.stages("mlp").follow("gelu")
+    (part,) = followed
+    found = part.followed(followed.nodes)
+    assert found[StageKind.DYNAMO] == {"y_1"} or len(found[StageKind.DYNAMO]) == 1
+    assert found[StageKind.PARTITION] == {"gelu"}
+    names = {node.name: node.op for node in part.stages[3].ops}
+    assert {"erf", "mul"} <= {names[name] for name in found[StageKind.AFTER_PASSES]}
+    assert found[StageKind.OUTPUT] == {"kernel_2"}
+    erf = next(name for name, target in names.items() if target == "erf")
+    assert part.followed([erf])[StageKind.PARTITION] == {"gelu"}
+    frame = followed.frame
+    assert set(frame[frame.followed].stage) == {str(kind) for kind in StageKind}
+    assert frame[frame.node == erf].lines.item().endswith("in mlp")
+    with pytest.raises(rx.InvalidArgumentError, match="No stage has a node called 'gelo'"):
+        ex.stages("mlp").follow("gelo")
+    with pytest.raises(rx.InvalidArgumentError, match="names of nodes"):
+        ex.stages("mlp").follow()
+
+
+@pytest.mark.compiles
+def test_training_has_stages_of_both_directions_and_a_file_has_them_too(tmp_path: Path) -> None:
+    ex = explored(grad=True)
+    ex.compile()
+    stages = ex.stages("mlp")
+    assert [part.partition.graph for part in stages] == ["0/forward", "0/backward"]
+    backward = stages.partitions[1]
+    assert "gelu" in {node.op for node in backward.stages[0].ops}
+    assert "gelu_backward" in {node.op for node in backward.stages[1].ops}
+    assert all(stage.ops for stage in backward.stages)
+    changes = stages.changes
+    assert list(changes.stage[:5]) == [str(kind) for kind in StageKind]
+    assert str(rx.load(ex.save(tmp_path / "x.json")).stages("mlp")) == str(stages)
+
+
+@pytest.mark.compiles
+def test_out_of_the_cache_they_are_the_same() -> None:
+    first, second = explored(), explored()
+    first.compile()
+    second.compile()
+    assert set(second.partitions.cache) == {"warm"}
+    assert str(first.stages("mlp")) == str(second.stages("mlp"))
+
+
+@pytest.mark.compiles
+def test_it_shows_itself() -> None:
+    ex = explored()
+    ex.compile()
+    shown = ex.stages("mlp").follow("gelu")._repr_mimebundle_()
+    assert "Stages of mlp" in shown["text/plain"]
+    html = shown["text/html"]
+    assert html.count("<svg") == len(StageKind)
+    assert "gelu_0" in html or "gelu" in html
+    assert "<script" not in html
+
+
+@pytest.mark.slow
+@pytest.mark.compiles
+def test_triton_code_has_an_output_graph() -> None:
+    pytest.importorskip("triton")
+    ex = explored()
+    (part,) = ex.stages("mlp", target="h100").follow("gelu")
+    output = part.stages[-1]
+    assert output.title == "Inductor's output, as a graph"
+    ops = {node.op for node in output.ops}
+    assert "empty_strided" in ops
+    assert ops & {"mm", "addmm"}, "the product is a call, with its bias or without"
+    (kernel,) = part.followed(["gelu"])[StageKind.OUTPUT]
+    assert next(node.target for node in output.ops if node.name == kernel).startswith("triton_poi_fused")
