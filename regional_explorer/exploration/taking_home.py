@@ -83,8 +83,8 @@ class TakingHome:
     def repro(self, name: str, *, partition: str | None = None) -> str:
         """Return a script that compiles, checks and times one partition of a region, to attach to a bug report.
 
-        It needs nothing but torch: the graph is written as code, the inputs by size, stride and dtype, the config as it
-        is asked for. A partition that does not compile fails there as it does here. Nothing needs to be compiled.
+        It needs nothing but torch: the graph is written as code, the inputs by size, stride and dtype, the config as
+        requested. A partition that does not compile fails there as it does here. Nothing needs to be compiled.
 
         Args:
             name: the region.

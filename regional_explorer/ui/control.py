@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -11,15 +10,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.compiler.config.catalogue import check_key, check_value, parse_value
 from regional_explorer.compiler.run_context import SAME_THREAD, Executor
-from regional_explorer.errors import InvalidConfigValueError, RegionalExplorerError, SelectorError
+from regional_explorer.errors import RegionalExplorerError, SelectorError
 from regional_explorer.insight.code import RegionCode
 from regional_explorer.record.node_names import nodes_of_region
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.regions.cutting.preview import Preview
+from regional_explorer.ui.open_code import OpenCode
 from regional_explorer.ui.proposed_name import proposed_name
 from regional_explorer.ui.state import SELECTION, PanelState, Problem, Setting
 from regional_explorer.ui.threads.debounce import Debounce
@@ -28,6 +27,7 @@ from regional_explorer.ui.threads.interrupts import JobInterrupts
 from regional_explorer.ui.threads.main_thread import Loop, MainThread
 from regional_explorer.ui.threads.progress import Throttle
 from regional_explorer.ui.threads.worker import Modes, Worker
+from regional_explorer.ui.typed_value import read_value
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
@@ -64,7 +64,7 @@ class Control:
         self._interrupts: JobInterrupts | None = None
         self._worker = Worker(Modes.current())
         self._nodes_of_rows: tuple[str, ...] = ()
-        self._for_targets: dict[tuple[str, str], tuple[Plan, RegionCode]] = {}
+        self._codes = OpenCode()
 
     # ------------------------------------------------------------------------------------------------------- changes
 
@@ -109,7 +109,7 @@ class Control:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, it has to be seen
-            self.change(self.state.failed(problem_of(error)))
+            self.change(self.state.failed(Problem.of(error)))
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
@@ -208,37 +208,17 @@ class Control:
     @property
     def code(self) -> RegionCode | None:
         """The code of the region that is open, for its target, as far as it is known; None where no region is open."""
-        state, name = self.state, self.state.opened
-        if name is None or name not in state.plan:
-            return None
-        if not state.target:
-            return RegionCode.of(self.session, name)
-        plan, found = self._for_targets.get((name, state.target), (None, None))
-        return found if plan == state.plan and found is not None else RegionCode(name, ())
+        return self._codes.known(self.state, self.session)
 
     @property
     def unread(self) -> int:
         """How many partitions of the region that is open have code that was not looked at yet."""
-        known = self.code
-        if known is None:
-            return 0
-        shown = {part.partition.id for part in known.partitions}
-        mine = (part for part in self.session.partitions if part.region == known.region and part.id not in shown)
-        return sum(bool(self.state.target) or part.artifact is not None for part in mine)
+        return self._codes.unread(self.state, self.session)
 
     def read_code(self) -> None:
         """Look at the code of the region that is open, unless it is known or a job is running."""
-        name, target = self.state.opened, self.state.target
-        if name is None or self.state.busy or not self.unread:
-            return
-        plan = self.state.plan
-
-        def work(exploration: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
-            found = exploration.code(name, target=target or None, cancelled=cancelled, progress=progress)
-            if target:
-                self._for_targets[name, target] = (plan, found)
-
-        self.start("Read the code", work)
+        if not self.state.busy and self.unread:
+            self.start("Read the code", self._codes.reader(self.state))
 
     # ---------------------------------------------------------------------------------------------------------- work
 
@@ -267,7 +247,7 @@ class Control:
             note = INTERRUPTED
         except BaseException as error:  # noqa: BLE001 - last frame of the thread: nothing else would show it
             # A measurement that is cancelled while it waits for the main thread raises CancelledError.
-            problem = None if isinstance(error, CancelledError) and self._worker.cancelled() else problem_of(error)
+            problem = None if isinstance(error, CancelledError) and self._worker.cancelled() else Problem.of(error)
         finally:
             self.heartbeat.stop()
             if self._interrupts is not None:
@@ -290,7 +270,7 @@ class Control:
             note = INTERRUPTED
             raise
         except Exception as error:
-            problem = problem_of(error)
+            problem = Problem.of(error)
             raise
         finally:
             self._end(note, problem)
@@ -341,34 +321,6 @@ class Control:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the worker's job to end; return whether it ended in time."""
         return self._worker.join(timeout_s)
-
-
-def problem_of(error: BaseException) -> Problem:
-    """Return how to show ``error``: our own exceptions by message only, others with their traceback."""
-    if isinstance(error, RegionalExplorerError):
-        return Problem(str(error))
-    details = "".join(traceback.format_exception(error))
-    return Problem(f"{type(error).__name__}: {error}", details)
-
-
-def read_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value of a checkbox
-    """Return the value typed for a config key; a literal of another type is taken as text if the key accepts text.
-
-    Raises:
-        InvalidConfigValueError: the key does not accept it.
-    """
-    entry = check_key(key)
-    if isinstance(typed, bool):
-        return check_value(key, typed)
-    if entry.choices:
-        return check_value(key, next((one for one in entry.choices if str(one) == typed), typed))
-    try:
-        return parse_value(key, typed)
-    except InvalidConfigValueError as error:
-        try:
-            return check_value(key, typed)
-        except InvalidConfigValueError:
-            raise error from None
 
 
 def _asks_for_preview(state: PanelState) -> tuple[object, ...]:

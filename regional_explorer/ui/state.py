@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from regional_explorer.compiler.variants import BY_DEFAULT, VariantName
+from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.region import Direction, Plan, Region, config_of
 from regional_explorer.regions.cutting.preview import Preview
 
@@ -46,6 +48,13 @@ class Problem:
 
     text: str
     details: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """Return how to show ``error``: our own exceptions by message only, others with their traceback."""
+        if isinstance(error, RegionalExplorerError):
+            return cls(str(error))
+        return cls(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,7 @@ DOORS: dict[str, Any] = {
     "graph": (lambda ex, graph_id: ex.graph(graph_id), [None], {}),
     "save": (lambda ex, path: ex.save(path), ["x.csv"], {}),
     "save_plan": (lambda ex, path: ex.save_plan(path), ["plan.json"], {}),
+    "repro": (lambda ex, *a, **k: ex.repro(*a, **k), ["act"], {"partition": None}),
     "save_artifacts": (lambda ex, path: ex.save_artifacts(path), ["artifacts"], {}),
     "show": (lambda ex, **k: ex.show(**k), [], {"widget": False}),
 }  # fmt: skip

@@ -264,7 +264,8 @@ def _times(session: Session, cut: Partition | None) -> str:
     for timing in session.partition_timings if cut else ():
         if cut and timing.partition == cut.id and timing.artifact == cut.artifact:
             speedup = f", {ratio(timing.speedup, timing.numerics)}" if timing.speedup is not None else ""
-            bounds = f" ({timing.speedup_low:.2f}–{timing.speedup_high:.2f})" if timing.speedup_low else ""
+            low, high = timing.speedup_low, timing.speedup_high
+            bounds = f" ({low:.2f}–{high:.2f})" if low is not None and high is not None else ""
             compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
             return f"{duration(timing.eager_s)} eager{compiled}{speedup}{bounds}"
     return ""

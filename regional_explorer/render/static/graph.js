@@ -151,9 +151,8 @@ export class View extends Sheet {
     if (this.bars.search.value !== query) this.bars.search.value = query;
     if (!picture) return;
     // Where nothing is searched, what a pattern would mark is lit.
-    const { nodes, error } = query.trim()
-      ? matches(picture, query)
-      : { nodes: picture.numbers(this.get("marked") ?? []) };
+    const marked = picture.numbers(this.get("marked") ?? []);
+    const { nodes, error } = query.trim() ? matches(picture, query) : { nodes: marked };
     this.found = picture.counts(nodes);
     this.hits = [...new Set(nodes.map((node) => picture.nodeBoxes[node]))];
     this.hit = -1;
@@ -334,9 +333,7 @@ export class View extends Sheet {
         region: () => this.pick(picture.nodesOfRegion(Number(of))),
         module: () => this.pick(picture.nodesOfModule(of)),
         lasso: () => toggle("lasso"),
-        map: () => {
-          this.mapOff = !this.mapOff;
-        },
+        map: () => (this.mapOff = !this.mapOff),
         help: () => {
           toggle("help");
           bars.help.hidden = !this.help;

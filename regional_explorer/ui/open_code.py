@@ -1,0 +1,52 @@
+"""The generated code of the region that is open in the panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from regional_explorer.insight.code import RegionCode
+from regional_explorer.record.region import Plan
+from regional_explorer.record.session import Session
+from regional_explorer.ui.state import PanelState
+from regional_explorer.ui.threads.progress import Throttle
+
+if TYPE_CHECKING:
+    from regional_explorer.exploration.exploration import Exploration
+
+
+class OpenCode:
+    """Knows the code of the open region: the session's, or for a target what was generated for it under this plan."""
+
+    def __init__(self) -> None:
+        self._for_targets: dict[tuple[str, str], tuple[Plan, RegionCode]] = {}
+
+    def known(self, state: PanelState, session: Session) -> RegionCode | None:
+        """Return the code as far as it is known; None where no region is open."""
+        name = state.opened
+        if name is None or name not in state.plan:
+            return None
+        if not state.target:
+            return RegionCode.of(session, name)
+        plan, found = self._for_targets.get((name, state.target), (None, None))
+        return found if plan == state.plan and found is not None else RegionCode(name, ())
+
+    def unread(self, state: PanelState, session: Session) -> int:
+        """Return how many partitions of the open region have code that was not looked at yet."""
+        known = self.known(state, session)
+        if known is None:
+            return 0
+        shown = {part.partition.id for part in known.partitions}
+        mine = (part for part in session.partitions if part.region == known.region and part.id not in shown)
+        return sum(bool(state.target) or part.artifact is not None for part in mine)
+
+    def reader(self, state: PanelState) -> Callable[[Exploration, Callable[[], bool], Throttle], None]:
+        """Return the job that looks at the code of the region that ``state`` has open."""
+        name, target, plan = state.opened or "", state.target, state.plan
+
+        def read(exploration: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
+            found = exploration.code(name, target=target or None, cancelled=cancelled, progress=progress)
+            if target:
+                self._for_targets[name, target] = (plan, found)
+
+        return read
