@@ -9,7 +9,7 @@ from regional_explorer.compiler.artifacts.folder import ArtifactFolder, folder_a
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.errors import ArtifactError, ReproError
-from regional_explorer.errors.arguments import check_flag
+from regional_explorer.errors.arguments import check_argument, check_flag
 from regional_explorer.exploration.live import Live
 from regional_explorer.export.patch.source_patch import SourcePatch, source_patch
 from regional_explorer.export.save import save_plan
@@ -95,6 +95,7 @@ class TakingHome:
             ReproError: the region has no such partition, or something of it cannot be written down.
         """
         self._live.require_open()
+        check_argument("partition", partition, (str, type(None)), "the id of a partition")
         region = self._live.program.plan[name]
         self._live.program.record_layouts()
         switches = [switch for switch in self._live.program.switches if switch.piece.claim.region == region.name]

@@ -232,7 +232,8 @@ class PanelState:
 
     def with_pane(self, pane: str, name: str | None = None) -> Self:
         """Return the state with another tab beside the graph, about ``name`` or else the selected or first region."""
-        known = (name, self.opened, *self.picked, *(region.name for region in self.plan.regions))
+        selected = () if self.opened in self.picked else reversed(self.picked)
+        known = (name, *selected, self.opened, *(region.name for region in self.plan.regions))
         about = next((one for one in known if one is not None), None)
         if about == self.opened:
             return replace(self, pane=pane)

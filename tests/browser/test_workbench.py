@@ -178,6 +178,7 @@ def test_one_click_shows_where_the_time_goes(notebook: Lab, panel: Locator) -> N
 
 @pytest.mark.compiles
 def test_line_node_and_kernel_light_each_other(notebook: Lab, panel: Locator) -> None:
+    row(panel, "ffn").locator(".rxt-state").click()
     panel.get_by_role("tab", name="Code").click()
     code = panel.locator(".rx-code")
     expect(code).to_contain_text("Not compiled yet.")

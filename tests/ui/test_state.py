@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
-from regional_explorer.ui.state import MAX_UNDO, PanelState, Problem, Sort
+from regional_explorer.ui.state import CODE, MAX_UNDO, SOURCE, PanelState, Problem, Sort
 
 A = Region("a", (Selector(SelectorKind.OPS, ("aten.mm*",)),))
 B = Region("b", (Selector(SelectorKind.OPS, ("aten.relu*",)),), {"max_fusion_size": 8})
@@ -108,3 +108,11 @@ def test_a_job_begins_is_told_and_ends(state: PanelState) -> None:
 def test_what_is_told_after_the_end_changes_nothing(state: PanelState) -> None:
     assert state.progressed("late", 0.5) is state
     assert state.cancelling() is state
+
+
+def test_a_tab_is_about_the_row_selected_last_or_else_about_the_region_that_was_open(state: PanelState) -> None:
+    state = state.with_pane(CODE)
+    assert state.opened == "a"
+    assert state.with_pane(SOURCE).with_pane(CODE).opened == "a"
+    assert state.with_pane(SOURCE).with_rows_selected(["b"]).with_pane(CODE).opened == "b"
+    assert state.with_pane(SOURCE).with_rows_selected(["a", "b"]).with_pane(CODE).opened == "a"
