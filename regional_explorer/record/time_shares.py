@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,11 +14,16 @@ from regional_explorer.record.session import Session
 
 @dataclass(frozen=True, slots=True)
 class TimeShare:
-    """A row of a profile as it can be marked: it sums ``times`` equal modules; ``selector`` is None for the rest."""
+    """A row of a profile as it can be marked; ``modules`` are the paths it sums, ``selector`` is None for the rest."""
 
     row: ProfileRow
-    times: int = 1
     selector: Selector | None = None
+    modules: tuple[str, ...] = ()
+
+    @property
+    def times(self) -> int:
+        """How many equal modules the row sums."""
+        return max(1, len(self.modules))
 
 
 @dataclass(frozen=True)
@@ -46,23 +51,21 @@ class TimeShares:
                 selector = Selector(SelectorKind.LINES, (row.name.partition(" in ")[0],))
             elif kind is ProfileKind.OP and row.name in targets:
                 selector = Selector(SelectorKind.OPS, (row.name,))
-            found.append(TimeShare(row, 1, selector))
+            found.append(TimeShare(row, selector))
         return found
 
-    def _modules(self, rows: Iterable[ProfileRow]) -> Iterable[TimeShare]:
+    def _modules(self, rows: Sequence[ProfileRow]) -> Iterable[TimeShare]:
         classes = {call.path: call.class_name for node in self._nodes.values() for call in node.modules}
         alike: dict[tuple[str, str], list[ProfileRow]] = {}
         for row in rows:
             alike.setdefault((over_layers(row.name), classes.get(row.name, "")), []).append(row)
-        globs = [glob for glob, _ in alike]
-        for (glob, _), some in alike.items():
-            if len(some) == 1:
-                (row,) = some
-                yield TimeShare(row, 1, None if row.name == OUTSIDE else Selector(SelectorKind.MODULES, (row.name,)))
-            else:
-                # Where modules of another class have paths of that form too, the glob would pick them.
-                patterns = (glob,) if globs.count(glob) == 1 else tuple(row.name for row in some)
-                yield TimeShare(_sum(glob, some), len(some), Selector(SelectorKind.MODULES, patterns))
+        for some in alike.values():
+            paths = tuple(row.name for row in some)
+            glob = _glob(paths)
+            # Where modules of another class have paths of that form too, the glob would pick them.
+            exact = sum(_picks(glob, row.name) for row in rows) == len(paths)
+            selector = Selector(SelectorKind.MODULES, (glob,) if exact else paths)
+            yield TimeShare(_sum(glob, some), None if glob == OUTSIDE else selector, paths)
 
     def seconds(self, node: str) -> float:
         """Return the time of a node, given as ``graph:name``, and of the backward that comes of it.
@@ -80,7 +83,7 @@ class TimeShares:
         """Return the nodes of a row as ``graph:name``."""
         name = share.row.name
         tests: Mapping[ProfileKind, Callable[[Node], bool]] = {
-            ProfileKind.MODULE: lambda node: any(name in (call.path, over_layers(call.path)) for call in node.modules),
+            ProfileKind.MODULE: lambda node: any(call.path in share.modules for call in node.modules),
             ProfileKind.LINE: lambda node: str(node.source) == name,
             ProfileKind.OP: lambda node: node.target == name,
         }
@@ -116,6 +119,17 @@ class TimeShares:
     def is_backward(self, graph_id: str) -> bool:
         """Tell whether a graph is a backward graph, whose boxes show their own time."""
         return any(graph.id == graph_id and graph.kind is GraphKind.BACKWARD for graph in self.session.graphs)
+
+
+def _glob(paths: Sequence[str]) -> str:
+    """Return paths of one form as a glob: ``layers.*.ffn.0`` for ``layers.0.ffn.0`` and ``layers.1.ffn.0``."""
+    parts = zip(*(path.split(".") for path in paths), strict=True)
+    return ".".join(some[0] if len(set(some)) == 1 else "*" for some in parts)
+
+
+def _picks(glob: str, path: str) -> bool:
+    wanted, parts = glob.split("."), path.split(".")
+    return len(wanted) == len(parts) and all(one in ("*", part) for one, part in zip(wanted, parts, strict=True))
 
 
 def _sum(name: str, rows: Iterable[ProfileRow]) -> ProfileRow:

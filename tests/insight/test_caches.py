@@ -90,7 +90,18 @@ def deterministic():
             {"deterministic algorithms", "deterministic algorithms settings", "inductor config deterministic"},
         ),
     ],
-    ids=str,
+    ids=[
+        "config",
+        "inductor",
+        "functorch",
+        "op",
+        "argument",
+        "shape",
+        "stride",
+        "dtype",
+        "default dtype",
+        "deterministic",
+    ],
 )
 def test_one_input_of_the_key_is_changed_and_that_one_is_named(changed, around, named):
     before = key_of()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 import torch
@@ -115,3 +116,17 @@ def test_the_button_profiles_and_shows_what_it_found() -> None:
     assert "aot_eager took" in text(panel, "time")
     assert panel.graph.heat["labels"]
     panel.close()
+
+
+def test_only_what_differs_between_equal_modules_is_a_star() -> None:
+    blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.SiLU()) for _ in range(3)))
+    with closing(explore(blocks, (torch.randn(4, 8),), grad=False)) as ex:
+        ex.profile(0.1)
+        shares = TimeShares.of(ex.session)
+        assert shares is not None
+        rows = {share.row.name: share for share in shares.by(ProfileKind.MODULE)}
+        assert {"*.0", "*.1"} <= set(rows), "the linears and the activations have a row each"
+        assert str(rows["*.1"].selector) == "modules:*.1"
+        targets = {node.rpartition(":")[2] for node in shares.nodes_of(rows["*.1"])}
+        assert targets
+        assert all(name.startswith("silu") or "sigmoid" in name or name.startswith("mul") for name in targets), targets
