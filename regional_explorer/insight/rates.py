@@ -1,4 +1,4 @@
-"""What this machine can do at best: copy bytes, multiply matrices, compute functions of vectors.
+"""What this machine can do at best: copy bytes, multiply matrices.
 
 Measured here, and kept for the process.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -17,16 +17,6 @@ ENOUGH_S = 0.02
 FEWEST, MOST = 5, 200
 SMALLEST_COPY = 1 << 14
 LARGEST_COPY = 1 << 28
-VECTOR = 1 << 17
-"""So many elements are computed per thread at once: caches hold them, and all threads have work."""
-
-SLOW_FUNCTIONS = frozenset(
-    (
-        *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2"),
-        *("expm1", "lgamma", "log", "log10", "log1p", "log2", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh"),
-    )
-)
-"""Functions of one vector that take longer to compute than to load and store; others vanish behind memory."""
 
 
 def copy_s(moved: int) -> float:
@@ -45,29 +35,6 @@ def _copy_rate(moved: int, _threads: int) -> float:
     source = torch.ones(moved // 8)
     # A fresh target, as the results of a kernel are: memory that the system has just given costs more to write.
     return moved / _best_s(lambda target: target.copy_(source), lambda: torch.empty_like(source))
-
-
-def vector_s(loop_ops: Mapping[str, int], operations: int, dtype: torch.dtype) -> float | None:
-    """Return the seconds in which the slow functions of a loop can be computed; None where it has none.
-
-    ``loop_ops`` counts what its body does per element, ``operations`` that over all elements.
-    """
-    slow = {name: count for name, count in loop_ops.items() if name in SLOW_FUNCTIONS}
-    if not slow:
-        return None
-    elements = operations / sum(loop_ops.values())
-    # Inductor computes in single precision what is kept in less.
-    computed = dtype if dtype is torch.float64 else torch.float32
-    threads = torch.get_num_threads()
-    return sum(count * elements / _vector_rate(name, computed, threads) for name, count in slow.items())
-
-
-@cache
-def _vector_rate(function: str, dtype: torch.dtype, threads: int) -> float:
-    """Return the elements per second of a function of one vector."""
-    source = torch.full((VECTOR * threads,), 0.5, dtype=dtype)
-    compute = getattr(torch, function)
-    return source.numel() / _best_s(lambda out: compute(source, out=out), lambda: torch.empty_like(source))
 
 
 def matrix_s(operations: int, dtype: torch.dtype) -> float:

@@ -7,11 +7,10 @@ from enum import StrEnum
 
 
 class BoundBy(StrEnum):
-    """What bounds a kernel: copying the bytes it moves, a matrix product of its size, or the functions it computes."""
+    """What bounds a kernel: copying the bytes it moves, or a matrix product of its size."""
 
     COPY = "copy"
     MATRIX = "matrix product"
-    VECTOR = "functions"
 
 
 @dataclass(frozen=True, slots=True)
