@@ -448,7 +448,9 @@ def test_what_is_likeliest_is_offered_first(run: Run, shell: Any) -> None:
     assert offered("%regional_compile ")[:2] == ["-r", "--region"]
     paths = ["layers.*", "layers.*.up", "layers", "layers.0", "layers.0.up", "layers.1", "layers.1.up"]
     assert offered("%regional_compile -r a=modules:", " net(x)") == paths
-    assert offered("%regional_compile -r a=modules:") == [*paths, "0"]
+    anything = offered("%regional_compile -r a=modules:")
+    assert anything[:2] == paths[:2]
+    assert {*paths, "0"} <= set(anything), "the modules of all that the notebook holds"
     assert offered("%regional_compile -r a=ops:") == []
     assert offered("%regional_compile -c a:epilogue_fusion=") == ["False", "True"]
     assert offered("%regional_compile -c a:max_fusion_size=") == ["64"]
