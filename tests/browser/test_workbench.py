@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import TimeoutError as NotInTime
 
 from tests.browser.conftest import ROOT
 from tests.browser.lab import Lab
@@ -151,8 +153,12 @@ def test_tab_completion_offers_what_comes_next(notebook: Lab) -> None:
         editor = notebook.cell(index).locator(".cm-content")
         editor.click()
         notebook.page.keyboard.type(line)
-        notebook.page.keyboard.press("Tab")
-        expect(items.first).to_contain_text(first, timeout=20_000)
+        for _ in range(4):  # JupyterLab drops an answer that comes while the editor still changes
+            notebook.page.keyboard.press("Tab")
+            with suppress(NotInTime):
+                items.first.wait_for(timeout=10_000)
+                break
+        expect(items.first).to_contain_text(first)
         notebook.page.keyboard.press("Escape")
         notebook.page.keyboard.press("Control+a")
         notebook.page.keyboard.press("Delete")
