@@ -43,7 +43,7 @@ class Row:
 
 def rows(*, layers: int = LAYERS) -> Iterator[Row]:
     """Yield what was measured of each graph of a BERT's training step; nothing without Chromium."""
-    session = _bert(layers)
+    session = bert(layers).session
     with pages() as new_page:
         for graph in session.graphs if new_page else ():
             if new_page and graph.kind is not GraphKind.DYNAMO:
@@ -92,7 +92,8 @@ def _middle(view: GraphView, box: int) -> tuple[float, float]:
     return wide / 2 + (x + w / 2 - width / 2) * scale, high / 2 + (y + h / 2 - height / 2) * scale
 
 
-def _bert(layers: int) -> Session:
+def bert(layers: int) -> rx.Exploration:
+    """Return the exploration of a BERT's training step."""
     from transformers import BertConfig, BertForSequenceClassification
 
     sizes = BertConfig(
@@ -100,7 +101,7 @@ def _bert(layers: int) -> Session:
     )
     model = BertForSequenceClassification(sizes).train()
     words = {"input_ids": torch.randint(0, 100, (2, 16)), "labels": torch.tensor([0, 1])}
-    return rx.explore(model, (), words).session
+    return rx.explore(model, (), words)
 
 
 def table(found: Iterable[Row]) -> str:

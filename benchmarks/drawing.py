@@ -19,7 +19,7 @@ from torch import fx, nn
 from torch.fx.passes.graph_drawer import FxGraphDrawer
 
 import regional_explorer as rx
-from benchmarks import clicks
+from benchmarks import clicks, edits
 from benchmarks.page import NewPage, in_page, pages
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.session import Environment, Session
@@ -196,11 +196,13 @@ def main() -> None:
     """Print the measurements as a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small graphs and a short limit")
-    parser.add_argument("--clicks", action="store_true", help="only how soon a click is answered")
+    parser.add_argument("--clicks", action="store_true", help="only how soon a click or an edit is answered")
     options = parser.parse_args()
     if not options.clicks:
         print(table(rows(quick=options.quick)))
-    print(clicks.table(clicks.rows(layers=2 if options.quick else clicks.LAYERS)))
+    layers = 2 if options.quick else clicks.LAYERS
+    print(clicks.table(clicks.rows(layers=layers)))
+    print(edits.table(edits.rows(layers=layers)))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
-from benchmarks import first, production, whole
+from benchmarks import first, insight, production, whole
 from benchmarks.model import Block, Chain, inputs
 from benchmarks.row import Row, timed, turns
 from regional_explorer.compiler.processes import pool
@@ -229,6 +229,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "parallel": parallel_rows,
     "capture": capture_rows,
     "call": call_rows,
+    "insight": insight.rows,
     "whole": whole.rows,
     "production": production.step_rows,
     "production-start": production.start_rows,

@@ -20,10 +20,10 @@ import torch
 import regional_explorer as rx
 from benchmarks.architectures import ARCHITECTURES
 from benchmarks.row import Row as TimedRow
-from regional_explorer.compiler.variants import VariantName
 from regional_explorer.measure import BenchmarkOptions, TimedCall, run_rounds
 from regional_explorer.record.region import Cut
 from regional_explorer.record.timing import Phase
+from regional_explorer.record.variant_name import VariantName
 
 STEPS = ("gpt", "bert", "llama", "vit", "mamba")
 """The models that ``--steps`` times when none is named."""
@@ -71,12 +71,19 @@ HEADER = (
 )
 
 
-def explore(name: str, *, training: bool) -> tuple[rx.Exploration, int]:
-    """Return the exploration of a model with its regions marked, and how many regions that are."""
+def explore(name: str, *, training: bool, repeats: int = 1) -> tuple[rx.Exploration, int]:
+    """Return the exploration of a model with its regions marked, and how many regions that are.
+
+    Its inputs are repeated ``repeats`` times along their first dimension, the batch.
+    """
     torch.manual_seed(0)
     chosen = ARCHITECTURES[name]
     model, inputs = chosen.build()
     model.train(training)
+    if repeats > 1:
+        inputs = {
+            key: torch.cat([value] * repeats) if torch.is_tensor(value) else value for key, value in inputs.items()
+        }
     ex = rx.explore(model, kwargs=inputs, grad=training)
     for glob in chosen.modules:
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from regional_explorer.measure.timing.statistics import bootstrap_interval
+from regional_explorer.record.statistics import bootstrap_interval
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def _explored(name: str, *, training: bool) -> Iterator[rx.Exploration]:
 @contextmanager
 def copied(patch: SourcePatch) -> Iterator[None]:
     """A block in which the modules of the patched files are run from a patched copy."""
-    before = dict(sys.modules)
+    before, known = dict(sys.modules), dict(architectures.ARCHITECTURES)
     by_file = {getattr(module, "__file__", None): name for name, module in before.items() if name != "__main__"}
     taken: list[tuple[ModuleType, str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -139,6 +139,7 @@ def copied(patch: SourcePatch) -> Iterator[None]:
             for holder, key, value in taken:
                 setattr(holder, key, value)
             sys.modules.update(before)
+            architectures.ARCHITECTURES.update(known)
 
 
 def _loaded(name: str, path: Path) -> ModuleType:

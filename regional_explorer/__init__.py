@@ -131,9 +131,9 @@ def __dir__() -> list[str]:
 def load_ipython_extension(ipython: Any) -> None:
     """Bring ``%regional_compile`` into ``ipython``; called by ``%load_ext regional_explorer``."""
     require_notebook("%load_ext regional_explorer")
-    importlib.import_module(f"{__name__}.magic").load_ipython_extension(ipython)
+    importlib.import_module(f"{__name__}.command.magic").load_ipython_extension(ipython)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
     """Take ``%regional_compile`` out of ``ipython`` again; called by ``%unload_ext``."""
-    importlib.import_module(f"{__name__}.magic").unload_ipython_extension(ipython)
+    importlib.import_module(f"{__name__}.command.magic").unload_ipython_extension(ipython)

@@ -6,7 +6,9 @@ The committed notebooks are not changed, unless ``--write`` is given: what was r
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,11 @@ def without_widgets(notebook: NotebookNode) -> NotebookNode:
     return copy
 
 
+def without_kernel_folders(text: str) -> str:
+    """Return a notebook's text without the temporary folder that cells lie in: it is another one in each run."""
+    return re.sub(re.escape(tempfile.gettempdir()) + r"/ipykernel_\d+/", "", text)
+
+
 def is_bare_widget(output: NotebookNode) -> bool:
     """Tell whether an output is a widget and nothing else worth showing."""
     data: dict[str, Any] = output.get("data", {})
@@ -139,7 +146,7 @@ def run_and_save(path: Path, build: Path, *, write: bool) -> bool:
         say(f"\n{failure}\nA cell failed; what ran until then is in {page}.")
         return False
     if write:
-        nbformat.write(without_widgets(notebook), path)
+        path.write_text(without_kernel_folders(nbformat.writes(without_widgets(notebook))) + "\n", encoding="utf-8")
     say(f"\n{tables}\nThe whole notebook, with its drawings: {page}")
     return True
 

@@ -1,11 +1,12 @@
-"""Writes the drawing of the packages into docs/architecture.md, from the imports of the code.
+"""Writes into docs/architecture.md what the code says of itself: the drawing of the packages and the list of files.
 
-``python -m scripts.draw_architecture`` writes it; a test fails where it is out of date. An arrow means "imports"; an
-arrow that others imply is left out.
+``python -m scripts.draw_architecture`` writes it; a test fails where it is out of date. The drawing is made from the
+imports: an arrow means "imports", and an arrow that others imply is left out. The list has the first line of each file.
 """
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 from scripts.code_facts import PACKAGE, package_imports
@@ -13,19 +14,53 @@ from scripts.code_facts import PACKAGE, package_imports
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "```mermaid\n", "```\n"
+FILES = "<!-- The rest of the page is written by scripts/draw_architecture.py. -->\n"
+
+SMALL = 400
+"""An `__init__.py` of fewer bytes holds nothing but the docstring of its package."""
 
 Edges = set[tuple[str, str]]
 
 
 def main() -> None:
-    """Write the drawing into the page."""
-    PAGE.write_text(with_drawing(PAGE.read_text(encoding="utf-8"), drawing()), encoding="utf-8")
+    """Write the drawing and the list of files into the page."""
+    PAGE.write_text(up_to_date(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def up_to_date(page: str) -> str:
+    """Return the page with the drawing and the list of files as the code is now."""
+    before, _, _ = with_drawing(page, drawing()).partition(FILES)
+    return f"{before}{FILES}{files()}"
 
 
 def drawing() -> str:
     """Return the flowchart of the packages, in Mermaid's language."""
     edges = without_implied(package_imports(ROOT / PACKAGE))
     return "\n".join(["flowchart TD", *(f"    {above} --> {below}" for above, below in sorted(edges)), ""])
+
+
+def files() -> str:
+    """Return the files of each package, each with the first line of its docstring."""
+    lines = []
+    folders = [ROOT / PACKAGE, *sorted(path.parent for path in (ROOT / PACKAGE).rglob("*/__init__.py"))]
+    for folder in folders:
+        paths = [
+            path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py" or path.stat().st_size > SMALL
+        ]
+        if paths:
+            lines += [
+                "",
+                f"`{folder.relative_to(ROOT / PACKAGE)}/`" if folder != ROOT / PACKAGE else f"`{PACKAGE}/`",
+                "",
+            ]
+            lines += [f"- `{path.name}`: {first_line(path)}" for path in paths]
+    return "\n".join([*lines, ""])
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a file's docstring, as Markdown."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0].replace("``", "`")
 
 
 def with_drawing(page: str, chart: str) -> str:

@@ -10,6 +10,7 @@ import random
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ KEPT_CACHE = "REGIONAL_EXPLORER_TEST_CACHE"
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 WORKER = "PYTEST_XDIST_WORKER"
 """Environment variable by which pytest-xdist names the process that a part of the tests runs in."""
+
+ReplaceBenchmark = Callable[[Callable[..., object]], None]
 
 OWN_CACHE = pytest.StashKey[Path]()
 
@@ -69,3 +72,21 @@ def same_seeds() -> None:
         sys.modules["numpy"].random.seed(0)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture
+def replace_benchmark(monkeypatch: pytest.MonkeyPatch) -> ReplaceBenchmark:
+    """Put a function in the place of ``Exploration.benchmark``: commands make the exploration that they measure."""
+
+    def replace(benchmark: Callable[..., object]) -> None:
+        from regional_explorer.exploration.exploration import Exploration
+
+        monkeypatch.setattr(Exploration, "benchmark", benchmark)
+
+    return replace
+
+
+@pytest.fixture
+def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test's ``sys.path`` be its own: running a file puts its folder there."""
+    monkeypatch.setattr(sys, "path", list(sys.path))

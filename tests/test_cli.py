@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from regional_explorer.cli import DONE, FAILED, MISUSED, main
+from regional_explorer.command.cli import DONE, FAILED, MISUSED, main
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
+from tests.conftest import ReplaceBenchmark
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,8 +41,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_path: None) -> str:
     monkeypatch.delitem(sys.modules, "beside", raising=False)
     (tmp_path / "beside.py").write_text("FACTOR = 3\n", encoding="utf-8")
     (tmp_path / "model_of_mine.py").write_text(MODEL, encoding="utf-8")
@@ -78,7 +78,7 @@ def test_show_needs_no_torch(model: str, tmp_path: Path, capsys: pytest.CaptureF
     main(["run", model, "step(x)", "--no-bench", "--save", saved])
     program = (
         "import sys; sys.modules['torch'] = sys.modules['IPython'] = sys.modules['ipywidgets'] = None\n"
-        f"from regional_explorer.cli import main; sys.exit(main(['show', {saved!r}]))"
+        f"from regional_explorer.command.cli import main; sys.exit(main(['show', {saved!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == DONE, done.stderr
@@ -133,12 +133,12 @@ def test_verbose_shows_the_traceback(model: str, capsys: pytest.CaptureFixture[s
 
 
 def test_what_was_found_is_printed_when_interrupted(
-    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: str, capsys: pytest.CaptureFixture[str], replace_benchmark: ReplaceBenchmark
 ) -> None:
     def interrupted(_self: Exploration, **_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Exploration, "benchmark", interrupted)
+    replace_benchmark(interrupted)
     assert main(["run", model, "step(x)"]) == FAILED
     out, err = capsys.readouterr()
     assert out.startswith("step\n")
@@ -148,11 +148,11 @@ def test_what_was_found_is_printed_when_interrupted(
 
 
 def test_measuring_that_fails_exits_with_1(
-    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: str, capsys: pytest.CaptureFixture[str], replace_benchmark: ReplaceBenchmark
 ) -> None:
     def fails(_self: Exploration, **_: Any) -> None:
         raise MeasureError("No variant could be measured.")
 
-    monkeypatch.setattr(Exploration, "benchmark", fails)
+    replace_benchmark(fails)
     assert main(["run", model, "step(x)"]) == FAILED
     assert "No variant could be measured." in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.cli import DONE, FAILED, MISUSED, NO, main
+from regional_explorer.command.cli import DONE, FAILED, MISUSED, NO, main
 from regional_explorer.command.speed_comparison import compare_speed, read_limit
 from regional_explorer.errors import RegionalExplorerError, SessionError
 from regional_explorer.record.codec import dump_session, load_session
@@ -62,6 +61,14 @@ def test_compare_says_how_much_and_fails_beyond_the_limit(tmp_path: Path, capsys
     assert main(["compare", before, after, "--fail-if-slower", "0.5"]) == DONE
     assert main(["compare", after, before, "--fail-if-slower", "3%"]) == DONE
     assert "% faster" in capsys.readouterr().out
+
+
+def test_a_session_of_too_few_rounds_is_named(tmp_path: Path, capsys: Output) -> None:
+    few = measured(1.5, 2)
+    few = replace(few, timings=tuple(replace(one, samples_s=one.samples_s[:5], speedup=None) for one in few.timings))
+    before, after = save(measured(1.5, 1), tmp_path / "a.json"), save(few, tmp_path / "b.json")
+    assert main(["compare", before, after, "--fail-if-slower", "3%"]) == FAILED
+    assert "Too few rounds to compare in B: measure again with a larger --budget." in capsys.readouterr().err
 
 
 def test_compare_as_json(tmp_path: Path, capsys: Output) -> None:
@@ -132,10 +139,8 @@ net, x = Net(), torch.ones(4, 8)
 
 
 @pytest.mark.compiles
-def test_a_plan_is_shown_as_a_change_of_the_source(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+@pytest.mark.usefixtures("own_path")
+def test_a_plan_is_shown_as_a_change_of_the_source(tmp_path: Path, capsys: Output) -> None:
     file, plan = tmp_path / "net_of_mine.py", tmp_path / "plan.json"
     file.write_text(MODEL.format(name="norm"), encoding="utf-8")
     names: dict[str, object] = {}
@@ -149,8 +154,8 @@ def test_a_plan_is_shown_as_a_change_of_the_source(
     assert "is not under version control" in capsys.readouterr().err
 
 
-def test_a_plan_is_checked(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+@pytest.mark.usefixtures("own_path")
+def test_a_plan_is_checked(tmp_path: Path, capsys: Output) -> None:
     file, plan = tmp_path / "net_of_mine.py", tmp_path / "plan.json"
     file.write_text(MODEL.format(name="norm"), encoding="utf-8")
     names: dict[str, object] = {}

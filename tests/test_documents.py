@@ -14,11 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "regional_explorer"
 
 
-def test_the_drawing_of_the_packages_is_up_to_date() -> None:
+def test_the_drawing_and_the_list_of_files_are_up_to_date() -> None:
     page = draw_architecture.PAGE.read_text(encoding="utf-8")
-    assert draw_architecture.with_drawing(page, draw_architecture.drawing()) == page, (
-        "run: python -m scripts.draw_architecture"
-    )
+    assert draw_architecture.up_to_date(page) == page, "run: python -m scripts.draw_architecture"
 
 
 def test_packages_do_not_import_each_other_in_a_circle() -> None:

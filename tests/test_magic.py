@@ -6,6 +6,8 @@ import atexit
 import contextlib
 import json
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +27,7 @@ from regional_explorer.errors import SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.codec import plan_line
 from regional_explorer.ui.control import control_of
+from tests.conftest import ReplaceBenchmark
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -230,9 +233,9 @@ def test_a_saved_plan_is_taken(run: Run, shell: Any, tmp_path: Path) -> None:
     assert shell.user_ns["other"].plan == shell.user_ns["ex"].plan
 
 
-def test_what_is_measured_is_what_was_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_measured_is_what_was_asked(run: Run, replace_benchmark: ReplaceBenchmark) -> None:
     requested: dict[str, Any] = {}
-    monkeypatch.setattr(Exploration, "benchmark", lambda _self, **given: requested.update(given))
+    replace_benchmark(lambda _self, **given: requested.update(given))
     run("%regional_compile --variants regional,full --budget 0.5 f(x);")
     assert requested["variants"] == ("regional", "full")
     assert requested["budget_s"] == 0.5
@@ -320,11 +323,10 @@ def test_nothing_of_a_bad_cell_is_run(refused: Callable[[str], str], shell: Any)
     assert "z" not in shell.user_ns
 
 
-def test_an_old_torch_is_told(refused: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr(torch, "__version__", "2.3.0")
-    assert "torch 2.3.0 is too old" in refused("%regional_compile --no-bench f(x)")
+def test_an_old_torch_is_refused() -> None:
+    program = "import torch; torch.__version__ = '2.3.0'; import regional_explorer as rx; rx.explore(torch.sin, (1,))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert "UnsupportedTorchError: torch 2.3.0 is too old" in done.stderr
 
 
 def test_earlier_results_survive_an_error(run: Run, refused: Callable[[str], str], shell: Any) -> None:
@@ -353,12 +355,12 @@ def test_verbose_shows_the_traceback(shell: Any, capsys: pytest.CaptureFixture[s
 
 
 def test_an_interrupt_while_measuring_keeps_what_is_there(
-    run: Run, shell: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, shell: Any, replace_benchmark: ReplaceBenchmark, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(_self: Exploration, **_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Exploration, "benchmark", interrupted)
+    replace_benchmark(interrupted)
     run("%regional_compile -r act=ops:aten.relu* -o ex f(x)")
     out, err = capsys.readouterr()
     assert "Interrupted. The results so far are shown." in err
@@ -367,7 +369,7 @@ def test_an_interrupt_while_measuring_keeps_what_is_there(
 
 
 def test_an_interrupt_that_a_compiler_drops_ends_the_work_all_the_same(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, replace_benchmark: ReplaceBenchmark, capsys: pytest.CaptureFixture[str]
 ) -> None:
     came_to: list[str] = []
 
@@ -378,7 +380,7 @@ def test_an_interrupt_that_a_compiler_drops_ends_the_work_all_the_same(
         progress("compiling the whole call", 0.0)
         came_to.append("the next step")
 
-    monkeypatch.setattr(Exploration, "benchmark", drops)
+    replace_benchmark(drops)
     run("%regional_compile f(x)")
     assert came_to == ["cancelled"]
     assert "Interrupted" in capsys.readouterr().err
@@ -520,7 +522,7 @@ def test_the_static_twin_and_the_panel_are_outputs_of_their_own(run: Run, output
 
 
 def test_without_the_widget_progress_is_one_output_that_empties(
-    run: Run, outputs: Outputs, monkeypatch: pytest.MonkeyPatch
+    run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark
 ) -> None:
     during: list[str] = []
 
@@ -529,7 +531,7 @@ def test_without_the_widget_progress_is_one_output_that_empties(
             progress(f"round {number}", number / 1000)
         during.append(outputs.shown[-1]["text/plain"])
 
-    monkeypatch.setattr(Exploration, "benchmark", shown)
+    replace_benchmark(shown)
     run("%regional_compile --no-widget f(x)")
     assert len(outputs.shown) == 2
     assert during == ["round 0"]

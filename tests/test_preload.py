@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.command import preload
 from regional_explorer.command.preload import Preload
 
 LOAD = """
@@ -19,7 +18,7 @@ import sys
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
 shell.run_cell("%load_ext regional_explorer").raise_error()
-from regional_explorer import magic
+from regional_explorer.command import magic
 hooked = lambda: magic.preload.before_cell in shell.events.callbacks["pre_execute"]
 print("torch" in sys.modules, hooked(), magic.toolchain.build._child is not None)
 shell.run_cell("import torch")
@@ -50,14 +49,13 @@ class Events:
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> Events:
-    monkeypatch.setattr(preload, "IDLE_S", 0.02)
     monkeypatch.setitem(sys.modules, "torch", object())  # a name is all that is asked for
     return Events()
 
 
 def test_stages_run_in_turn_and_then_what_comes_afterwards(events: Events) -> None:
     done: list[str] = []
-    ahead = Preload((lambda: done.append("a"), lambda: done.append("b")), lambda: done.append("c"))
+    ahead = Preload((lambda: done.append("a"), lambda: done.append("b")), lambda: done.append("c"), idle_s=0.02)
     ahead.attach(events)
     assert not ahead.wait(0)
     events.cell()
@@ -74,7 +72,7 @@ def test_a_cell_waits_for_the_stage_under_way_and_no_other_begins(events: Events
         go_on.wait(10)
         times["first ended"] = time.monotonic()
 
-    ahead = Preload((first, lambda: times.setdefault("second", time.monotonic())), lambda: None)
+    ahead = Preload((first, lambda: times.setdefault("second", time.monotonic())), lambda: None, idle_s=0.02)
     ahead.attach(events)
     events.cell()
     assert begun.wait(10)
@@ -91,7 +89,7 @@ def test_a_cell_waits_for_the_stage_under_way_and_no_other_begins(events: Events
 def test_nothing_is_imported_for_who_does_not_use_torch(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
     done: list[int] = []
-    ahead = Preload((lambda: done.append(1),), lambda: None)
+    ahead = Preload((lambda: done.append(1),), lambda: None, idle_s=0.02)
     ahead.attach(events)
     events.cell()
     time.sleep(0.1)
@@ -100,7 +98,7 @@ def test_nothing_is_imported_for_who_does_not_use_torch(events: Events, monkeypa
 
 def test_what_fails_ends_it_without_a_word(events: Events, capfd: pytest.CaptureFixture[str]) -> None:
     done: list[int] = []
-    ahead = Preload((lambda: 1 / 0, lambda: done.append(1)), lambda: done.append(2))
+    ahead = Preload((lambda: 1 / 0, lambda: done.append(1)), lambda: done.append(2), idle_s=0.02)
     ahead.attach(events)
     events.cell()
     assert ahead.wait(10)
@@ -110,7 +108,7 @@ def test_what_fails_ends_it_without_a_word(events: Events, capfd: pytest.Capture
 
 def test_detached_it_begins_no_further_stage(events: Events) -> None:
     done: list[int] = []
-    ahead = Preload((lambda: done.append(1), lambda: done.append(2)), lambda: done.append(3))
+    ahead = Preload((lambda: done.append(1), lambda: done.append(2)), lambda: done.append(3), idle_s=0.02)
     ahead.attach(events)
     events.cell()
     ahead.detach()

@@ -13,14 +13,13 @@ from regional_explorer.capture.modules import module_names, reachable_modules
 from regional_explorer.capture.traced_graphs import TracedGraphs
 from regional_explorer.compiler.artifacts.artifact import ArtifactStore
 from regional_explorer.compiler.artifacts.folder import folder_at
-from regional_explorer.compiler.partition_records import environment_of, evidence_of, partitions
+from regional_explorer.compiler.partition_records import environment_of, partitions, unmatched_regions
 from regional_explorer.compiler.recompile_warning import stacklevel_of_caller
 from regional_explorer.errors import PlanError
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.plan_file import differences_from
 from regional_explorer.record.region import Plan
-from regional_explorer.regions.checks.presence import check_empty
-from regional_explorer.torch_api import backend_of, calling_wrapper, named_backend, require_supported_torch, traced_call
+from regional_explorer.torch_api import backend_of, calling_wrapper, named_backend, traced_call
 
 if TYPE_CHECKING:
     from torch import fx
@@ -33,7 +32,6 @@ class PlannedBackend:
     """
 
     def __init__(self, options: BackendOptions) -> None:
-        require_supported_torch()
         self.__name__ = "regional_explorer"  # by which torch.compile calls a backend in its logs
         self.options = options
         self.loaded = options.load()
@@ -67,7 +65,7 @@ class PlannedBackend:
         if self._checked:
             return
         self._checked = True
-        empty = list(check_empty(evidence_of(self.program)))
+        empty = unmatched_regions(self.program)
         nowhere = {found.region for found in empty if found.severity is not Severity.INFO}
         differs = [found for found in self.differences() if found.region not in nowhere]
         for found in (*self.loaded.unknown, *self.program.source_diagnostics, *empty, *differs):

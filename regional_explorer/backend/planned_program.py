@@ -10,13 +10,12 @@ from regional_explorer.capture.live_graph import Frame
 from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.compiler.config.validate import source_plan
 from regional_explorer.compiler.cut_program import CutProgram, SwitchedGraph
-from regional_explorer.compiler.partition_records import evidence_of, partitions
+from regional_explorer.compiler.partition_records import compile_failures, partitions
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import CaptureError, NoCompilerError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import Plan
-from regional_explorer.regions.checks.failures import check_failures
 from regional_explorer.torch_api import BoxedCall
 
 
@@ -116,11 +115,11 @@ class PlannedProgram(CutProgram):
             return
         graphs = {switch.piece.graph_id for switch in switches}
         failed = [part for part in partitions(self) if part.error is not None and part.graph in graphs]
-        for found in check_failures(evidence_of(self, failed)):
+        for found in compile_failures(self, failed):
             self.report(found)
 
     def _on_eager(self, switch: Switch) -> Callable[[str], None]:
-        def tell(why: str) -> None:
+        def report_eager(why: str) -> None:
             region, graph = switch.piece.claim.region, switch.piece.graph_id
             self.report(
                 Diagnostic(
@@ -132,4 +131,4 @@ class PlannedProgram(CutProgram):
                 )
             )
 
-        return tell
+        return report_eager

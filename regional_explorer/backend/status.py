@@ -11,7 +11,8 @@ from regional_explorer.backend.planned_backend import PlannedBackend, planned_ba
 from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.errors.arguments import shown_value
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.errors.texts import count
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.region import Partition, Plan, Region, State
 
 
@@ -33,6 +34,8 @@ class Status:
             yield "Nothing is compiled yet: the function has not been called."
             return
         yield f"graphs: {', '.join(self.graphs)}"
+        if not self.plan.regions:
+            yield "no region: everything runs eagerly"
         width = max((len(region.name) for region in self.plan.regions), default=0)
         for region in self.plan.regions:
             yield f"{region.name:<{width}}  {self._region(region)}"
@@ -45,10 +48,10 @@ class Status:
             return "not in any graph"
         counts = Counter(part.state for part in parts)
         words = {State.COMPILED: "compiled", State.STALE: "not run yet", State.EAGER: "eager", State.FAILED: "failed"}
-        told = ", ".join(f"{counts[state]} {word}" for state, word in words.items() if state in counts)
+        states = ", ".join(f"{counts[state]} {word}" for state, word in words.items() if state in counts)
         artifacts = len({part.artifact for part in parts} - {None})
-        shared = f", {artifacts} artifact{'' if artifacts == 1 else 's'}" if artifacts else ""
-        return f"{told}{shared}{'' if region.enabled else ' (disabled)'}"
+        shared = f", {count(artifacts, 'artifact')}" if artifacts else ""
+        return f"{states}{shared}{'' if region.enabled else ' (disabled)'}"
 
 
 def status(compiled: Any) -> Status:
@@ -72,6 +75,12 @@ def status_of(backend: PlannedBackend) -> Status:
     parts, device = partitions(program), environment_of(backend.traced.graphs).device_type
     told = {(found.code, found.region) for found in backend.findings}
     found_now = (*diagnostics(program, parts, device), *backend.differences())
-    unheard = [found for found in found_now if (found.code, found.region) not in told]
+    empty = {found.region for found in backend.findings if found.code is DiagnosticCode.REGION_EMPTY}
+    unheard = [
+        found
+        for found in found_now
+        if (found.code, found.region) not in told
+        and not (found.code is DiagnosticCode.PLAN_DIFFERS and found.region in empty)  # which says it already
+    ]
     graphs = tuple(live.id for live in program.capture.live)
     return Status(program.plan, parts, (*backend.findings, *unheard), graphs)

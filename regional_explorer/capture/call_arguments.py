@@ -21,10 +21,12 @@ def check_call(fn: Any, args: Any, kwargs: Any) -> None:
     check_argument("kwargs", kwargs, (Mapping, type(None)), "a dict, such as rx.explore(fn, (x,), {'mask': mask})")
     for name in kwargs or {}:
         check_argument("a name in kwargs", name, str, "names as text: they are those of keyword arguments")
+    called = (id(fn), id(getattr(fn, "__self__", None)))
     for root in reachable_modules(fn, args, kwargs or {}):
         for name, module in root.named_modules():
-            # A scripted module inside another is a graph break; a traced one has not even the parts of a module.
-            if isinstance(module, torch.jit.ScriptModule) and (not name or "_buffers" not in vars(module)):
+            # A scripted module that is called inside is a graph break; a traced one has not even the parts of a module.
+            alone = id(module) in called
+            if isinstance(module, torch.jit.ScriptModule) and (alone or "_buffers" not in vars(module)):
                 raise InvalidArgumentError(
                     f"{f'The module {name!r}' if name else type(module).__name__} was made by torch.jit: TorchScript "
                     "runs it, so there is no Python to trace. Explore the module that it was made from."

@@ -10,19 +10,19 @@ from torch import fx
 
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph
-from regional_explorer.torch_api import size_hint
+from regional_explorer.torch_api import BoxedInterpreter, size_hint
 
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
 
 _CONTIGUOUS: dict[str, Any] = {"memory_format": torch.contiguous_format}
 
-_WRONG_WITHOUT_A_WORD = {
+_SILENTLY_WRONG = {
     torch.ops.aten.native_group_norm.default: torch.ops.aten.native_group_norm_backward.default,
 }
 """Operators that refuse an input, with those that read the same one as if it were in another order (torch 2.13)."""
 
 
-class RepairRun(fx.Interpreter):
+class RepairRun(BoxedInterpreter):
     """Runs a graph op by op; an op that its input's strides do not allow is given a copy of that input.
 
     AOTAutograd decides by the strides that fake tensors have whether ``reshape`` is a ``view``, and in which order
@@ -41,12 +41,6 @@ class RepairRun(fx.Interpreter):
         self.targets: set[Any] = set()
         self._record = record.by_name()
         self._graph_id = record.id
-
-    def call_boxed(self, args: list[Any]) -> Any:
-        """Run the graph on a list of arguments, which is emptied."""
-        given = list(args)
-        args.clear()
-        return self.run(*given, enable_io_processing=False)
 
     def run_node(self, n: fx.Node) -> Any:
         """Run one op, and repair it if it fails at the strides of its input."""
@@ -89,7 +83,7 @@ class RepairRun(fx.Interpreter):
 
 def repair_alike(gm: fx.GraphModule, targets: Collection[Any]) -> None:
     """Repair ops like those that failed in another graph, or in another run: ``targets``."""
-    alike = {*targets, *(_WRONG_WITHOUT_A_WORD[target] for target in targets if target in _WRONG_WITHOUT_A_WORD)}
+    alike = {*targets, *(_SILENTLY_WRONG[target] for target in targets if target in _SILENTLY_WRONG)}
     for node in list(gm.graph.nodes):
         if node.target in alike and node.target in _VIEWS:
             node.target = torch.ops.aten.reshape.default

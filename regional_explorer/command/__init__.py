@@ -1,1 +1,1 @@
-"""What the magic and the command line share: options, parsing of the call, and the command itself."""
+"""The magic and the command line, and what they share: options, parsing of the call, and the command itself."""

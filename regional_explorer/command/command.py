@@ -52,10 +52,10 @@ class Command:
                 or the plan cannot be read.
         """
         from regional_explorer.compiler.config.catalogue import parse_value
-        from regional_explorer.compiler.variants import VariantName
         from regional_explorer.export.files import writable_path
         from regional_explorer.export.save import ENDINGS
         from regional_explorer.record.codec import load_plan
+        from regional_explorer.record.variant_name import VariantName
 
         known = [str(name) for name in VariantName]
         for name in self.variants:

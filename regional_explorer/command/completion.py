@@ -10,6 +10,7 @@ from typing import Any
 from regional_explorer.command.options import KINDS, OPTIONS
 from regional_explorer.record.graph import over_layers
 from regional_explorer.record.region import Direction
+from regional_explorer.record.variant_name import VariantName
 
 MOST_PATHS = 400
 """So many module paths are offered."""
@@ -29,7 +30,7 @@ def completions(names: Mapping[str, Any], before: str, line: str) -> list[str]:
     if previous in {"-c", "--config"}:
         return _setting_words(names, before, word)
     if previous == "--variants":
-        return ["eager", "aot_eager", "regional", "full", "upstream", "lite"]
+        return [str(name) for name in VariantName]
     if previous in {"-r", "--region"}:
         return _mark_words(names, line, word)
     if word.startswith("-") or not word:

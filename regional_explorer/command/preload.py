@@ -22,9 +22,12 @@ class Preload:
     stop the thread silently: code that needs the same import raises them again.
     """
 
-    def __init__(self, stages: Sequence[Callable[[], object]], afterwards: Callable[[], object]) -> None:
+    def __init__(
+        self, stages: Sequence[Callable[[], object]], afterwards: Callable[[], object], idle_s: float = IDLE_S
+    ) -> None:
         self._stages = stages
         self._afterwards = afterwards
+        self._idle_s = idle_s
         self._events: Any = None
         self._stage_lock = threading.Lock()
         self._idle = threading.Event()
@@ -81,9 +84,9 @@ class Preload:
                 self._afterwards()
 
     def _run_when_idle(self, stage: Callable[[], object]) -> bool:
-        """Run ``stage`` after ``IDLE_S`` without a cell; return False if a cell started meanwhile."""
+        """Run ``stage`` after ``idle_s`` without a cell; return False if a cell started meanwhile."""
         self._idle.wait()
-        time.sleep(IDLE_S)
+        time.sleep(self._idle_s)
         with self._stage_lock:
             if self._stopped or not self._idle.is_set():
                 return False

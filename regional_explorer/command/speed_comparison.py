@@ -7,31 +7,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from regional_explorer.command.options import CommandError
-from regional_explorer.export.compare import differences
-from regional_explorer.export.session_changes import CONFIDENCE, REGIONAL, changes, speed_change, whole_call_timings
+from regional_explorer.export.session_changes import CONFIDENCE, SpeedChange, changes, speed_change
+from regional_explorer.record.plan_differences import differences
 from regional_explorer.record.session import Session
+from regional_explorer.record.variant_name import VariantName
 
 
 @dataclass(frozen=True)
-class SpeedComparison:
-    """How the speedup over eager changed between two sessions.
+class SpeedComparison(SpeedChange):
+    """How the speedup over eager changed between two sessions, from ``before`` to ``after``, and what else changed."""
 
-    ``slowdown`` is the earlier speedup divided by the later: 1.05 is 5 % slower. ``low`` and ``high`` bound it with
-    99 % confidence. ``problem`` says why there is no speedup to compare.
-    """
-
-    before: float | None
-    after: float | None
-    slowdown: float | None = None
-    low: float | None = None
-    high: float | None = None
-    problem: str = ""
+    before: float | None = None
+    after: float | None = None
     plans_differ: tuple[tuple[str, ...], ...] = ()
     changed: tuple[str, ...] = ()
-
-    def is_slower(self, limit: float) -> bool:
-        """Return whether the later session is slower by more than ``limit``, all of the interval considered."""
-        return self.low is not None and self.low > 1.0 + limit
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -61,14 +50,10 @@ def compare_speed(before: Session, after: Session) -> SpeedComparison:
     """
     change = speed_change(before, after)
     plans = tuple(tuple(own) for own in differences([before.plan, after.plan]))
-    speedups = _speedup(before), _speedup(after)
+    first, second = (run.whole_timings[VariantName.REGIONAL].speedup for run in (before, after))
     return SpeedComparison(
-        *speedups, change.slowdown, change.low, change.high, change.problem, plans, tuple(changes(before, after))
+        **asdict(change), before=first, after=second, plans_differ=plans, changed=tuple(changes(before, after))
     )
-
-
-def _speedup(session: Session) -> float | None:
-    return whole_call_timings(session)[REGIONAL].speedup
 
 
 def read_limit(text: str) -> float:

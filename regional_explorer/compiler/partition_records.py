@@ -16,10 +16,13 @@ from regional_explorer.compiler.recompiles import recompiles
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.preview import Preview
 from regional_explorer.record.region import DEFAULT, Direction, Partition, Plan, Region, State, config_of
 from regional_explorer.record.session import Environment
 from regional_explorer.regions.checks import Evidence, check
-from regional_explorer.regions.cutting.preview import Preview, preview
+from regional_explorer.regions.checks.failures import check_failures
+from regional_explorer.regions.checks.presence import check_empty
+from regional_explorer.regions.cutting.preview import preview
 
 
 def partitions(program: CutProgram) -> tuple[Partition, ...]:
@@ -65,7 +68,7 @@ def _state(region: Region, artifact: Artifact | None, problem: str | None) -> St
     return State.COMPILED if artifact is not None else State.STALE
 
 
-def evidence_of(program: CutProgram, parts: Sequence[Partition] = ()) -> Evidence:
+def _evidence_of(program: CutProgram, parts: Sequence[Partition] = ()) -> Evidence:
     """Return the evidence for checks: what the capture recorded, and these partitions, if any."""
     capture = program.capture
     return Evidence(
@@ -82,15 +85,25 @@ def evidence_of(program: CutProgram, parts: Sequence[Partition] = ()) -> Evidenc
     )
 
 
+def unmatched_regions(program: CutProgram) -> list[Diagnostic]:
+    """Return the diagnostics about regions that pick no op, or less than their selectors require."""
+    return list(check_empty(_evidence_of(program)))
+
+
+def compile_failures(program: CutProgram, parts: Sequence[Partition]) -> list[Diagnostic]:
+    """Return the diagnostics about those of ``parts`` that did not compile."""
+    return list(check_failures(_evidence_of(program, parts)))
+
+
 def diagnostics(program: CutProgram, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return the diagnostics of cutting, of compiling and of later calls."""
-    evidence = replace(evidence_of(program, parts), cyclic=program.cyclic)
+    evidence = replace(_evidence_of(program, parts), cyclic=program.cyclic)
     return [*check(evidence), *inert_configs(program, parts, device_type), *recompiles(program)]
 
 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:
     """Return the partitions and diagnostics that another plan would give."""
-    return preview([(live.id, live.gm) for live in program.capture.live], evidence_of(program), plan)
+    return preview([(live.id, live.gm) for live in program.capture.live], _evidence_of(program), plan)
 
 
 def environment_of(graphs: Sequence[Graph]) -> Environment:
@@ -123,7 +136,7 @@ def inert_configs(program: CutProgram, parts: Sequence[Partition], device_type: 
                             Severity.INFO,
                             region=region.name,
                             graph=mine[0].graph,
-                            upstream="the same, without a word.",
+                            upstream="the same, without a warning.",
                             remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}{only}).",
                         )
                     )

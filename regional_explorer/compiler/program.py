@@ -14,6 +14,7 @@ from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surro
 from regional_explorer.compiler.cut_program import CutProgram, SwitchedGraph
 from regional_explorer.compiler.recompile_warning import warn_of_trace
 from regional_explorer.compiler.switch import PieceFacts, Switch
+from regional_explorer.errors.texts import count
 from regional_explorer.record.region import Plan
 from regional_explorer.regions.cutting.cut import PieceContent
 
@@ -53,8 +54,7 @@ class Program(CutProgram):
         for switch in cut.switches:
             switch.record()
         if cut.switches and not self._recording:
-            number = len(cut.switches)
-            warn_of_trace(frame, f"{number} new {cut.live.kind} partition{'s' if number > 1 else ''}")
+            warn_of_trace(frame, count(len(cut.switches), f"new {cut.live.kind} partition"))
         self.select_regional(on=self._selected)
 
     def record_layouts(self) -> None:

@@ -11,7 +11,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.graph import Node
 
 _CACHE_ENTRY = re.compile(r"^\d+/\d+: ")
-_FOUND = re.compile(r"[.,]? *\b(expected|actual)\b.*")
+_FOUND = re.compile(r"[.,]? *\b(expected|actual)\b.*| == .*?(?= +#|$)")
 
 
 def recompiles(program: CutProgram) -> list[Diagnostic]:
@@ -35,7 +35,7 @@ def _regions(program: CutProgram, frame: Frame) -> dict[str | None, Node | None]
 
 
 def _guards(reason: str) -> frozenset[str]:
-    """Return which guards failed, without the sizes and the cache entries that differ from call to call."""
+    """Return which guards failed, without the sizes, values and cache entries that differ from call to call."""
     lines = (_CACHE_ENTRY.sub("", line.strip()) for line in reason.splitlines())
     return frozenset(_FOUND.sub("", line).strip() for line in lines if line)
 

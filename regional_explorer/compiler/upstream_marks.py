@@ -229,7 +229,7 @@ class Marks:
                 f"kernels on {device}: the marks do not reach them.",
                 Severity.WARNING,
                 region=region.name,
-                upstream="the same, without a word.",
+                upstream="the same, without a warning.",
                 remedy="Use the backend of the variant 'upstream', or rx.compile.",
             )
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from regional_explorer.capture.call import Call
@@ -16,6 +15,7 @@ from regional_explorer.compiler.upstream_marks import Marks
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.timing import CompileCost
+from regional_explorer.record.variant_name import BY_TORCH, VariantName
 from regional_explorer.torch_api import (
     HAS_LITE_MODE,
     CacheAnswers,
@@ -25,28 +25,6 @@ from regional_explorer.torch_api import (
     release_compiled,
     traces_of,
 )
-
-
-class VariantName(StrEnum):
-    """The variants. ``aot_eager`` is the capture with nothing cut, ``full`` plain ``torch.compile``.
-
-    ``upstream`` is the call with the plan's marks under upstream's ``regional_inductor``, ``lite`` the same under
-    ``torch.compile(mode="lite")``: what one has who takes nothing but annotations home.
-    """
-
-    EAGER = "eager"
-    AOT_EAGER = "aot_eager"
-    REGIONAL = "regional"
-    FULL = "full"
-    UPSTREAM = "upstream"
-    LITE = "lite"
-
-
-BY_DEFAULT = (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL, VariantName.FULL)
-"""The variants that are compared unless others are named."""
-
-BY_TORCH = (VariantName.FULL, VariantName.UPSTREAM, VariantName.LITE)
-"""The variants that torch compiles as a whole, each in its own trace."""
 
 
 @dataclass(frozen=True)

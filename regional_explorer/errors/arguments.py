@@ -9,7 +9,7 @@ SHOWN = 80
 
 
 def shown_value(value: object) -> str:
-    """Return the ``repr`` of anything on one short line; one that raises is no harm."""
+    """Return the ``repr`` of anything on one short line; one that raises is replaced by the type."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # noqa: BLE001 - the user's own __repr__ may do whatever it likes

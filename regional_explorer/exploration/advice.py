@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from regional_explorer.errors.texts import listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region import Partition
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics, NumericsVerdict, Verdict
-from regional_explorer.render.style.figures import duration, listing
+from regional_explorer.render.style.figures import duration
 
 MAX_LISTED = 6
 UNSURE = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.compiler.variants import BY_TORCH, VariantName, Variants
+from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import InvalidArgumentError, MeasureError, NoCompilerError, did_you_mean
 from regional_explorer.errors.arguments import check_flag, shown_value
-from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.measurements import MAX_PLANS, Measurements
 from regional_explorer.measure.benchmark import Outcome, benchmark
 from regional_explorer.measure.reconcile import reconcile
@@ -28,6 +28,7 @@ from regional_explorer.record.region import Partition, Plan, State
 from regional_explorer.record.region_timing import region_timings
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import Reconciled
+from regional_explorer.record.variant_name import BY_TORCH, VariantName
 
 REGION_SHARE = 0.5
 """Measuring regions alone takes this share of the budget in addition."""

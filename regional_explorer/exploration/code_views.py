@@ -14,9 +14,11 @@ from regional_explorer.compiler.run_context import (
     never_cancelled,
     no_progress,
 )
+from regional_explorer.errors import NotCompiledError
 from regional_explorer.exploration.live import Live
 from regional_explorer.exploration.results import Results
 from regional_explorer.insight.code import RegionCode
+from regional_explorer.insight.no_code import why_no_code
 from regional_explorer.insight.region_stages import RegionStages
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.record.diagnostic import Diagnostic
@@ -60,6 +62,7 @@ class CodeViews:
 
         Raises:
             UnknownRegionError: there is no such region.
+            NotCompiledError: it has not been compiled as it stands, and neither ``config`` nor ``target`` is given.
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: ``config`` is invalid.
             InvalidArgumentError: there is no such target.
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
@@ -71,7 +74,10 @@ class CodeViews:
         if config is None and gpu is None:
             if self._live.is_open:
                 self._live.codes.look_at(region, run)
-            return self._results.code(name)
+            known = self._results.code(name)
+            if not known.partitions and not cancelled():
+                raise NotCompiledError(why_no_code(self._live.session, region))
+            return known
         changes = {} if config is None else config
         configured(self._live.program.plan, region, changes)
         self._live.require_open()
@@ -135,6 +141,7 @@ class CodeViews:
 
         Raises:
             UnknownRegionError: there is no such region.
+            NotCompiledError: it has not been compiled as it stands.
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
         """
@@ -156,8 +163,8 @@ class CodeViews:
     ) -> list[Diagnostic]:
         """Return why a region is fast or slow, as far as its kernels tell; ``diagnostics`` has it from then on.
 
-        That is ``kernel-bound``, ``launch-bound`` or ``op-recomputed``, or nothing. A remedy is compiled and measured
-        against the region as it is before it is offered.
+        That is ``kernel-bound``, ``launch-bound``, ``op-recomputed`` or ``fusion-refused``, or nothing. A remedy is
+        compiled and measured against the region as it is before it is offered.
 
         Args:
             name: the region; it must have been compiled.
@@ -168,6 +175,7 @@ class CodeViews:
 
         Raises:
             UnknownRegionError: there is no such region.
+            NotCompiledError: it has not been compiled as it stands.
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed.
         """

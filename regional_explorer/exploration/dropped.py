@@ -17,7 +17,7 @@ _DROPPED: list[weakref.ref[Capture]] = []
 
 
 def note_when_dropped(exploration: object, capture: Capture) -> None:
-    """Remember the trace of an exploration once nobody has the exploration any longer."""
+    """Remember the trace of an exploration once nothing refers to the exploration any more."""
     weakref.finalize(exploration, _DROPPED.append, weakref.ref(capture)).atexit = False
 
 

@@ -18,7 +18,6 @@ from regional_explorer.compiler.run_context import (
     never_cancelled,
     no_progress,
 )
-from regional_explorer.compiler.variants import BY_DEFAULT
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.errors.arguments import check_flag
 from regional_explorer.exploration.code_views import CodeViews
@@ -38,10 +37,10 @@ from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.record.codec import load_plan_file
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.plan_file import PlanFile
+from regional_explorer.record.preview import Preview
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
-from regional_explorer.regions.cutting.preview import Preview
-from regional_explorer.torch_api import require_supported_torch
+from regional_explorer.record.variant_name import BY_DEFAULT
 
 if TYPE_CHECKING:
     import graphviz
@@ -81,7 +80,6 @@ def explore(
         UnsupportedTorchError: torch is too old.
         PlanError: the plan's file cannot be read.
     """
-    require_supported_torch()
     check_options(grad, dynamic, partitioner)
     check_call(fn, args, kwargs)
     if isinstance(plan, (str, Path)):

@@ -9,11 +9,11 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.partition_records import environment_of
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError
 from regional_explorer.exploration.benchmarks import Benchmarks
-from regional_explorer.exploration.compiling import Compiling
 from regional_explorer.exploration.first_plan import begin
 from regional_explorer.exploration.snapshot import Insights, take_snapshot
 from regional_explorer.insight.codes import Codes

@@ -55,7 +55,7 @@ class Measurements:
     def add(self, partitions: Sequence[Partition], outcome: Outcome) -> None:
         """Keep what a benchmark found, in place of an earlier one of the same plan."""
         self._runs += 1
-        self.last = MeasuredPlan(tuple(partitions), outcome, _alone(self._runs, partitions, outcome))
+        self.last = MeasuredPlan(tuple(partitions), outcome, _by_content(self._runs, partitions, outcome))
         self._alone.update(self.last.alone)
         content = plan_content(partitions)
         self._plans.pop(content, None)
@@ -93,7 +93,9 @@ class Measurements:
         return PartitionFigures(tuple(timings), tuple(numerics), cures)
 
 
-def _alone(run: int, partitions: Iterable[Partition], outcome: Outcome) -> dict[PartitionContent, MeasuredPartition]:
+def _by_content(
+    run: int, partitions: Iterable[Partition], outcome: Outcome
+) -> dict[PartitionContent, MeasuredPartition]:
     contents = {part.id: partition_content(part) for part in partitions}
     results = outcome.partition_results
     numerics: dict[str, list[Numerics]] = {}

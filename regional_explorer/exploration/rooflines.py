@@ -44,7 +44,7 @@ class Rooflines:
     ) -> Roofline:
         """Return what the plan reaches of full Inductor, and where the rest lies.
 
-        Told are each region's part of full's gain; the bytes that cross from region to region and to eager ops, and
+        It has each region's part of full's gain; the bytes that cross from region to region and to eager ops, and
         what of them full would fuse away, by the code that Inductor writes for the whole graphs; and how full's results
         differ from eager's: by op, and in bits.
 

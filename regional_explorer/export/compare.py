@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from regional_explorer.errors import InvalidArgumentError, SessionError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.export.region_frames import MICRO
 from regional_explorer.export.session_changes import (
-    REGIONAL,
     SpeedChange,
     changes,
     speed_change,
-    whole_call_timings,
 )
-from regional_explorer.record.region import Plan, Region
+from regional_explorer.record.plan_differences import differences
 from regional_explorer.record.session import Session
+from regional_explorer.record.variant_name import VariantName
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +54,8 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
     names = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
     rows = []
     for run, differs in zip(runs, differences([run.plan for run in runs]), strict=True):
-        times = whole_call_timings(run)
-        regional = times.get(REGIONAL)
+        times = run.whole_timings
+        regional = times.get(VariantName.REGIONAL)
         change = _change(runs[0], run)
         rows.append(
             {
@@ -74,7 +73,7 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
                 "difference": change.verdict,
                 "numerics": regional and str(regional.numerics),
                 "partitions": len(run.partitions),
-                "compile_s": compile_seconds(run),
+                "compile_s": run.compile_s,
             }
         )
     return pd.DataFrame(rows)
@@ -88,36 +87,3 @@ def _change(first: Session, run: Session) -> SpeedChange:
         return speed_change(first, run)
     except SessionError:
         return SpeedChange(problem="not comparable")
-
-
-def compile_seconds(run: Session) -> float:
-    """Return the seconds that compiling the partitions of ``run`` took, reused artifacts included."""
-    return sum(part.compile_s or 0.0 for part in run.partitions)
-
-
-def differences(plans: Sequence[Plan]) -> list[list[str]]:
-    """Return for each plan a list of texts: its properties that not all plans share."""
-    described = [dict(_facts(plan)) for plan in plans]
-    common = (
-        {key for key in described[0] if all(facts.get(key) == described[0][key] for facts in described)}
-        if described
-        else set()
-    )
-    return [[text for key, text in facts.items() if key not in common] for facts in described]
-
-
-def _facts(plan: Plan) -> Iterator[tuple[tuple[str, ...], str]]:
-    if not plan.regions:
-        yield ("",), "no region"
-    for region in plan.regions:
-        yield (region.name, ""), _selection_text(region)
-        if not region.enabled:
-            yield (region.name, "", "off"), f"{region.name} off"
-        for direction, config in region.configs:
-            name = region.name if direction is None else f"{region.name}.{direction}"
-            for key, value in config.items():
-                yield (name, key), f"{name}: {key}={value!r}"
-
-
-def _selection_text(region: Region) -> str:
-    return f"{region.name} = {region.selection}"

@@ -25,7 +25,9 @@ PROFILE_COLUMNS = (
 def profile_frame(session: Session) -> pd.DataFrame:
     """Return one row per module (with those inside it), source line and op (``by``), the longest of each first.
 
-    ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its part of all ops, and ``copy_us`` the time
+    Then come rows ``by`` ``around``: what runs around the graphs. The ops of all lines, or of all operators, and those
+    rows add up to the call. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its part of the call,
+    and ``copy_us`` the time
     that the measured copy bandwidth needs to move ``moved_bytes``.
     """
     rows = [

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import chain
 
 from regional_explorer.errors import SessionError
-from regional_explorer.measure.timing.statistics import MIN_FLOOR, Floats, interval_of_quotient, paired_ratios
+from regional_explorer.errors.texts import count
 from regional_explorer.record.kernels import normalized
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verdict
-from regional_explorer.render.style.figures import count
+from regional_explorer.record.statistics import MIN_FLOOR, Floats, interval_of_quotient, paired_ratios
+from regional_explorer.record.timing import NumericsVerdict, Verdict
+from regional_explorer.record.variant_name import VariantName
 
 CONFIDENCE = 0.99
-EAGER, REGIONAL = "eager", "regional"
 APART = 2 * MIN_FLOOR
 """Smaller changes between two processes are never called real: the layout of memory of each makes a difference."""
 
@@ -49,17 +49,12 @@ class SpeedChange:
         return self.low is not None and self.low > 1.0 + limit
 
 
-def whole_call_timings(run: Session) -> dict[str, Timing]:
-    """Return the timing of the whole call, by variant."""
-    whole = Phase.STEP if any(timing.phase is Phase.STEP for timing in run.timings) else Phase.FORWARD
-    return {timing.variant: timing for timing in run.timings if timing.phase is whole}
-
-
 def speed_change(before: Session, after: Session) -> SpeedChange:
     """Return how the whole call's speedup over eager changed, each against the eager samples of its own session.
 
     Raises:
-        SessionError: a session was not measured with eager and regional, or the two are of other phases.
+        SessionError: a session was not measured with eager and regional, or in too few rounds, or the two are of other
+            phases.
     """
     (first, known), (second, wanted) = (_ratios("A", before), _ratios("B", after))
     if known != wanted:
@@ -69,21 +64,27 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
         return SpeedChange(
             problem=f"The numerics check of {' and '.join(wrong)} failed: there is no speedup to compare."
         )
-    found = interval_of_quotient(first, second, CONFIDENCE)
+    few = [name for name, session in (("A", before), ("B", after)) if _has_few_rounds(session)]
+    found = None if few else interval_of_quotient(first, second, CONFIDENCE)
     if found is None:
-        raise SessionError("Too few rounds to compare: measure both with a larger --budget.")
+        where = " and ".join(few) or "A and B"
+        raise SessionError(f"Too few rounds to compare in {where}: measure again with a larger --budget.")
     return SpeedChange(*found)
 
 
 def _ratios(name: str, session: Session) -> tuple[Floats, str]:
-    timings = whole_call_timings(session)
-    if EAGER not in timings or REGIONAL not in timings:
+    eager, regional = (session.whole_timings.get(name) for name in (VariantName.EAGER, VariantName.REGIONAL))
+    if eager is None or regional is None:
         raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
-    return paired_ratios(timings[EAGER].samples_s, timings[REGIONAL].samples_s), str(timings[REGIONAL].phase)
+    return paired_ratios(eager.samples_s, regional.samples_s), str(regional.phase)
+
+
+def _has_few_rounds(session: Session) -> bool:
+    return session.whole_timings[VariantName.REGIONAL].speedup is None
 
 
 def _is_wrong(session: Session) -> bool:
-    return whole_call_timings(session)[REGIONAL].numerics is NumericsVerdict.FAILED
+    return session.whole_timings[VariantName.REGIONAL].numerics is NumericsVerdict.FAILED
 
 
 def changes(before: Session, after: Session) -> list[str]:
@@ -108,9 +109,7 @@ def _graphs(before: Session, after: Session) -> Iterator[str]:
 def _partitions(before: Session, after: Session) -> Iterator[str]:
     regions = dict.fromkeys(region.name for one in (before, after) for region in one.plan.regions)
     for name in regions:
-        old, new = (
-            Counter(len(part.nodes) for part in one.partitions if part.region == name) for one in (before, after)
-        )
+        old, new = (_sizes(one, name) for one in (before, after))
         if old != new:
             yield f"{name}: {old.total()} → {count(new.total(), 'partition')}, {_ops(old)} → {count(_ops(new), 'op')}"
         codes, later = (_codes(one, name) for one in (before, after))

@@ -17,7 +17,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.report.code_html import code_html
 from regional_explorer.render.report.code_tables import refusals
 from regional_explorer.render.report.code_text import code_text
-from regional_explorer.render.style.figures import config_text
+from regional_explorer.render.style.figures import config_text, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,7 +137,8 @@ def _gpu_note(target: GpuTarget | None) -> str:
         return ""
     return (
         f"Generated for {target.title}, which is not here. Bounds are by its data sheet ({target.source}: "
-        f"{target.memory_gb_s:,} GB/s), nothing was measured. "
+        f"{target.memory_gb_s:,} GB/s), nothing was measured. They are for data in memory: what is still in its "
+        f"{size(target.l2_bytes)} of L2 cache moves faster. What a launch costs is no part of them. "
         "Registers are of the first launch config: nothing was autotuned. "
         "Of extern calls only bytes and operations are known."
     )

@@ -41,7 +41,7 @@ class Codes:
         wanted = {
             keys[switch]: switch
             for switch in self._switches(region)
-            if keys.get(switch, "") in store.artifacts and keys[switch] not in self.found
+            if keys.get(switch, "") in store.artifacts and _missing(self.found.get(keys[switch]))
         }
         for key, switch in _in_turn(wanted, region, run):
             config = program.config_for(switch)
@@ -66,7 +66,7 @@ class Codes:
         program.record_layouts()
         place = "" if target is None else target.name
         keys = {switch: self._key(switch, changes) for switch in self._switches(region) if switch.inputs is not None}
-        wanted = {key: switch for switch, key in keys.items() if (key, place) not in self._others}
+        wanted = {key: switch for switch, key in keys.items() if _missing(self._others.get((key, place)))}
         with ExitStack() as stack:
             generator = None
             if target is not None and wanted:
@@ -103,6 +103,11 @@ class Codes:
 
     def _key(self, switch: Switch, changes: Mapping[str, Any]) -> str:
         return artifact_key(switch.fingerprint(), self._config(switch, changes), surroundings())
+
+
+def _missing(found: ArtifactCode | None) -> bool:
+    """Return whether code is to be found out: what failed once, for want of room on the disk say, is tried again."""
+    return found is None or found.problem is not None
 
 
 def _on_gpu(generator: GpuCodeGenerator, key: str, switch: Switch, config: Mapping[str, Any]) -> ArtifactCode:

@@ -100,7 +100,7 @@ class Diagnoses:
             if wins(timings):
                 best = timings[mine.index(cured[0].part)]
                 if best is not None:
-                    yield remedy.told(region, cured[0], best)
+                    yield remedy.diagnostic(region, cured[0], best)
 
     def _timing(
         self,

@@ -13,7 +13,13 @@ from regional_explorer.compiler.processes.child import Child, can_have_children
 from regional_explorer.errors import CompileEnvironmentError
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.kernels import ArtifactCode
-from regional_explorer.torch_api import NO_COMPILER, cxx_compiler, inductor_cache_directory
+from regional_explorer.torch_api import (
+    NO_COMPILER,
+    UNSENDABLE,
+    Settings,
+    cxx_compiler,
+    inductor_cache_directory,
+)
 
 POLL_S = 0.1
 
@@ -26,7 +32,8 @@ class GpuCodeGenerator:
     """A child process that generates code for ``target``; it ends with the block it is used in.
 
     Raises:
-        CompileEnvironmentError: there is no C++ compiler, or the process could not be started.
+        CompileEnvironmentError: there is no C++ compiler, a setting cannot be sent, or the process could
+            not be started.
     """
 
     def __init__(self, target: GpuTarget, cancelled: Callable[[], bool]) -> None:
@@ -38,11 +45,18 @@ class GpuCodeGenerator:
         if not can_have_children():
             raise CompileEnvironmentError("Code for a GPU that is not there needs a child process, on Linux or macOS.")
         try:
+            settings = pickle.dumps(Settings.now())
+        except UNSENDABLE as error:
+            raise CompileEnvironmentError(
+                f"No code for {target.title}: it is generated in another process, and a setting of Inductor's in this "
+                f"one, such as a pass of yours, cannot be sent there: {error}."
+            ) from error
+        try:
             self._child = Child("regional_explorer.insight.gpu_worker", answers=True)
         except OSError as error:
             raise CompileEnvironmentError(f"No process could be started for {target.title}: {error}.") from error
         folder = os.path.join(inductor_cache_directory(), "regional_explorer")  # noqa: PTH118 - sent as text
-        self._ready = (target, compiler, folder)
+        self._ready = (target, compiler, folder, settings)
 
     def __enter__(self) -> Self:
         """Wait until the child is ready.

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from regional_explorer.compiler.processes.child import answer_channel, serve_parent
-from regional_explorer.record.gpu_targets import GpuTarget
+from regional_explorer.record.gpu_targets import TF32, GpuTarget
 from regional_explorer.record.kernels import ArtifactCode
 
 
@@ -21,7 +21,12 @@ def main() -> None:
     answer = answer_channel()
     from regional_explorer.torch_api.virtual_gpu import load_device_guard, virtual_gpu
 
-    target, compiler, folder = requests.get()
+    target, compiler, folder, settings = requests.get()
+    try:
+        pickle.loads(settings).take_over()  # noqa: S301 - from the process that started this one
+    except Exception as error:  # noqa: BLE001 - told where the code would stand
+        answer(f"the settings of your process could not be taken over: {type(error).__name__}: {error}")
+        return
     try:
         load_device_guard(compiler, Path(folder))
     except Exception as error:  # noqa: BLE001 - told where the code would stand
@@ -45,6 +50,8 @@ def _code(request: tuple[str, bytes, dict[str, int]], target: GpuTarget) -> Arti
 
 
 def _generated(key: str, sent: bytes, positions: dict[str, int], target: GpuTarget) -> ArtifactCode:
+    import torch
+
     from regional_explorer.insight.kernel_lines import with_lines
     from regional_explorer.insight.lowered_records import after_passes, output
     from regional_explorer.torch_api import fake_mode_with_symbols, load_piece
@@ -57,8 +64,14 @@ def _generated(key: str, sent: bytes, positions: dict[str, int], target: GpuTarg
     gm, inputs = load_piece(dumped, mode)
     lowered = lower_piece(gm, to_gpu(gm, inputs, mode), mode, config, positions)
     resources = kernel_resources(lowered.code, target)
+    rounds = torch.get_float32_matmul_precision() != "highest"
     kernels = tuple(
-        replace(kernel, gpu=resources.get(kernel.name)) for kernel in with_lines(lowered.kernels, lowered.code)
+        replace(
+            kernel,
+            gpu=resources.get(kernel.name),
+            dtype=TF32 if rounds and kernel.dtype == "float32" else kernel.dtype,
+        )
+        for kernel in with_lines(lowered.kernels, lowered.code)
     )
     return ArtifactCode(
         key,

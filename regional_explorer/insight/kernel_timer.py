@@ -87,14 +87,16 @@ def _measured(
             return ArtifactKernelTimes(
                 code.artifact, problem="the code with clocks gives other results", build_s=build_s
             )
-        wholes_s = _rounds(whole.forward, timed, whole.before, notes, budget_s, run)
-    if len(wholes_s) < FEWEST_ROUNDS:
+        rounds = _rounds(whole.forward, timed, whole.before, notes, budget_s, run)
+    if len(rounds) < FEWEST_ROUNDS:
         return None
     return ArtifactKernelTimes(
         code.artifact,
         kernels=tuple(_kernel_time(kernel, notes.of(number), args) for number, kernel in enumerate(code.kernels)),
-        whole_s=statistics.median(wholes_s),
-        rounds=len(wholes_s),
+        whole_s=statistics.median(one.whole_s for one in rounds),
+        between_s=statistics.median(one.clocked_s - one.kernels_s for one in rounds),
+        with_clocks=statistics.median(one.clocked_s / one.whole_s for one in rounds),
+        rounds=len(rounds),
         build_s=build_s,
     )
 
@@ -104,14 +106,25 @@ class _Notes:
     """What the clocks in the code said."""
 
     times: dict[int, list[float]] = field(default_factory=dict)
+    total_s: float = 0.0
 
     def note(self, kernel: int, seconds: float) -> None:
         """Note one launch."""
         self.times.setdefault(kernel, []).append(seconds)
+        self.total_s += seconds
 
     def of(self, kernel: int) -> list[float]:
         """Return the times of one kernel."""
         return self.times.get(kernel, [])
+
+
+@dataclass(frozen=True)
+class _Round:
+    """One call without clocks, one with them, and the kernels of that one together."""
+
+    whole_s: float
+    clocked_s: float
+    kernels_s: float
 
 
 def _timed(
@@ -147,27 +160,30 @@ def _rounds(
     notes: _Notes,
     budget_s: float,
     run: RunContext,
-) -> list[float]:
-    """Call both in turns until the budget is spent; return the times of the whole without clocks."""
+) -> list[_Round]:
+    """Call both in turns until the budget is spent."""
 
-    def turn() -> float:
+    def turn() -> _Round:
         put_back()
+        notes.total_s = 0.0
+        started = time.perf_counter()
         timed()
+        clocked_s = time.perf_counter() - started
         put_back()
         started = time.perf_counter()
         whole()
-        return time.perf_counter() - started
+        return _Round(time.perf_counter() - started, clocked_s, notes.total_s)
 
     run.executor.run_timed(turn)
     notes.times.clear()
-    wholes_s: list[float] = []
+    rounds: list[_Round] = []
     ends = time.perf_counter() + budget_s
-    while len(wholes_s) < FEWEST_ROUNDS or (time.perf_counter() < ends and len(wholes_s) < MOST_ROUNDS):
+    while len(rounds) < FEWEST_ROUNDS or (time.perf_counter() < ends and len(rounds) < MOST_ROUNDS):
         if run.cancelled():
             break
-        wholes_s.append(run.executor.run_timed(turn))
+        rounds.append(run.executor.run_timed(turn))
     put_back()
-    return wholes_s
+    return rounds
 
 
 def _kernel_time(kernel: Kernel, times: Sequence[float], args: Sequence[Any]) -> KernelTime | None:

@@ -31,13 +31,16 @@ COLUMNS = (
 )
 BETWEEN = "between kernels"
 """The row of what a call takes beside its kernels: it has no bound."""
+UNACCOUNTED = "not accounted for"
+"""The row of what a call without clocks takes more, or less, than one with them."""
 
 
 def kernel_times_frame(session: Session, region: str) -> pd.DataFrame:
     """Return one row per kernel of each distinct partition of a region, most wasted time first.
 
     ``runs`` counts the partitions that run this code. ``share`` is that of the partition's time, measured without
-    clocks; the kernels and the row ``between kernels`` add up to it. Where no bound is known, no time counts as wasted.
+    clocks. Where the kernels and what lies between them add up to another time, by more than a tenth, a row says how
+    much is ``not accounted for``. Where no bound is known, no time counts as wasted.
     """
     import pandas as pd
 
@@ -73,5 +76,9 @@ def _rows(equal: list[PartitionCode], times: ArtifactKernelTimes) -> Iterator[di
                 "wasted_us": None if wasted is None else wasted * MICRO,
             }
         yield row
-    between = {"kernel": BETWEEN, "time_us": times.between_s * MICRO, "share": times.between_s / times.whole_s}
-    yield dict.fromkeys(COLUMNS) | common | between
+    rest = {BETWEEN: times.between_s}
+    if not times.adds_up:
+        rest[UNACCOUNTED] = times.whole_s - times.kernels_s - times.between_s
+    for name, seconds in rest.items():
+        figures = {"kernel": name, "time_us": seconds * MICRO, "share": seconds / times.whole_s}
+        yield dict.fromkeys(COLUMNS) | common | figures

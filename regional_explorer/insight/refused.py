@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regional_explorer.errors.texts import count
 from regional_explorer.insight.why import Cured, Remedy, remedy_text
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.kernels import ArtifactCode, RefusedFusion
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.timing import Timing
-from regional_explorer.render.style.figures import count, size
+from regional_explorer.render.style.figures import size
 
 TOO_MANY_SIDE_BY_SIDE = "cpp.max_horizontal_fusion_size"
 
@@ -41,13 +42,13 @@ def fusion_remedies(parts: Sequence[PartitionCode]) -> list[Remedy[Fused]]:
 
 
 def _remedy(config: Mapping[str, Any]) -> Remedy[Fused]:
-    def told(region: str, found: Fused, timing: Timing) -> Diagnostic:
+    def diagnostic(region: str, found: Fused, timing: Timing) -> Diagnostic:
         return fusion_refused(region, config, found, timing)
 
     def cured(part: PartitionCode, after: ArtifactCode) -> Fused | None:
         return fused(config, part, after)
 
-    return Remedy(config, cured, told)
+    return Remedy(config, cured, diagnostic)
 
 
 def fused(config: Mapping[str, Any], part: PartitionCode, after: ArtifactCode) -> Fused | None:
@@ -75,6 +76,6 @@ def fusion_refused(region: str, config: Mapping[str, Any], found: Fused, timing:
         graph=found.part.partition.graph,
         nodes=tuple(dict.fromkeys(node.name for linked in pair for node in linked.nodes)),
         where=tuple(dict.fromkeys(line for linked in pair for line in linked.lines)),
-        upstream="the same, without a word.",
+        upstream="the same, without a warning.",
         remedy=remedy_text(region, config, found.part, timing),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.errors import InvalidArgumentError, NotCompiledError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.insight.code import RegionCode
-from regional_explorer.record.region import State
+from regional_explorer.insight.no_code import why_no_code
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import PartitionStages, check_followed, region_stages
 from regional_explorer.render.report.stage_report import stages_html, stages_text
@@ -42,7 +42,7 @@ class RegionStages:
             NotCompiledError: there is none, and it is ``needed``: nobody broke off.
         """
         if needed and not code.partitions:
-            raise NotCompiledError(_nothing(session, code.region))
+            raise NotCompiledError(why_no_code(session, code.region))
         return cls(code.region, session, region_stages(session, code.partitions), note=code.note)
 
     def follow(self, *nodes: str) -> RegionStages:
@@ -116,16 +116,3 @@ class RegionStages:
         """Return plain text and HTML for Jupyter front ends."""
         html = stages_html(self.session, self.region, self.partitions, self.nodes, self.note)
         return {"text/plain": str(self), "text/html": html}
-
-
-def _nothing(session: Session, region: str) -> str:
-    parts = [part for part in session.partitions if part.region == region]
-    failed = next((part.error for part in parts if part.state is State.FAILED and part.error), None)
-    if failed is not None:
-        return f"Region {region!r} has no stages: it could not be compiled: {failed}"
-    if not parts:
-        return f"Region {region!r} has no stages: nothing of it could be cut out. See ex.diagnostics."
-    return (
-        f"Region {region!r} has no stages yet: it has not been compiled as it stands. Call ex.compile(); "
-        f"ex.stages({region!r}, target='h100') needs none, and shows those for a GPU that is not there."
-    )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import operator
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from regional_explorer.compiler.artifacts.canonical import Symbols, canonical
-from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
+from regional_explorer.compiler.artifacts.canonical import canonical
+from regional_explorer.compiler.artifacts.tensor_layout import Layout
 from regional_explorer.errors import ReproError
+from regional_explorer.insight.repro_inputs import fake_inputs, literal, real_inputs
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.torch_api import (
     FALLBACK,
@@ -22,7 +21,6 @@ from regional_explorer.torch_api import (
     is_carved,
     is_operator,
     resolve,
-    symbols_of,
 )
 
 LIBRARIES = ("aten", "prims", "higher_order", "quantized", "inductor", "rngprims", "_c10d_functional")
@@ -158,8 +156,8 @@ def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Map
         settings="\n".join(_settings(settings)),
         config=_dictionary({**settings.inductor, **config}),
         graphs="\n\n\n".join(_graphs(gm)),
-        inputs="\n".join(f"    {line}" for line in _real(inputs, symbols)),
-        fakes="\n".join(f"    {line}" for line in _fakes(given, symbols, names)),
+        inputs="\n".join(f"    {line}" for line in real_inputs(inputs, symbols)),
+        fakes="\n".join(f"    {line}" for line in fake_inputs(given, symbols, names)),
         repeats=20,
     )
 
@@ -168,14 +166,14 @@ def _settings(settings: Settings) -> Iterator[str]:
     for name, function in _KNOBS.items():
         value = settings.knobs.get(name)
         if isinstance(value, (int, str, torch.dtype)):
-            yield f"{function}({_literal(value, f'the setting {name}')})"
+            yield f"{function}({literal(value, f'the setting {name}')})"
     deterministic, warn_only = settings.knobs.get("deterministic", (False, False))
     if deterministic:
         yield f"torch.use_deterministic_algorithms(True, warn_only={warn_only})"
 
 
 def _dictionary(values: Mapping[str, Any]) -> str:
-    lines = [f"    {key!r}: {_literal(value, f'the config {key!r}')}," for key, value in sorted(values.items())]
+    lines = [f"    {key!r}: {literal(value, f'the config {key!r}')}," for key, value in sorted(values.items())]
     return "\n".join(["{", *lines, "}"]) if lines else "{}"
 
 
@@ -204,7 +202,7 @@ def _function(gm: fx.GraphModule, name: str, bodies: Mapping[int, str]) -> Itera
     held = {str(node.target): resolve(gm, node) for node in gm.graph.find_nodes(op="get_attr")}
     yield "    held = {"
     for target, value in held.items():
-        yield f"        {target!r}: {_held(target, value, bodies)},"
+        yield f"        {target!r}: {_constant(target, value, bodies)},"
     yield "    }"
     yield "    graph = fx.Graph()"
     for node in gm.graph.nodes:
@@ -214,7 +212,7 @@ def _function(gm: fx.GraphModule, name: str, bodies: Mapping[int, str]) -> Itera
     yield "    return fx.GraphModule(held, graph)"
 
 
-def _held(target: str, value: Any, bodies: Mapping[int, str]) -> str:
+def _constant(target: str, value: Any, bodies: Mapping[int, str]) -> str:
     if isinstance(value, fx.GraphModule):
         return f"{bodies[id(value)]}()"
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -226,7 +224,7 @@ def _held(target: str, value: Any, bodies: Mapping[int, str]) -> str:
     # As the numbers it is made of: float64 holds every bit of the smaller floats.
     wide = value.detach().cpu().flatten()
     numbers = (wide.double() if value.dtype.is_floating_point else wide).tolist()
-    items = ", ".join(_literal(number, f"the constant {target!r}") for number in numbers)
+    items = ", ".join(literal(number, f"the constant {target!r}") for number in numbers)
     made = f"torch.tensor([{items}], dtype={value.dtype}, device={str(value.device)!r})"
     return f"{made}.reshape({tuple(value.shape)})"
 
@@ -273,74 +271,4 @@ def _argument(value: Any, node: fx.Node) -> str:
         return f"{{{', '.join(f'{key!r}: {_argument(item, node)}' for key, item in value.items())}}}"
     if isinstance(value, slice):
         return f"slice({', '.join(_argument(part, node) for part in (value.start, value.stop, value.step))})"
-    return _literal(value, f"an argument of {node.name} ({node.target})")
-
-
-def _literal(value: Any, what: str) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"float({str(value)!r})"
-    if isinstance(value, torch.device):
-        return f"torch.device({str(value)!r})"
-    if value is None or value is Ellipsis or type(value) in (bool, int, float, complex, str):
-        return repr(value)
-    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
-        return str(value)
-    if isinstance(value, (tuple, list)):
-        items = ", ".join(_literal(item, what) for item in value)
-        return f"[{items}]" if isinstance(value, list) else f"({items},)" if value else "()"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key!r}: {_literal(item, what)}' for key, item in value.items())}}}"
-    raise ReproError(f"{what} is a {type(value).__name__}, which cannot be written down.")
-
-
-# ---------------------------------------------------------------------------------------------------------- the inputs
-
-
-def _real(inputs: Sequence[Layout], symbols: Symbols) -> Iterator[str]:
-    """Yield the lines that make real inputs: the sizes first, as the graph takes them, then one per input."""
-    shared = [layout.storage for layout in inputs if layout.storage >= 0]
-    yield "inputs = []"
-    for number, layout in enumerate(inputs):
-        if shared.count(layout.storage) > 1:
-            raise ReproError(f"inputs share a storage (input {number} is one of them), which the script does not do.")
-        yield f"inputs.append({_real_input(number, layout)})"
-    sizes = [f"inputs[{argument}].shape[{dim}]" for _, (argument, dim) in symbols if dim >= 0]
-    yield f"return [{''.join(f'{size}, ' for size in sizes)}*inputs]"
-
-
-def _real_input(number: int, layout: Layout) -> str:
-    if layout == TOKEN:
-        return "torch.empty(0)"
-    if not layout.dtype.startswith("torch."):
-        return _literal(layout.value, f"input {number}")
-    if isinstance(layout.value, str):
-        raise ReproError(f"input {number} is a tensor of layout {layout.value}, which cannot be written down.")
-    offset = "" if layout.aligned else ", offset=1"
-    return f"tensor({layout.size}, {layout.stride}, {layout.dtype}, {layout.device!r}{offset})"
-
-
-def _fakes(given: Sequence[Any], symbols: Symbols, names: Mapping[Any, str]) -> Iterator[str]:
-    for symbol, _ in symbols:
-        yield f"{names[symbol.node.expr]} = size({int(symbol.node.hint)}, {names[symbol.node.expr]!r})"
-    yield "return ["
-    for value in given:
-        if isinstance(value, torch.Tensor):
-            size, stride = (_sizes(sizes, names) for sizes in (value.shape, value.stride()))
-            yield f"    fake({size}, {stride}, {value.dtype}, {str(value.device)!r}),"
-        else:
-            yield f"    {_size(value, names)},"
-    yield "]"
-
-
-def _sizes(sizes: Sequence[Any], names: Mapping[Any, str]) -> str:
-    return f"({''.join(f'{_size(size, names)}, ' for size in sizes)})"
-
-
-def _size(size: Any, names: Mapping[Any, str]) -> str:
-    expression = symbols_of(size)
-    if expression is None:
-        return _literal(int(size) if isinstance(size, torch.SymInt) else size, "an input")
-    text = re.sub(r"[a-z]+\d+", lambda found: next(n for s, n in names.items() if str(s) == found[0]), str(expression))
-    if not re.fullmatch(r"[s\d+*/() -]+", text):
-        raise ReproError(f"the size {expression} of an input cannot be written down.")
-    return text
+    return literal(value, f"an argument of {node.name} ({node.target})")

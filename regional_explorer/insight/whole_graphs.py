@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.compiler.artifacts.tensor_layout import traced_layouts
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.compiler.variants import VariantName, Variants
+from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
 from regional_explorer.measure.accuracy.numerics import Reference, compare, run_once
@@ -22,18 +23,36 @@ from regional_explorer.record.region_timing import whole_region_timings
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Phase, Verdict
+from regional_explorer.record.variant_name import VariantName
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.regions.instances import Claim
-from regional_explorer.torch_api import as_first_call, compile_isolated, config_entries, draws_random, release_compiled
+from regional_explorer.torch_api import (
+    BoxedInterpreter,
+    as_first_call,
+    compile_isolated,
+    config_entries,
+    draws_random,
+    release_compiled,
+)
 from regional_explorer.torch_api.config import under_config
 from regional_explorer.torch_api.decompositions import decomposition_of
+from regional_explorer.torch_api.upstream_backends import marks_ignored
 
 TRIALS: tuple[Mapping[str, object], ...] = (
     {},
     {"emulate_precision_casts": True},
-    {"fallback_by_default": True, "selective_decompose": True},
+    {
+        "fallback_by_default": True,
+        "selective_decompose": True,
+        "use_pre_grad_passes": False,
+        "use_joint_graph_passes": False,
+        "use_post_grad_passes": False,
+    },
 )
-"""Configs under which full Inductor is compared with eager, bit by bit; the last one leaves every op to eager."""
+"""Configs under which full Inductor is compared with eager, bit by bit; the last one leaves every op to eager code.
+
+It is that of lite mode, as far as it is about results; there, marked ops are compiled, here they are not.
+"""
 
 WHOLE = "the whole graph"
 
@@ -110,18 +129,12 @@ class _Difference:
     decomposed: list[float] = field(default_factory=list)
 
 
-class _Compared(fx.Interpreter):
+class _Compared(BoxedInterpreter):
     """Runs a captured graph, and beside each op that Inductor would decompose its decomposition."""
 
     def __init__(self, gm: fx.GraphModule, seen: dict[str, _Difference]) -> None:
         super().__init__(gm)
         self._seen = seen
-
-    def call_boxed(self, args: list[Any]) -> Any:
-        """Run the graph on a list of arguments, which is emptied."""
-        given = list(args)
-        args.clear()
-        return self.run(*given, enable_io_processing=False)
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node, and compare."""
@@ -225,6 +238,7 @@ def _trial(variants: Variants, config: Mapping[str, object], reference: Referenc
         with (
             variants.program.capture.generated.collected(),
             under_config(config),
+            marks_ignored() if "fallback_by_default" in config else contextlib.nullcontext(),
             as_first_call(call.fn),
         ):
             rows = compare("full", run_once(call, function), reference)

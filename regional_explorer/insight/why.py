@@ -47,7 +47,7 @@ def from_times(
             f"Region {region!r} spends {between_s / whole_s:.0%} of its {duration(whole_s)} between its {len(kernels)} "
             "kernels: allocating, checking and launching.",
             Severity.INFO,
-            upstream="the same, without a word.",
+            upstream="the same, without a warning.",
             remedy="Mark a larger region, or give it more at once: a small kernel costs as much to launch as a large.",
             region=region,
             graph=known[0][0].partition.graph,
@@ -60,7 +60,7 @@ def from_times(
             f"({sum(bounds) / whole_s:.0%}) for the bytes they move and the products they compute: "
             "no config will help.",
             Severity.INFO,
-            upstream="the same, without a word.",
+            upstream="the same, without a warning.",
             remedy="Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
             region=region,
             graph=known[0][0].partition.graph,
@@ -83,12 +83,12 @@ class Remedy(Generic[C]):
     """A change of a region's config that may cure something.
 
     ``cured`` compares the code of a partition with that under the remedy, and tells what is cured, None if nothing is.
-    ``told`` makes the diagnostic once the remedy was measured and has won.
+    ``diagnostic`` makes the diagnostic once the remedy was measured and has won.
     """
 
     config: Mapping[str, Any]
     cured: Callable[[PartitionCode, ArtifactCode], C | None]
-    told: Callable[[str, C, Timing], Diagnostic]
+    diagnostic: Callable[[str, C, Timing], Diagnostic]
 
 
 def remedy_text(region: str, config: Mapping[str, Any], part: PartitionCode, timing: Timing) -> str:
@@ -141,7 +141,7 @@ def op_recomputed(region: str, found: Recomputed, timing: Timing) -> Diagnostic:
         graph=found.part.partition.graph,
         nodes=nodes,
         where=lines,
-        upstream="the same, without a word.",
+        upstream="the same, without a warning.",
         remedy=remedy_text(region, KEEP_RESULTS, found.part, timing),
     )
 

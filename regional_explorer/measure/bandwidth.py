@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from regional_explorer.measure.timing.clock import clock_for
-from regional_explorer.measure.timing.statistics import bootstrap_interval, median_and_iqr
 from regional_explorer.record.profile import Bandwidth
+from regional_explorer.record.statistics import bootstrap_interval, median_and_iqr
 
 COPIED_BYTES = 128 << 20
 """One copy reads and writes so many bytes: more than caches hold."""

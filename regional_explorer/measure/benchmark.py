@@ -13,7 +13,7 @@ from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.upstream_marks import failed
-from regional_explorer.compiler.variants import BY_TORCH, Variant, VariantName, Variants
+from regional_explorer.compiler.variants import Variant, Variants
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.numerics import Reference, compare, not_comparable, run_once, verdict
 from regional_explorer.measure.accuracy.reference import find_reference
@@ -34,6 +34,7 @@ from regional_explorer.record.timing import (
     Timing,
     Verdict,
 )
+from regional_explorer.record.variant_name import BY_TORCH, VariantName
 from regional_explorer.torch_api import AUTOCAST_DEVICES
 
 

@@ -47,6 +47,12 @@ class OpTimer:
         """Forget what ran."""
         self._marks.clear()
 
+    def runs(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the first and the last mark of each run."""
+        step = len(self._names) + 1
+        for start in range(0, len(self._marks) - step + 1, step):
+            yield self._marks[start], self._marks[start + step - 1]
+
     def spans(self) -> Iterator[tuple[str, float]]:
         """Yield name and seconds of each op that ran, in order, once the clock is synchronized."""
         step = len(self._names) + 1

@@ -15,7 +15,7 @@ from regional_explorer.record.timing import MemoryPeak
 
 CALLS = 3
 LEAST_RESIDENT = 1 << 20
-"""The system counts pages in batches, one per processor: smaller peaks of a resident set cannot be told from none."""
+"""The system counts pages in batches, one per processor: smaller peaks of a resident set may be none at all."""
 
 _SAMPLE_S = 2e-4
 _PROC = Path("/proc/self")
@@ -59,16 +59,17 @@ class ResidentGauge:
 
     least_bytes = LEAST_RESIDENT
 
-    def __init__(self) -> None:
-        """Find out whether the high-water mark can be reset here."""
-        self._resets = _reset_high_water()
+    def __init__(self, reset: Callable[[], bool] | None = None) -> None:
+        """Find out whether the high-water mark can be reset here; ``reset`` does it and tells whether it could."""
+        self._reset = reset or _reset_high_water
+        self._resets = self._reset()
         self.how = "resident set" if self._resets else "resident set, sampled"
 
     def peak_of(self, work: Callable[[], object]) -> int:
         """Run ``work`` and return the peak of what was resident."""
         _give_back()
         before = _status("VmRSS")
-        if self._resets and _reset_high_water():
+        if self._resets and self._reset():
             work()
             return max(0, _status("VmHWM") - before)
         with _sampling() as seen:
@@ -76,15 +77,15 @@ class ResidentGauge:
         return max(0, max(seen, default=before) - before)
 
 
-def gauge_for(device: str) -> Gauge | None:
-    """Return what reads memory on ``device``, or None where nothing does: a CPU outside of Linux."""
+def gauge_for(device: str, proc: Path = _PROC) -> Gauge | None:
+    """Return what reads memory on ``device``, or None where nothing does: a CPU outside of Linux, without ``proc``."""
     if device.startswith("cuda"):
         return AllocatorGauge(device.partition(" ")[0])
-    return ResidentGauge() if (_PROC / "statm").exists() else None
+    return ResidentGauge() if (proc / "statm").exists() else None
 
 
 def peak(variant: str, work: Callable[[], object], gauge: Gauge) -> MemoryPeak:
-    """Return the median peak of a few calls; what they differ by cannot be told either."""
+    """Return the median peak of a few calls; what they differ by cannot be resolved either."""
     seen: Sequence[int] = [gauge.peak_of(work) for _ in range(CALLS)]
     least = max(gauge.least_bytes, max(seen) - min(seen))
     return MemoryPeak(variant, int(statistics.median(seen)), gauge.how, least)

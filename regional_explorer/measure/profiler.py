@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from regional_explorer.compiler.run_context import Executor, RunContext
-from regional_explorer.compiler.variants import VariantName, Variants
+from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import MeasureError
+from regional_explorer.measure.around_graphs import around
 from regional_explorer.measure.bandwidth import copy_bandwidth
 from regional_explorer.measure.benchmark import timed_call
 from regional_explorer.measure.op_bytes import OpBytes
@@ -32,13 +33,15 @@ from regional_explorer.record.profile import (
     ProfileRow,
 )
 from regional_explorer.record.timing import Phase
+from regional_explorer.record.variant_name import VariantName
 from regional_explorer.torch_api import BoxedCall
 
 SHORT = 10.0
 """An op is too short for figures of its own where timing it costs more than one in so many parts of its time."""
 
 Key = tuple[str, str]
-"""Graph and name of an op."""
+"""Graph and name of an op; no graph, and the name of what runs around the graphs."""
+NO_GRAPH = ""
 
 
 def profile(variants: Variants, budget_s: float, device: str, context: RunContext) -> Profile | None:
@@ -112,7 +115,7 @@ class _Run:
         with self.variants.call.kept():
             for timed in (False, True) if len(self.rounds) % 2 else (True, False):
                 if timed:
-                    self._run_with(entry, {name: timer.run for name, timer in self.timers.items()})
+                    phases = self._run_with(entry, {name: timer.run for name, timer in self.timers.items()})
                 else:
                     whole = Phase.FORWARD if entry.backward is None else Phase.STEP
                     step_s = entry.sample(self.clock, 1)[whole]
@@ -121,9 +124,13 @@ class _Run:
         for graph, timer in self.timers.items():
             for name, span_s in timer.spans():
                 seconds[graph, name] = seconds.get((graph, name), 0.0) + max(span_s - overhead, 0.0)
-            timer.clear()
         if not seconds:
             raise MeasureError("The call runs no op of the captured graphs, so there is nothing to profile.")
+        runs = [run for timer in self.timers.values() for run in timer.runs()]
+        for name, span_s in around(self.clock, phases, runs):
+            seconds[NO_GRAPH, name] = seconds.get((NO_GRAPH, name), 0.0) + max(span_s - overhead, 0.0)
+        for timer in self.timers.values():
+            timer.clear()
         self.rounds.append(seconds)
         self.steps_s.append(step_s)
         self.overheads_s.append(overhead)
@@ -138,19 +145,25 @@ class _Run:
     def _entry(self) -> TimedCall:
         return timed_call(self.variants.call, self.variants.get(VariantName.AOT_EAGER))
 
-    def _run_with(self, entry: TimedCall, implementations: Mapping[str, BoxedCall]) -> None:
-        """Make the call with other code behind the captured graphs."""
+    def _run_with(self, entry: TimedCall, implementations: Mapping[str, BoxedCall]) -> list[Any]:
+        """Make the call with other code behind the captured graphs; return the marks before, between and after."""
         entry.select()
         for live in self.variants.program.capture.live:
             live.implementation = implementations.get(live.id, live.implementation)
         with gc_paused():
             entry.before()
             self.clock.flush()
+            phases = [self.clock.mark()]
             outputs = entry.forward()
-            gradients = None if entry.backward is None else entry.backward(outputs)
-            self.clock.synchronize()
+            phases.append(self.clock.mark())
+            if entry.backward is not None:
+                gradients = entry.backward(outputs)
+                phases.append(self.clock.mark())
+                del gradients
             # As in a sample, they live until the last mark is set.
-            del outputs, gradients
+            del outputs
+            self.clock.synchronize()
+        return phases
 
 
 def _summarize(
@@ -160,18 +173,22 @@ def _summarize(
     keys = list(dict.fromkeys(key for seconds in rounds for key in seconds))
     samples = np.array([[seconds.get(key, 0.0) for key in keys] for seconds in rounds])
     middle = MiddleRounds.of(samples.sum(axis=1), options.confidence, options.seed)
+    whole_s = middle.mean(samples.sum(axis=1))
     overhead = float(np.median(run.overheads_s))
     nodes = {graph.id: graph.by_name() for graph in graphs.values()}
     moved = np.array([run.moved.get(key, 0) for key in keys])
-    figures = [middle.figures(samples[:, place]) for place in range(len(keys))]
-    total_s, total_low_s, total_high_s = middle.figures(samples.sum(axis=1))
-    ops = []
+    ops: dict[int, OpTime] = {}
     for place, (graph, name) in enumerate(keys):
-        seconds, low, high = figures[place]
-        ops.append(OpTime(graph, name, seconds, low, high, int(moved[place]), too_short=seconds < SHORT * overhead))
-    backward = np.array([graphs[graph].kind is GraphKind.BACKWARD for graph, _ in keys])
+        if graph != NO_GRAPH:
+            seconds, low, high = middle.figures(samples[:, place])
+            short = seconds < SHORT * overhead
+            ops[place] = OpTime(graph, name, seconds, low, high, int(moved[place]), too_short=short)
+    total_s, total_low_s, total_high_s = middle.figures(samples[:, list(ops)].sum(axis=1))
+    groups = _groups(ops, nodes, overhead)
+    groups |= {(ProfileKind.AROUND, name): [place] for place, (_, name) in enumerate(keys) if place not in ops}
+    backward = np.array([graph in graphs and graphs[graph].kind is GraphKind.BACKWARD for graph, _ in keys])
     rows = []
-    for (kind, name), places in _groups(ops, nodes, overhead).items():
+    for (kind, name), places in groups.items():
         seconds, low, high = middle.figures(samples[:, places].sum(axis=1))
         backward_s = middle.mean(samples[:, [place for place in places if backward[place]]].sum(axis=1))
         rows.append(
@@ -183,15 +200,15 @@ def _summarize(
                 high_s=high,
                 forward_s=max(seconds - backward_s, 0.0),
                 backward_s=backward_s,
-                share=seconds / total_s if total_s else 0.0,
-                ops=len(places),
+                share=seconds / whole_s if whole_s else 0.0,
+                ops=0 if kind is ProfileKind.AROUND else len(places),
                 moved_bytes=int(moved[places].sum()),
                 copy_s=float(moved[places].sum() / bandwidth.bytes_per_s),
             )
         )
     kinds = list(ProfileKind)
     return Profile(
-        ops=tuple(ops),
+        ops=tuple(ops.values()),
         rows=tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.seconds))),
         seconds=total_s,
         low_s=total_low_s,
@@ -207,12 +224,12 @@ def _summarize(
 
 
 def _groups(
-    ops: Sequence[OpTime], nodes: Mapping[str, Mapping[str, Node]], overhead: float
+    ops: Mapping[int, OpTime], nodes: Mapping[str, Mapping[str, Node]], overhead: float
 ) -> dict[tuple[ProfileKind, str], list[int]]:
     """Return the places of the ops of each row. Ops too short for figures of their own share one row among the ops."""
     found: dict[tuple[ProfileKind, str], list[int]] = {}
     short = f"ops shorter than {SHORT * overhead * 1e6:.1f} µs each"
-    for place, op in enumerate(ops):
+    for place, op in ops.items():
         node = nodes[op.graph].get(op.node)
         for module in _modules(node) if node else (OUTSIDE,):
             found.setdefault((ProfileKind.MODULE, module), []).append(place)

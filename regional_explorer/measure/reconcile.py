@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from regional_explorer.measure.timing.rounds_result import RoundsResult
-from regional_explorer.measure.timing.statistics import Floats, bootstrap_interval
 from regional_explorer.record.region_timing import RegionTiming
+from regional_explorer.record.statistics import Floats, bootstrap_interval
 from regional_explorer.record.timing import Phase, Reconciled, Timing
+from regional_explorer.record.variant_name import VariantName
 
-EAGER, AOT_EAGER, REGIONAL, FULL, CUT = "eager", "aot_eager", "regional", "full", "cut"
+EAGER, AOT_EAGER, REGIONAL, FULL = VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL, VariantName.FULL
+CUT = "cut"
 
 WRAPPER = "AOT wrapper"
 DISPATCH = "dispatch of the cut graph"

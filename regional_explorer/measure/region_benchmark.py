@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from regional_explorer.compiler.run_context import no_progress
-from regional_explorer.compiler.variants import VariantName, Variants
+from regional_explorer.compiler.variants import Variants
 from regional_explorer.measure.benchmark import Outcome, timed_call
 from regional_explorer.measure.partitions import distinct, measure_partitions
 from regional_explorer.measure.reconcile import AOT_EAGER, CUT
@@ -14,6 +14,7 @@ from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.rounds_result import RoundsResult
+from regional_explorer.record.variant_name import VariantName
 
 
 def benchmark_regions(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> Iterator[Outcome]:

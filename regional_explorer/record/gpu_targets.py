@@ -14,7 +14,9 @@ class GpuTarget:
     """A GPU by its data sheet.
 
     ``memory_gb_s`` is the memory bandwidth in 10⁹ bytes per second; ``dense_tflops`` the dense peak of matrix products
-    by dtype. ``source`` names the data sheet.
+    by dtype, ``TF32`` being that of float32 where the user allows less precision. ``source`` names the data sheet.
+    ``blocks_per_multiprocessor`` can be resident at once, however small they are; each of them takes
+    ``shared_reserved`` bytes of shared memory for the system.
     """
 
     name: str
@@ -28,6 +30,8 @@ class GpuTarget:
     registers_per_multiprocessor: int
     shared_per_multiprocessor: int
     shared_per_block: int
+    blocks_per_multiprocessor: int
+    shared_reserved: int
     memory_bytes: int
     l2_bytes: int
     memory_gb_s: float
@@ -43,6 +47,8 @@ class GpuTarget:
         return max(bytes_moved / (self.memory_gb_s * 1e9), product_s)
 
 
+TF32 = "tf32"
+"""What NVIDIA and AMD round float32 to in matrix products, if ``torch.set_float32_matmul_precision`` allows it."""
 GB = 1 << 30
 GPU_TARGETS: Mapping[str, GpuTarget] = {
     target.name: target
@@ -56,10 +62,12 @@ GPU_TARGETS: Mapping[str, GpuTarget] = {
             threads_per_multiprocessor=2048,
             shared_per_multiprocessor=233472,
             shared_per_block=232448,
+            blocks_per_multiprocessor=32,
+            shared_reserved=1024,
             memory_bytes=80 * GB,
             l2_bytes=50 << 20,
             memory_gb_s=3350,
-            dense_tflops={"float32": 67, "bfloat16": 989.5, "float16": 989.5},
+            dense_tflops={"float32": 67, TF32: 494.7, "bfloat16": 989.5, "float16": 989.5},
             source="NVIDIA H100 data sheet, SXM",
             backend="cuda",
             warp_size=32,
@@ -74,10 +82,12 @@ GPU_TARGETS: Mapping[str, GpuTarget] = {
             threads_per_multiprocessor=2048,
             shared_per_multiprocessor=233472,
             shared_per_block=232448,
+            blocks_per_multiprocessor=32,
+            shared_reserved=1024,
             memory_bytes=180 * GB,
             l2_bytes=126 << 20,
             memory_gb_s=8000,
-            dense_tflops={"float32": 75, "bfloat16": 2250, "float16": 2250},
+            dense_tflops={"float32": 75, TF32: 1125, "bfloat16": 2250, "float16": 2250},
             source="NVIDIA DGX B200 data sheet, one of eight GPUs",
             backend="cuda",
             warp_size=32,
@@ -92,10 +102,12 @@ GPU_TARGETS: Mapping[str, GpuTarget] = {
             threads_per_multiprocessor=2048,
             shared_per_multiprocessor=167936,
             shared_per_block=166912,
+            blocks_per_multiprocessor=32,
+            shared_reserved=1024,
             memory_bytes=80 * GB,
             l2_bytes=40 << 20,
             memory_gb_s=2039,
-            dense_tflops={"float32": 19.5, "bfloat16": 312, "float16": 312},
+            dense_tflops={"float32": 19.5, TF32: 156, "bfloat16": 312, "float16": 312},
             source="NVIDIA A100 80GB data sheet, SXM",
             backend="cuda",
             warp_size=32,
@@ -110,10 +122,12 @@ GPU_TARGETS: Mapping[str, GpuTarget] = {
             threads_per_multiprocessor=1536,
             shared_per_multiprocessor=102400,
             shared_per_block=101376,
+            blocks_per_multiprocessor=24,
+            shared_reserved=1024,
             memory_bytes=24 * GB,
             l2_bytes=48 << 20,
             memory_gb_s=300,
-            dense_tflops={"float32": 30.3, "bfloat16": 121, "float16": 121},
+            dense_tflops={"float32": 30.3, TF32: 60, "bfloat16": 121, "float16": 121},
             source="NVIDIA L4 data sheet",
             backend="cuda",
             warp_size=32,
@@ -131,10 +145,12 @@ GPU_TARGETS: Mapping[str, GpuTarget] = {
             threads_per_multiprocessor=2048,
             shared_per_multiprocessor=65536,
             shared_per_block=65536,
+            blocks_per_multiprocessor=32,
+            shared_reserved=0,
             memory_bytes=192 * GB,
             l2_bytes=4 << 20,
             memory_gb_s=5300,
-            dense_tflops={"float32": 163.4, "bfloat16": 1307.4, "float16": 1307.4},
+            dense_tflops={"float32": 163.4, TF32: 653.7, "bfloat16": 1307.4, "float16": 1307.4},
             source="AMD Instinct MI300X data sheet",
         ),
     )

@@ -45,8 +45,9 @@ class Kernel:
     arithmetic of the loop body once per element, ``exp`` as one; of a matrix product 2·m·n·k. Figures are None where
     they are unknown. ``loop_ops`` counts the arithmetic of the loop body by name. ``defined`` are the first and last
     line of its definition in the code, ``called`` is the line of this launch; lines count from 1. ``dtype`` is that of
-    an extern call's result. ``gpu`` is there for a Triton kernel that was compiled for a GPU. ``origins`` are the nodes
-    of ``ArtifactCode.after_passes`` that it computes, ``reads_from`` positions of the kernels whose results it reads.
+    the result of an extern call or a matrix product, for a GPU ``tf32`` where float32 may be rounded to it. ``gpu`` is
+    there for a Triton kernel that was compiled for a GPU. ``origins`` are the nodes of ``ArtifactCode.after_passes``
+    that it computes, ``reads_from`` positions of the kernels whose results it reads.
     """
 
     name: str

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region import Cut, Direction, Partition, Plan, Region
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.timing import Phase, Verdict
+from regional_explorer.record.timing import Verdict
+from regional_explorer.record.variant_name import VariantName
 
 PLAN_FORMAT = 2
 """Version of the JSON layout of a plan's file. 1 had the plan alone."""
@@ -38,10 +40,8 @@ class Explored:
     @classmethod
     def of(cls, session: Session, partitioner: str) -> Explored:
         """Return what a session says about its plan."""
-        phase = Phase.STEP if session.grad else Phase.FORWARD
         outdated = session.conditions is None or session.conditions.outdated
-        measured = {} if outdated else {t.variant: t for t in session.timings if t.phase is phase}
-        found = measured.get("regional")
+        found = None if outdated else session.whole_timings.get(VariantName.REGIONAL)
         return cls(
             session.title,
             session.environment,
@@ -74,8 +74,8 @@ def count_partitions(partitions: Sequence[Partition]) -> dict[str, dict[str, int
     """Return how many partitions each region gave, by direction."""
     counts = Counter((part.region, str(Direction.of_graph(part.graph))) for part in partitions)
     found: dict[str, dict[str, int]] = {}
-    for (region, direction), count in sorted(counts.items()):
-        found.setdefault(region, {})[direction] = count
+    for (region, direction), number in sorted(counts.items()):
+        found.setdefault(region, {})[direction] = number
     return found
 
 
@@ -99,7 +99,7 @@ def differences_from(explored: Explored, here: Environment, partitions: Sequence
                 DiagnosticCode.PLAN_DIFFERS,
                 f"The plan was explored elsewhere: {'; '.join(changed)}. What was measured there need not hold here.",
                 Severity.INFO,
-                upstream="nobody says.",
+                upstream="no warning.",
                 remedy="Measure the plan here with ex.benchmark(), and save it again.",
             )
         )
@@ -109,10 +109,10 @@ def differences_from(explored: Explored, here: Environment, partitions: Sequence
 def _other_partitions(region: str, direction: str, before: int, now: int) -> Diagnostic:
     return Diagnostic(
         DiagnosticCode.PLAN_DIFFERS,
-        f"Region {region!r} gave {before} partition{'' if before == 1 else 's'} in the {direction} when the plan was "
+        f"Region {region!r} gave {count(before, 'partition')} in the {direction} when the plan was "
         f"saved, and {now} here: the program or torch has changed, or the call is another one.",
         region=region,
-        upstream="nobody says.",
+        upstream="no warning.",
         remedy="Look at the graph with rx.explore(fn, args, plan=path), and save the plan again where it is right.",
     )
 

@@ -1,4 +1,4 @@
-"""Where the time of a call goes: eager time of every op of the captured graphs, and sums by module, line and op."""
+"""Where the time of a call goes: eager time of every op, sums by module, line and op, and what runs around them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ UNKNOWN_LINE = "(no source line)"
 
 
 class ProfileKind(StrEnum):
-    """What the ops of a row of a profile have in common."""
+    """What the ops of a row of a profile have in common; ``AROUND`` is no op, but what runs around the graphs."""
 
     MODULE = "module"
     LINE = "line"
     OP = "op"
+    AROUND = "around"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,9 @@ class OpTime:
 class ProfileRow:
     """The ops of one module (with the modules inside it), source line or operator, summed; in seconds per call.
 
-    ``low_s`` and ``high_s`` are the ends of the CI of the sum. ``share`` is its part of the sum over all ops,
+    A row of what runs around the graphs has no ops.
+
+    ``low_s`` and ``high_s`` are the ends of the CI of the sum. ``share`` is its part of the whole call,
     ``copy_s`` the time that the measured copy bandwidth needs for ``moved_bytes``.
     """
 
@@ -73,8 +76,9 @@ class ProfileRow:
 class Profile:
     """Eager time of every op of one call, each the mean over the middle half of ``rounds`` interleaved rounds.
 
-    An op's time is that from its end to the end of the op before it, so they add up to what the graphs take:
-    ``seconds``. ``step_s`` is what ``aot_eager`` took in the same rounds; the rest of it lies outside of the graphs.
+    An op's time is that from the end of the op before it to its own, so they add up to what the graphs take:
+    ``seconds``. With what runs around the graphs that is ``whole_s``, the measured call; ``step_s`` is what
+    ``aot_eager`` took untouched in the same rounds.
     ``overhead_s`` is the measured cost of timing one op, which has been taken off each. ``stopped`` says why it ended.
     """
 
@@ -90,6 +94,16 @@ class Profile:
     stopped: str
     confidence: float
     bandwidth: Bandwidth
+
+    @property
+    def around_s(self) -> float:
+        """Seconds of what runs around the graphs: guards, wrappers, autograd's engine, Python that was not traced."""
+        return sum(row.seconds for row in self.by(ProfileKind.AROUND))
+
+    @property
+    def whole_s(self) -> float:
+        """Seconds of the call: its ops, and what runs around the graphs."""
+        return self.seconds + self.around_s
 
     @property
     def short_ops(self) -> tuple[OpTime, ...]:

@@ -130,3 +130,11 @@ def partition_codes(session: Session) -> Iterator[PartitionCode]:
         if part.artifact in codes:
             nodes = tuple(graphs[part.graph][name] for name in part.nodes)
             yield PartitionCode(part, codes[part.artifact], nodes)
+
+
+def by_artifact(parts: tuple[PartitionCode, ...]) -> tuple[tuple[PartitionCode, ...], ...]:
+    """Return the partitions in groups that share one artifact, and so have the same code, in order of the first."""
+    groups: dict[str, list[PartitionCode]] = {}
+    for part in parts:
+        groups.setdefault(part.code.artifact, []).append(part)
+    return tuple(map(tuple, groups.values()))

@@ -89,8 +89,7 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
 
 def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
     """Return the row of the whole call of each region: its step, or its forward where no gradient is taken."""
-    whole = Phase.STEP if session.grad else Phase.FORWARD
-    return {timing.region: timing for timing in region_timings(session) if timing.phase is whole}
+    return {timing.region: timing for timing in region_timings(session) if timing.phase is session.whole_phase}
 
 
 def current_timings(session: Session) -> tuple[PartitionTiming, ...]:

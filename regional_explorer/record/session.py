@@ -20,6 +20,7 @@ from regional_explorer.record.timing import (
     MemoryPeak,
     Numerics,
     PartitionTiming,
+    Phase,
     Reconciled,
     Timing,
 )
@@ -80,6 +81,22 @@ class Session:
     def is_outdated(self) -> bool:
         """Whether run times, numerics, memory and reconciliation are those of another plan than ``plan``."""
         return self.conditions is not None and self.conditions.outdated
+
+    @property
+    def whole_phase(self) -> Phase:
+        """The phase of the whole call: the step, or the forward where no gradient is taken or no step was measured."""
+        phases = {timing.phase for timing in self.timings}
+        return Phase.STEP if self.grad and phases != {Phase.FORWARD} else Phase.FORWARD
+
+    @property
+    def whole_timings(self) -> dict[str, Timing]:
+        """The timing of the whole call, by variant."""
+        return {timing.variant: timing for timing in self.timings if timing.phase is self.whole_phase}
+
+    @property
+    def compile_s(self) -> float:
+        """The seconds that compiling the partitions took, reused artifacts included."""
+        return sum(part.compile_s or 0.0 for part in self.partitions)
 
     @property
     def compiled_partitions(self) -> Iterator[tuple[Partition, ArtifactCompile]]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.graph import Node
 
 VIEWS = frozenset(
@@ -111,10 +112,4 @@ def change(
 def _ops(nodes: Sequence[Node]) -> str:
     """Return the ops of nodes, each once: ``mul ×3, erf, add``."""
     counts = Counter(node.op for node in nodes)
-    listed = [f"{op} ×{number}" if number > 1 else op for op, number in counts.items()]
-    return ", ".join(listed[:6]) + (", …" if len(listed) > 6 else "")  # noqa: PLR2004 - shown
-
-
-def count(number: int, word: str) -> str:
-    """Return ``1 op`` or ``12 ops``."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return listing((f"{op} ×{number}" if number > 1 else op for op, number in counts.items()), 6)

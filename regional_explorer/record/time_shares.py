@@ -86,6 +86,7 @@ class TimeShares:
             ProfileKind.MODULE: lambda node: any(call.path in share.modules for call in node.modules),
             ProfileKind.LINE: lambda node: str(node.source) == name,
             ProfileKind.OP: lambda node: node.target == name,
+            ProfileKind.AROUND: lambda _: False,
         }
         return [key for key, node in self._nodes.items() if tests[share.row.kind](node)]
 

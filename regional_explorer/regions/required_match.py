@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from regional_explorer.errors import SelectorError, did_you_mean
+from regional_explorer.errors.texts import listing
 from regional_explorer.record.graph import Graph, SourceLine
+from regional_explorer.record.named_subgraphs import subgraph_names, subgraphs
 from regional_explorer.record.region import Selector, SelectorKind
 from regional_explorer.regions.line_ranges import LineRange
-from regional_explorer.regions.select import module_glob, picks
-from regional_explorer.regions.subgraphs import subgraph_names, subgraphs
+from regional_explorer.regions.module_selector import module_glob
+from regional_explorer.regions.select import picks
 
 SHOWN = 8
+LONGEST_SHOWN = 120
+"""Characters shown of a pattern."""
+
 Among = Callable[[int | None], bool]
 
 
@@ -42,7 +47,7 @@ def require_match(
                 if real and among(None)
                 else _suggestions(selector.kind, pattern, graphs, among)
             )
-            raise SelectorError(f"Region {name!r}: {alone} matches no operation {where}.{why}")
+            raise SelectorError(f"Region {name!r}: {_cut(str(alone))} matches no operation {where}.{why}")
 
 
 def _require_one_file(pattern: str, graphs: Sequence[Graph]) -> None:
@@ -57,6 +62,10 @@ def _require_one_file(pattern: str, graphs: Sequence[Graph]) -> None:
         raise SelectorError(
             f"lines={pattern!r} is in {len(found)} files. Say which one: {' or '.join(sorted(places))}."
         )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
 
 
 def _short(line: SourceLine) -> str:
@@ -80,8 +89,7 @@ def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], amon
     tail = re.split(r"[.:/]", plain)[-1]
     alike = [name for name in known if tail and tail in re.split(r"[.:/]", name)]
     shown = alike or known
-    more = f", … ({len(shown) - SHOWN} more)" if len(shown) > SHOWN else ""
-    return f" There are for example: {', '.join(shown[:SHOWN])}{more}." if shown else ""
+    return f" There are for example: {listing(shown, SHOWN)}." if shown else ""
 
 
 def _across_levels(pattern: str, paths: Iterable[str]) -> str:
@@ -90,8 +98,7 @@ def _across_levels(pattern: str, paths: Iterable[str]) -> str:
     found = [path for path in paths if deep != pattern and module_glob(deep).fullmatch(path)]
     if not found:
         return ""
-    more = f", … ({len(found) - SHOWN} more)" if len(found) > SHOWN else ""
-    return f" '*' stays within one level of the path, '**' does not: {deep!r} matches {', '.join(found[:SHOWN])}{more}."
+    return f" '*' stays within one level of the path, '**' does not: {deep!r} matches {listing(found, SHOWN)}."
 
 
 def _choices(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:

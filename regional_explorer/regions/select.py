@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import fnmatch
-import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regional_explorer.record.graph import Chain, Graph, GraphKind, ModuleCall, Node, Role, marked_region, traced_from
-from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role, marked_region
+from regional_explorer.record.region import Cut, Plan, Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance, Picked, number_instances
 from regional_explorer.regions.line_ranges import LineRange
+from regional_explorer.regions.module_selector import pick_modules
+from regional_explorer.regions.source_marks import annotation_key
 from regional_explorer.regions.subgraphs import KINDS as SUBGRAPH_KINDS
-from regional_explorer.regions.subgraphs import call_origins, pick_subgraphs, subgraph_regions, whole_bodies
+from regional_explorer.regions.subgraphs import call_origins, pick_subgraphs, whole_bodies
 from regional_explorer.regions.sums import claims_of_sums
 
 
@@ -60,70 +60,6 @@ class Assignment:
         # A graph break in a callee leaves the forward unmarked while its backward carries the mark, without an origin.
         name = self.by_annotation.get(annotation_key(node.annotation)) if node.annotated else None
         return Claim(name) if name is not None else None
-
-
-def annotation_key(annotation: Any) -> str:
-    """Return what identifies a region marked in the source: its id, or the config of a mark without one.
-
-    Upstream puts all marks without an id into one default region and compiles it under the first config it meets. They
-    stay one region here as long as their configs agree.
-    """
-    if (marked := marked_region(annotation)) is not None:
-        return f"id:{marked[0]}"
-    return f"default:{json.dumps(annotated_config(annotation), sort_keys=True)}"
-
-
-def annotation_name(annotation: Any) -> str | None:
-    """Return the name of the region that a mark is of, None for a mark without an id."""
-    if (marked := marked_region(annotation)) is None:
-        return None
-    name = str(marked[0])
-    return name if name.strip() else repr(name)  # an id may be an empty text, a region's name may not
-
-
-def annotated_config(annotation: Any) -> dict[str, Any]:
-    """Return the Inductor configs inside an annotation, or none."""
-    config = annotation.get("inductor_configs") if isinstance(annotation, Mapping) else None
-    return dict(config) if isinstance(config, Mapping) else {}
-
-
-def source_regions(graphs: Sequence[Graph]) -> list[Region]:
-    """Return the regions marked in the source, in the order in which their first op runs.
-
-    Bodies of ``nested_compile_region`` with options come last: a marked block around one gives its ops away to it.
-    """
-    found: dict[str, Region] = {}
-    defaults = 0
-    for node in marked_nodes(graphs):
-        key = annotation_key(node.annotation)
-        if key in found:
-            continue
-        if (named := annotation_name(node.annotation)) is not None:
-            name = named
-        else:
-            defaults += 1
-            name = "default" if defaults == 1 else f"default-{defaults}"
-        while any(region.name == name for region in found.values()):
-            name += "'"
-        selector = Selector(SelectorKind.ANNOTATION, (key,))
-        found[key] = Region(name, (selector,), annotated_config(node.annotation))
-    for region in subgraph_regions(graphs):
-        name = region.name
-        while any(other.name == name for other in found.values()):
-            name += "'"
-        found[region.selectors[0].patterns[0]] = replace(region, name=name)
-    return list(found.values())
-
-
-def marked_nodes(graphs: Iterable[Graph]) -> Iterator[Node]:
-    """Yield the ops of the Dynamo graphs that carry a mark, then backward ops that alone carry one."""
-    graphs = list(graphs)
-    for graph in graphs:
-        if graph.kind is GraphKind.DYNAMO:
-            yield from (node for node in graph.ops if node.annotated)
-    for graph in graphs:
-        if graph.kind is not GraphKind.DYNAMO:
-            yield from (node for node in graph.ops if node.annotated and node.origin is None)
 
 
 def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
@@ -187,7 +123,7 @@ def _picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
                 if node.annotated and annotation_key(node.annotation) in wanted
             }
         case SelectorKind.MODULES:
-            return _pick_modules(selector.patterns, graphs)
+            return pick_modules(selector.patterns, graphs)
         case SelectorKind.LINES:
             ranges = [LineRange.parse(pattern) for pattern in selector.patterns]
             return {
@@ -234,78 +170,6 @@ def _is_op(node: Node, pattern: str) -> bool:
 def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
     wanted = set(names)
     return _pick(graphs, lambda graph, node: node.name in wanted or f"{graph.id}:{node.name}" in wanted)
-
-
-def _pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
-    rules = [module_glob(pattern) for pattern in patterns]
-    shared = _shared_with(graphs)
-    found: dict[int, Instance] = {}
-    for graph in graphs:
-        if graph.kind is GraphKind.DYNAMO:
-            for node in graph.ops:
-                above = max((len(traced_from(node.modules, callers)) for callers in shared[graph.id]), default=0)
-                instance = _instance_of(node.modules, rules, above)
-                if instance is not None and node.origin is not None:
-                    found[node.origin] = instance
-    return found
-
-
-def _shared_with(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
-    """Return by graph whose body several calls share, and bodies inside, the modules around each of the calls.
-
-    A mark on one of these modules is of that call alone: the others run the same body, and nobody marked them.
-    """
-    by_id: dict[str, Graph] = {}
-    found: dict[str, list[list[Chain]]] = {}
-    for graph in graphs:
-        if graph.kind is not GraphKind.DYNAMO:
-            continue
-        by_id[graph.id], found[graph.id] = graph, []
-        if graph.parent is not None:
-            outer = by_id[graph.parent[0]]
-            held = outer.holding(graph.parent[1])
-            callers = [op.modules for op in outer.ops if held.intersection(op.inputs)]
-            found[graph.id] = [*found[outer.id], *([callers] if len(callers) > 1 else [])]
-    return found
-
-
-def _instance_of(calls: Sequence[ModuleCall], rules: Sequence[re.Pattern[str]], above: int) -> Instance:
-    """Return the outermost module call around an op that a rule matches, else the outermost module that holds one.
-
-    A module may hold what is called without being called itself, or without the trace knowing: a ModuleList, or a
-    layer that a graph break runs piece by piece. The first ``above`` calls are not asked.
-    """
-    for call in calls[above:]:
-        if any(rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
-            return call.path, call.call
-    covered = _depth(calls[above - 1].path) if above else 0
-    for call in calls[above:]:
-        for path in (call.path, *call.aliases):
-            parts = path.split(".")
-            first = covered + len(parts) - _depth(call.path)  # another name of it may be longer
-            for holder in (".".join(parts[:depth]) for depth in range(first + 1, len(parts))):
-                if any(rule.fullmatch(holder) for rule in rules):
-                    return holder, 0
-    return None
-
-
-def _depth(path: str) -> int:
-    return len(path.split(".")) if path else 0
-
-
-def module_glob(pattern: str) -> re.Pattern[str]:
-    """Return a module glob as a regular expression: ``*`` stays within one level of the path, ``**`` does not.
-
-    ``?`` and ``[0-3]`` or ``[!0-3]`` stand for one character of a level.
-    """
-    special = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
-
-    def expression(part: str) -> str:
-        if part.startswith("["):
-            return rf"(?!\.){fnmatch.translate(part)[:-2]}"  # without its mark for the end of the text
-        return special.get(part) or re.escape(part)
-
-    return re.compile("".join(map(expression, re.split(r"(\*\*|\*|\?|\[!?[^]]+\])", pattern))))
 
 
 def members(graphs: Sequence[Graph], assignment: Assignment) -> dict[str, dict[str, tuple[str, ...]]]:

@@ -44,6 +44,7 @@ from regional_explorer.torch_api.config import (
 from regional_explorer.torch_api.folding import Folded
 from regional_explorer.torch_api.graphs import (
     AUTOCAST_DEVICES,
+    BoxedInterpreter,
     bodies,
     boxed,
     draws_random,
@@ -105,6 +106,7 @@ __all__ = [
     "ORIGIN",
     "UNSENDABLE",
     "BoxedCall",
+    "BoxedInterpreter",
     "Break",
     "CacheAnswers",
     "CacheKey",
@@ -167,7 +169,6 @@ __all__ = [
     "recompile_reason",
     "release_compiled",
     "rename",
-    "require_supported_torch",
     "resolve",
     "set_versions",
     "size_hint",

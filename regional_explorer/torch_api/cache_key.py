@@ -15,7 +15,7 @@ from regional_explorer.torch_api.config import changed_functorch_config
 from regional_explorer.torch_api.graphs import bodies
 
 LONGEST = 80
-"""Longer texts are told by a hash of them."""
+"""Longer texts are shown as a hash."""
 
 
 @dataclass(frozen=True)

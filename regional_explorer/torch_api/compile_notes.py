@@ -197,9 +197,10 @@ def pre_grad_passes() -> str:
     if timing is None:
         return ""
     if timing == "late":
-        return "late: not on a hit"
+        return "after the look-up: skipped on a hit"
     named = _passes_without_uuid(_CUSTOM_PASSES[:1])
-    return f"early: on every compile, as {named} has no uuid()" if named else "early: on every compile"
+    always = "before the look-up: on every compile"
+    return f"{always}, as {named} has no uuid()" if named else always
 
 
 def _passes_without_uuid(places: tuple[str, ...] = _CUSTOM_PASSES) -> str:

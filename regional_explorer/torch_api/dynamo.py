@@ -56,7 +56,7 @@ def as_first_call(fn: Callable[..., Any]) -> Iterator[None]:
 
     What Dynamo remembers of shapes is kept per code object, apart from cache entries: without this, an exploration
     after one on other shapes would be dynamic. So is the number of all traces, isolated or not, after which Dynamo
-    gives up without a word: 256 in torch 2.13.
+    gives up without a warning: 256 in torch 2.13.
     """
     unlimited = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), sys.maxsize)
     with dynamo_config.patch({"automatic_dynamic_shapes": False, **unlimited}):

@@ -26,7 +26,7 @@ class Folded:
 
 @contextlib.contextmanager
 def folding(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
-    """A block in which every elimination of common subexpressions is told, graph by graph."""
+    """A block in which every elimination of common subexpressions is reported, graph by graph."""
     original = partitioners.fx_graph_cse  # type: ignore[attr-defined]  # a private module exports nothing by name
 
     def eliminate(graph: fx.Graph, *args: Any, **kwargs: Any) -> fx.Graph:

@@ -25,6 +25,16 @@ def boxed(gm: fx.GraphModule) -> BoxedCall:
     return gm.forward
 
 
+class BoxedInterpreter(fx.Interpreter):
+    """Runs a graph node by node."""
+
+    def call_boxed(self, args: list[Any]) -> Any:
+        """Run the graph on a list of arguments, which is emptied."""
+        given = list(args)
+        args.clear()
+        return self.run(*given, enable_io_processing=False)
+
+
 def bodies(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.GraphModule]]:
     """Yield the bodies of the higher-order ops of ``gm`` with the ``get_attr`` node that names them, each body once."""
     seen: set[int] = set()

@@ -166,7 +166,7 @@ def _outside_of_calls() -> Iterator[None]:
 
     Around the first run of a graph in training stands a dispatch mode of AOTAutograd's own, which checks what custom
     ops return (``_AnalyzeCustomOpInputOutputMode``, torch 2.13); there, a trace ends in "Attempting to use
-    FunctionalTensor on its own". The user may have such modes open too, or inference mode.
+    FunctionalTensor on its own": docs/upstream.md. The user may have such modes open too, or inference mode.
     """
     with torch.inference_mode(mode=False), _disable_current_modes():
         yield
@@ -201,8 +201,8 @@ def _boxed_call(call: Callable[..., Any]) -> BoxedCall:
 def _carved(gm: fx.GraphModule) -> str:
     """Return which ops of ``gm`` are carved out, nothing where none is.
 
-    The keys of Inductor's caches leave out what nodes carry (torch 2.13): without this, a carved piece would be given
-    the code of the same piece uncarved.
+    The keys of Inductor's caches leave out what nodes carry (torch 2.13 and 2.15, docs/upstream.md): without this, a
+    carved piece would be given the code of the same piece uncarved.
     """
     own = [node.name for node in gm.graph.nodes if is_carved(node)]
     inner = [f"{node.name}({text})" for node, body in bodies(gm) if (text := _carved(body))]
@@ -229,7 +229,7 @@ def _compile_error(error: Exception) -> RegionCompileError:
 
 
 def _trouble_of_machine(error: BaseException | None) -> BaseException | None:
-    """Return what the operating system had to say, among an error and its causes; None if it was not asked."""
+    """Return the operating system's error among an error and its causes, or None."""
     while error is not None:
         full = "No space left on device" in str(error)  # of the C++ compiler, whose output is all there is
         if full or isinstance(error, MemoryError | OSError):

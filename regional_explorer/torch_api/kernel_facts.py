@@ -57,7 +57,7 @@ def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[in
 
 
 def known(figure: Callable[[], int | None]) -> int | None:
-    """Return a figure as an int, or None where it cannot be told."""
+    """Return a figure as an int, or None where it is not known."""
     try:
         value = figure()
     except Exception:  # noqa: BLE001 - figures of sizes that only a run can tell, and of IR that has none
@@ -66,7 +66,7 @@ def known(figure: Callable[[], int | None]) -> int | None:
 
 
 def _ops(origins: Sequence[fx.Node]) -> tuple[str, ...]:
-    """Return the ops that compute something; where there is none, what is copied is all there is to tell."""
+    """Return the ops that compute something; where there is none, the ops that copy."""
     ops = [node for node in origins if node.op == "call_function"]
     return tuple(dict.fromkeys(map(_op_name, [op for op in ops if not computes_nothing(op)] or ops)))
 
@@ -124,7 +124,7 @@ def read_from(launches: Sequence[Launch]) -> list[tuple[int, ...]]:
 
 
 def _names(accesses: Callable[[], Accesses]) -> list[str]:
-    """Return the names of buffers, none where they cannot be told."""
+    """Return the names of buffers, none where they are not known."""
     try:
         return list(accesses())
     except Exception:  # noqa: BLE001 - IR that has no dependencies

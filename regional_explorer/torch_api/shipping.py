@@ -50,7 +50,7 @@ def _pack(artifact: Any, settings: Mapping[str, Any]) -> Shipment:
     built: dict[str, Callable[[], Any]] = {}
     load = CppCodeCache.load_async.__func__  # type: ignore[attr-defined]  # a class method
 
-    def noted(cls: Any, main_code: str, *args: Any, **kwargs: Any) -> Any:
+    def recording_load(cls: Any, main_code: str, *args: Any, **kwargs: Any) -> Any:
         loader = load(cls, main_code, *args, **kwargs)
         built[_source_key(cls, main_code, *args, **kwargs)] = loader
         return loader
@@ -60,8 +60,8 @@ def _pack(artifact: Any, settings: Mapping[str, Any]) -> Shipment:
         code = artifact.serialize()
         with (
             inductor_config.patch({**since, **settings}),
-            mock.patch.object(CppCodeCache, "load_async", classmethod(noted)),
-            # Else what is loaded already is not loaded again, and nothing is noted.
+            mock.patch.object(CppCodeCache, "load_async", classmethod(recording_load)),
+            # Else what is loaded already is not loaded again, and nothing is recorded.
             mock.patch.object(PyCodeCache, "modules_no_attr", {}),
         ):
             _load(code)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
 
 NAMESPACES = ("aten", "prims")
-"""Operators that every process knows without being told."""
+"""Operators that every process has registered by itself."""
 
 
 UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError, AssertionError, NotImplementedError)

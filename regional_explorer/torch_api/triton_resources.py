@@ -85,10 +85,18 @@ def _amd(assembly: str) -> tuple[int | None, int | None]:
 
 
 def occupancy(target: GpuTarget, registers: int, shared: int, warps: int) -> float:
-    """Return the share of a multiprocessor's threads that can be resident at once, by registers and shared memory."""
-    threads = warps * target.warp_size
-    # Registers are given out in units of eight per thread.
-    by_registers = target.registers_per_multiprocessor // max(1, -(-registers // 8) * 8 * threads)
-    by_shared = target.shared_per_multiprocessor // shared if shared else 32
-    blocks = min(32, by_registers, by_shared, target.threads_per_multiprocessor // threads)
-    return blocks * threads / target.threads_per_multiprocessor
+    """Return the share of a multiprocessor's threads that can be resident at once, by registers and shared memory.
+
+    Args:
+        target: the GPU.
+        registers: those of each thread.
+        shared: bytes of shared memory of each block.
+        warps: those of each block.
+    """
+    # A warp's registers come from one of the four parts of a multiprocessor, in units of eight per thread.
+    by_part = target.registers_per_multiprocessor // 4 // (max(1, -(-registers // 8)) * 8 * target.warp_size)
+    reserved = shared + target.shared_reserved
+    by_shared = target.shared_per_multiprocessor // reserved if reserved else target.blocks_per_multiprocessor
+    most_warps = target.threads_per_multiprocessor // target.warp_size
+    blocks = min(target.blocks_per_multiprocessor, 4 * by_part // warps, by_shared, most_warps // warps)
+    return blocks * warps / most_warps

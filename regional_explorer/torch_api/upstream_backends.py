@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 import torch._inductor.graph
 from torch import fx
@@ -69,7 +70,7 @@ def all_graphs(gm: fx.GraphModule) -> Iterator[fx.GraphModule]:
 
 @contextlib.contextmanager
 def noting_pieces(note: Callable[[frozenset[int]], None]) -> Iterator[None]:
-    """A block in which ``note`` is told the origins of each piece that ``regional_inductor`` compiles, as it does."""
+    """A block in which ``note`` gets the origins of each piece that ``regional_inductor`` compiles, as it does."""
     original = torch._inductor.standalone_compile
 
     def compile_piece(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
@@ -96,6 +97,25 @@ def noting_lite(note: Callable[[int | None, bool], None]) -> Iterator[None]:
     with (
         inductor_config.patch(force_disable_caches=True),
         mock.patch.object(torch._inductor.graph, "should_fallback_by_default", decide),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def marks_ignored() -> Iterator[None]:
+    """A block in which ``fallback_by_default`` leaves marked ops to eager code too, and nothing is cached.
+
+    No cache's key tells that marks were ignored.
+    """
+
+    def never(_node: fx.Node) -> bool:
+        return False
+
+    with (
+        inductor_config.patch(fx_graph_cache=False),
+        functorch_config.patch(enable_autograd_cache=False),
+        mock.patch.object(torch._inductor.utils, "_needs_inductor_compile", never),
+        mock.patch.object(torch.fx.passes.regional_inductor, "_needs_inductor_compile", never),
     ):
         yield
 

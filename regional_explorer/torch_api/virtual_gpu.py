@@ -22,6 +22,7 @@ from torch import fx
 from torch._subclasses import FakeTensorMode, fake_tensor
 
 from regional_explorer.record.gpu_targets import GpuTarget
+from regional_explorer.torch_api.gpu_attention import replace_cpu_attention
 
 DEVICE = "cuda:0"
 
@@ -104,7 +105,10 @@ def virtual_gpu(target: GpuTarget) -> Iterator[None]:
             _forget_answers(module)
         DeviceProperties.create.cache_clear()
         triton.runtime.driver.set_active(_driver(target))
-        patches.enter_context(inductor_config.patch(compile_threads=1, joint_graph_constant_folding=False))
+        # Whether padding a matrix product pays is measured on the GPU, where it is there.
+        patches.enter_context(
+            inductor_config.patch(compile_threads=1, joint_graph_constant_folding=False, shape_padding=False)
+        )
         try:
             yield
         finally:
@@ -234,14 +238,7 @@ def to_gpu(gm: fx.GraphModule, inputs: list[Any], mode: FakeTensorMode) -> list[
     Raises:
         NotOnGpuError: an op of it exists on the CPU alone.
     """
-    aten = torch.ops.aten
-    for node in gm.graph.find_nodes(
-        op="call_function", target=aten._scaled_dot_product_flash_attention_for_cpu.default
-    ):
-        if node.kwargs.get("attn_mask") is not None:
-            raise NotOnGpuError("attention with a mask: its op of the CPU has no counterpart on a GPU")
-        node.target = aten._scaled_dot_product_flash_attention.default
-        node.kwargs = {key: value for key, value in node.kwargs.items() if key == "scale"}
+    replace_cpu_attention(gm, inputs, DEVICE)
     for node in gm.graph.nodes:
         if node.op == "call_function" and "for_cpu" in str(node.target):
             raise NotOnGpuError(f"{node.target}: an op of the CPU without a counterpart on a GPU")

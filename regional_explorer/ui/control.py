@@ -1,40 +1,31 @@
-"""The controller behind an exploration's panels: state, background jobs, and error handling of callbacks."""
+"""The controller behind an exploration's panels: state, changes of the plan, and error handling of callbacks."""
 
 from __future__ import annotations
 
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.compiler.run_context import SAME_THREAD, Executor
 from regional_explorer.errors import RegionalExplorerError, SelectorError
-from regional_explorer.insight.code import RegionCode
 from regional_explorer.record.node_names import nodes_of_region
+from regional_explorer.record.preview import Preview
 from regional_explorer.record.region import DEFAULT, Plan
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.regions.cutting.preview import Preview
-from regional_explorer.ui.open_code import OpenCode
+from regional_explorer.ui.jobs import Jobs
+from regional_explorer.ui.open_code import OpenCode, ShownCode
 from regional_explorer.ui.proposed_name import proposed_name
 from regional_explorer.ui.state import SELECTION, PanelState, Problem, Setting
 from regional_explorer.ui.threads.debounce import Debounce
 from regional_explorer.ui.threads.heartbeat import Heartbeat
-from regional_explorer.ui.threads.interrupts import JobInterrupts
-from regional_explorer.ui.threads.main_thread import Loop, MainThread
-from regional_explorer.ui.threads.progress import Throttle
-from regional_explorer.ui.threads.worker import Modes, Worker
+from regional_explorer.ui.threads.main_thread import Loop
 from regional_explorer.ui.typed_value import read_value
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
-
-CANCELLED = "Cancelled. The results so far are kept."
-ABANDONED = "Stopped because no page shows the panel any more. The results so far are kept."
-INTERRUPTED = "Interrupted. The results so far are kept."
 
 Listener = Callable[["Control"], None]
 
@@ -59,10 +50,8 @@ class Control:
         self.runs: tuple[Session, ...] = exploration.runs
         self.summaries = region_summaries(self.session)
         self.debounce = Debounce()
+        self.jobs = Jobs(self)
         self.lock = threading.RLock()
-        self._reason = CANCELLED
-        self._interrupts: JobInterrupts | None = None
-        self._worker = Worker(Modes.current())
         self._nodes_of_rows: tuple[str, ...] = ()
         self._codes = OpenCode()
 
@@ -85,7 +74,8 @@ class Control:
         self._nodes_of_rows = nodes
         return state.with_selection(nodes)
 
-    def _read_exploration(self) -> None:
+    def read_exploration(self) -> None:
+        """Take over the session and the runs that the exploration has now."""
         self.session, self.runs = self.exploration.session, self.exploration.runs
         self.summaries = region_summaries(self.session)
 
@@ -96,7 +86,7 @@ class Control:
                 return
             session = self.exploration.session
             if session != self.session or len(self.exploration.runs) != len(self.runs):
-                self._read_exploration()
+                self.read_exploration()
                 self.changed_by_cell = True
                 try:
                     self.change(self.state.edited(self.exploration.plan))
@@ -125,7 +115,7 @@ class Control:
                     "A job is running. Cancel it or wait for it to finish before you change regions."
                 )
             change(self.exploration)
-            self._read_exploration()
+            self.read_exploration()
             self.change(state or self.state.edited(self.exploration.plan))
 
     def undo(self) -> None:
@@ -206,7 +196,7 @@ class Control:
     # ---------------------------------------------------------------------------------------------------------- code
 
     @property
-    def code(self) -> RegionCode | None:
+    def code(self) -> ShownCode | None:
         """The code of the region that is open, for its target, as far as it is known; None where no region is open."""
         return self._codes.known(self.state, self.session)
 
@@ -218,109 +208,7 @@ class Control:
     def read_code(self) -> None:
         """Look at the code of the region that is open, unless it is known or a job is running."""
         if not self.state.busy and self.unread:
-            self.start("Read the code", self._codes.reader(self.state))
-
-    # ---------------------------------------------------------------------------------------------------------- work
-
-    def start(self, name: str, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
-        """Start ``work(exploration, cancelled, progress)`` on the worker thread."""
-        with self.lock:
-            if self.state.busy:
-                raise RegionalExplorerError("Another job is running. Cancel it or wait for it to finish.")
-            self.change(self.state.started(name))
-            self._reason = CANCELLED
-            self._interrupts = self._watch_interrupts()
-            self.heartbeat.start(self._wait_for_main_thread, self._abandon)
-            self._worker.start(lambda: self._run(work))
-
-    @property
-    def executor(self) -> Executor:
-        """The executor that runs the worker's timed and untimed work on the right threads."""
-        loop = self.main_loop()
-        return SAME_THREAD if loop is None else MainThread(loop, self._worker.cancelled)
-
-    def _run(self, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
-        note, problem = "", None
-        try:
-            work(self.exploration, self._worker.cancelled, Throttle(self._on_progress))
-        except KeyboardInterrupt:  # sent to the kernel while the work ran on the main thread
-            note = INTERRUPTED
-        except BaseException as error:  # noqa: BLE001 - last frame of the thread: nothing else would show it
-            # A measurement that is cancelled while it waits for the main thread raises CancelledError.
-            problem = None if isinstance(error, CancelledError) and self._worker.cancelled() else Problem.of(error)
-        finally:
-            self.heartbeat.stop()
-            if self._interrupts is not None:
-                self._interrupts.stop()
-            if self._worker.cancelled():
-                note = self._reason
-            self._end(note, problem)
-
-    @contextmanager
-    def running_in_cell(self, name: str) -> Iterator[Throttle]:
-        """Context manager: show work of a running cell in the panels; errors and interrupts propagate."""
-        with self.lock:
-            if self.state.busy:
-                raise RegionalExplorerError("A job of the panel is running. Cancel it or wait for it to finish.")
-            self.change(self.state.started(name, in_cell=True))
-        note, problem = "", None
-        try:
-            yield Throttle(self._on_progress)
-        except KeyboardInterrupt:
-            note = INTERRUPTED
-            raise
-        except Exception as error:
-            problem = Problem.of(error)
-            raise
-        finally:
-            self._end(note, problem)
-
-    def _on_progress(self, doing: str, fraction: float) -> None:
-        self.change(self.state.progressed(doing, fraction))
-
-    def _end(self, note: str, problem: Problem | None) -> None:
-        with self.lock:
-            self._read_exploration()
-            self.change(self.state.ended(note, problem))
-
-    def _abandon(self) -> None:
-        """Cancel the job of a panel that no page shows any more."""
-        self._cancel(ABANDONED)
-
-    def _watch_interrupts(self) -> JobInterrupts | None:
-        """Let an interrupt of the kernel cancel the job, where there is a kernel."""
-        loop = self.main_loop()
-        if loop is None:
-            return None
-        interrupts = JobInterrupts(loop, self._stop_after_interrupt, lambda: self._cancel(INTERRUPTED))
-        interrupts.start()
-        return interrupts
-
-    def _wait_for_main_thread(self) -> None:
-        """Block until the main thread's event loop has run a callback."""
-        if (loop := self.main_loop()) is not None:
-            turn = threading.Event()
-            loop.add_callback(turn.set)
-            turn.wait()
-
-    def cancel(self) -> None:
-        """Ask the job on the worker thread to stop."""
-        self._cancel(CANCELLED)
-
-    def _stop_after_interrupt(self) -> None:
-        self._reason = INTERRUPTED
-        self._worker.cancel()
-
-    def _cancel(self, reason: str) -> None:
-        with self.lock:
-            if self.state.job is not None and not self.state.job.in_cell:
-                self._reason = reason
-                self._worker.cancel()
-                self.change(self.state.cancelling())
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the worker's job to end; return whether it ended in time."""
-        return self._worker.join(timeout_s)
+            self.jobs.start("Read the code", self._codes.reader(self.state))
 
 
 def _asks_for_preview(state: PanelState) -> tuple[object, ...]:

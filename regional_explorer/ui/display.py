@@ -13,9 +13,9 @@ from IPython.display import DisplayHandle, display
 from ipywidgets import Output
 from ipywidgets.widgets.widget import _instances
 
-from regional_explorer.compiler.variants import VariantName
 from regional_explorer.exploration.viewer import remember_last
 from regional_explorer.record.session import Session
+from regional_explorer.record.variant_name import VariantName
 from regional_explorer.render.picture.svg import session_svg
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import (
@@ -152,7 +152,7 @@ class NotebookDisplay:
     @contextmanager
     def working(self, name: str) -> Iterator[ProgressCallback]:
         """Context manager around work: show its progress in the panel, or in a line that is erased afterwards."""
-        with self._control.running_in_cell(name) as progress:
+        with self._control.jobs.running_in_cell(name) as progress:
             if self._widget:
                 yield progress
                 return
@@ -206,7 +206,7 @@ class NotebookDisplay:
         if self._panel is not None:
             self._panel.close()
         if not self._control.listeners:
-            self._control.cancel()
+            self._control.jobs.cancel()
 
 
 class PictureCache:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from regional_explorer.insight.code import RegionCode
 from regional_explorer.record.region import Plan
+from regional_explorer.record.region_code import PartitionCode, region_code
 from regional_explorer.record.session import Session
 from regional_explorer.ui.state import PanelState
 from regional_explorer.ui.threads.progress import Throttle
@@ -15,21 +16,30 @@ if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
 
 
+@dataclass(frozen=True, slots=True)
+class ShownCode:
+    """What the panel shows of the code of a region: its partitions, and a note on how the code came about."""
+
+    region: str
+    partitions: tuple[PartitionCode, ...] = ()
+    note: str = ""
+
+
 class OpenCode:
     """Knows the code of the open region: the session's, or for a target what was generated for it under this plan."""
 
     def __init__(self) -> None:
-        self._for_targets: dict[tuple[str, str], tuple[Plan, RegionCode]] = {}
+        self._for_targets: dict[tuple[str, str], tuple[Plan, ShownCode]] = {}
 
-    def known(self, state: PanelState, session: Session) -> RegionCode | None:
+    def known(self, state: PanelState, session: Session) -> ShownCode | None:
         """Return the code as far as it is known; None where no region is open."""
         name = state.opened
         if name is None or name not in state.plan:
             return None
         if not state.target:
-            return RegionCode.of(session, name)
+            return ShownCode(name, region_code(session, name))
         plan, found = self._for_targets.get((name, state.target), (None, None))
-        return found if plan == state.plan and found is not None else RegionCode(name, ())
+        return found if plan == state.plan and found is not None else ShownCode(name)
 
     def unread(self, state: PanelState, session: Session) -> int:
         """Return how many partitions of the open region have code that was not looked at yet."""
@@ -47,6 +57,6 @@ class OpenCode:
         def read(exploration: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
             found = exploration.code(name, target=target or None, cancelled=cancelled, progress=progress)
             if target:
-                self._for_targets[name, target] = (plan, found)
+                self._for_targets[name, target] = plan, ShownCode(name, found.partitions, found.note)
 
         return read

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from regional_explorer.compiler.variants import BY_DEFAULT, VariantName
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.record.preview import Preview
 from regional_explorer.record.region import Direction, Plan, Region, config_of
-from regional_explorer.regions.cutting.preview import Preview
+from regional_explorer.record.variant_name import BY_DEFAULT, VariantName
 
 MAX_UNDO = 100
 DEFAULT_BUDGET_S = 5.0

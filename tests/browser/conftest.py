@@ -74,20 +74,23 @@ def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
 @pytest.fixture
 def lab(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
     """A fresh page of JupyterLab; its kernels are ended after the test."""
-    with _page(Lab, browser, lab_server) as lab:
+    with a_page(browser, lab_server) as lab:
         yield lab
 
 
 @pytest.fixture(params=[Lab, Notebook7], ids=["JupyterLab", "Notebook 7"])
 def host(request: pytest.FixtureRequest, browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
     """A fresh page of JupyterLab, then one of Notebook 7."""
-    with _page(request.param, browser, lab_server) as host:
+    with a_page(browser, lab_server, request.param) as host:
         yield host
 
 
 @contextmanager
-def _page(kind: type[Lab], browser: Browser, server: LabServer) -> Iterator[Lab]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+def a_page(
+    browser: Browser, server: LabServer, kind: type[Lab] = Lab, *, width: int = 1280, height: int = 900
+) -> Iterator[Lab]:
+    """A fresh page of that size; its kernels are ended afterwards."""
+    context = browser.new_context(viewport={"width": width, "height": height})
     try:
         page = kind(context.new_page(), server, screenshots=ROOT / "build" / "screenshots")
         page.start()

@@ -117,6 +117,12 @@ class Lab:
         """Open a notebook, and unless told otherwise start its kernel."""
         self.page.evaluate(OPEN, {"path": path, "kernel": kernel})
 
+    def open_and_run(self, path: str, *, timeout_s: float = 300) -> None:
+        """Open a notebook without the file browser beside it, and run all of its cells."""
+        self.open_notebook(path)
+        self.execute("application:toggle-left-area")
+        self.run_all(timeout_s=timeout_s)
+
     def reopen_without_kernel(self, path: str) -> None:
         """Save the notebook, end its kernel, load the page anew, and open the notebook as a reader finds it."""
         self.save()

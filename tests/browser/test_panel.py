@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.conftest import ROOT
+from tests.browser.conftest import a_page
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
 from tests.browser.test_graph_view import Graph
@@ -41,18 +41,10 @@ MEASURED_S = 240
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
-    context = browser.new_context(viewport={"width": 1280, "height": 1400})
-    lab = Lab(context.new_page(), lab_server, screenshots=ROOT / "build" / "screenshots")
-    try:
-        lab.start()
+    with a_page(browser, lab_server, height=1400) as lab:
         lab.write_notebook("panel.ipynb", CELLS)
-        lab.open_notebook("panel.ipynb")
-        lab.execute("application:toggle-left-area")
-        lab.run_all()
+        lab.open_and_run("panel.ipynb")
         yield lab
-    finally:
-        context.close()
-        lab_server.end_sessions()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.conftest import ROOT
+from tests.browser.conftest import ROOT, a_page
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
 from tests.browser.test_panel import row
@@ -20,17 +20,9 @@ LARGEST_PICTURE = 300_000
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
-    context = browser.new_context(viewport={"width": 1500, "height": 2400})
-    lab = Lab(context.new_page(), lab_server, screenshots=ROOT / "build" / "screenshots")
-    try:
-        lab.start()
-        lab.open_notebook("quickstart.ipynb")
-        lab.execute("application:toggle-left-area")
-        lab.run_all(timeout_s=500)
+    with a_page(browser, lab_server, width=1500, height=2400) as lab:
+        lab.open_and_run("quickstart.ipynb", timeout_s=500)
         yield lab
-    finally:
-        context.close()
-        lab_server.end_sessions()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 from playwright.sync_api import TimeoutError as NotInTime
 
-from tests.browser.conftest import ROOT
+from tests.browser.conftest import a_page
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
 from tests.browser.test_panel import printed, row
@@ -46,18 +46,10 @@ WAIT_MS = 240_000
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
-    context = browser.new_context(viewport={"width": 1440, "height": 1100})
-    lab = Lab(context.new_page(), lab_server, screenshots=ROOT / "build" / "screenshots")
-    try:
-        lab.start()
+    with a_page(browser, lab_server, width=1440, height=1100) as lab:
         lab.write_notebook("workbench.ipynb", [MODEL, "%regional_compile --no-bench -o ex net(x)"])
-        lab.open_notebook("workbench.ipynb")
-        lab.execute("application:toggle-left-area")
-        lab.run_all()
+        lab.open_and_run("workbench.ipynb")
         yield lab
-    finally:
-        context.close()
-        lab_server.end_sessions()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-import regional_explorer as rx
 from benchmarks import libraries as campaign
 from tests.campaign.libraries import DRAWN, drawn, installed
 from tests.campaign.library_case import Built, Case
@@ -64,11 +63,11 @@ def test_what_cannot_be_explored_is_refused_with_its_reason():
     assert row.result.startswith("refused: [call-raises] The call itself raises RuntimeError")
 
 
-def test_a_crash_is_no_sound_result(monkeypatch):
+def test_a_crash_is_no_sound_result(replace_benchmark):
     def crash(*_args, **_options):
         raise KeyError("lost")
 
-    monkeypatch.setattr(rx.Exploration, "benchmark", crash)
+    replace_benchmark(crash)
     rows = campaign.run(case_of(Small), training=False)
     assert [row.result for row in rows] == ["crash: KeyError: 'lost'"] * 2
     assert not any(row.sound for row in rows)

@@ -27,7 +27,8 @@ from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.region import Plan
 from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
-from regional_explorer.regions.select import assign, source_regions
+from regional_explorer.regions.select import assign
+from regional_explorer.regions.source_marks import source_regions
 from regional_explorer.torch_api import ANNOTATION, ORIGIN, BoxedCall, bodies
 
 PREFIX = "__marked_inductor_submod"

@@ -43,6 +43,13 @@ def page_programs() -> dict[str, str]:
     return {code: f"{start}\n{_block(section)}" for code, section in page_sections().items() if _block(section)}
 
 
+def measured_programs() -> dict[str, str]:
+    """Return the program of each code that a measurement finds, which the page marks as ``py``."""
+    text = PAGE.read_text(encoding="utf-8")
+    blocks = {code: re.findall(r"```py\n(.*?)```", section, re.DOTALL) for code, section in page_sections().items()}
+    return {code: f"{_block(text)}\n{found[0]}" for code, found in blocks.items() if found}
+
+
 def refused_programs() -> dict[str, str]:
     """Return the program of each call that is refused, by code."""
     start = _block(_parts()[0])

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 
 import regional_explorer as rx
 from regional_explorer.compiler.input_recording import copied, record_inputs
-from regional_explorer.compiler.variants import VariantName
 from regional_explorer.measure.accuracy.partition_check import check_partition
 from regional_explorer.measure.benchmark import timed_call
 from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.record.timing import Phase
+from regional_explorer.record.variant_name import VariantName
 from tests.engine import programs
 from tests.measure.fakes import FakeClock
 
@@ -113,11 +113,11 @@ def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
     assert ex.region_timings.empty, "figures of artifacts that no longer run"
 
 
-def test_a_slow_eager_piece_shows_up_as_a_gain(monkeypatch):
+def test_a_slow_eager_piece_shows_up_as_a_gain():
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.compile()
     second = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "second")
-    monkeypatch.setattr(second, "eager", delayed(second.eager))
+    second.eager = delayed(second.eager)
     ex.benchmark(variants=("regional",), budget_s=2.0)
     eager_us = ex.regions.set_index("region").eager_us
     assert eager_us["second"] > SLEEP_S * 1e6 > eager_us["first"]

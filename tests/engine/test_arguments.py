@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import regional_explorer
-from regional_explorer.cli import DONE, FAILED, MISUSED, main
+from regional_explorer.command.cli import DONE, FAILED, MISUSED, main
 from regional_explorer.compiler.config.catalogue import catalogue, check_value
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.edits import Draft
@@ -140,7 +140,7 @@ DOORS: dict[str, Any] = {
     "benchmark": (lambda ex, *a, **k: ex.benchmark(*a, **k), [("eager",), 0.01], {"regions": False, **CANCELLED}),
     "benchmark executor": (lambda ex, **k: ex.benchmark(("eager",), 0.01, **k, **CANCELLED), [], {"executor": None}),
     "benchmark clock": (lambda ex, **k: ex.benchmark(("eager",), 0.01, **k, **CANCELLED), [], {"clock": None}),
-    "code": (lambda ex, name: ex.code(name), ["act"], {}),
+    "code": (lambda ex, name, **k: ex.code(name, **k), ["act"], CANCELLED),
     "code config": (lambda ex, **k: ex.code("act", **k), [], {"config": {"max_fusion_size": 4}, **CANCELLED}),
     "code target": (lambda ex, target: ex.code("act", target=target, **CANCELLED), ["h100"], {}),
     "stages": (lambda ex, *a, **k: ex.stages(*a, **k), ["act"], {"config": {}, "target": None, **CANCELLED}),
@@ -281,6 +281,17 @@ def test_modules_of_torch_jit_are_refused(jit):
 def test_functions_of_torch_jit_are_explored(jit):
     for function in jit[2:]:
         assert [graph.id for graph in rx.explore(function, (X,)).session.graphs] == ["0/dynamo", "0/inference"]
+
+
+def test_what_surrounds_a_scripted_module_is_explored(jit):
+    scripted = jit[0]
+
+    def called_with(x):
+        return scripted(doubled_sine(x))
+
+    ex = rx.explore(called_with, (X,))
+    assert [node.target for node in ex.session.graphs[-1].ops] == ["aten.sin.default", "aten.mul.Tensor"]
+    assert "torch.jit.script" in ex.session.breaks[0].reason
 
 
 # -------------------------------------------------------------------------------------------------------- config values

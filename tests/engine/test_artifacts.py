@@ -137,7 +137,7 @@ def test_as_an_option_of_the_backend(net, x, folder):
 
 FRESH = """
 import os, sys, warnings
-warnings.simplefilter("error")
+warnings.simplefilter("error", UserWarning)  # torch's own imports warn of what is deprecated
 import torch
 import regional_explorer as rx
 from tests.engine.test_artifacts import PLAN, Net, trained
@@ -180,6 +180,26 @@ def test_processes_that_start_together_share_the_directory_and_the_work(folder, 
     compiles = [int(found.splitlines()[2]) for found, _ in printed]
     assert sum(compiles) == len(list(folder.glob("*.artifact"))) == 4, "each artifact was compiled by one of them"
     assert not list(folder.glob(".*.tmp"))
+
+
+@pytest.mark.parametrize("begins", ["before", "after"])
+def test_what_a_process_at_work_has_not_come_to_is_no_difference(net, x, folder, begins):
+    """It has compiled one region of two, and is seen at work when this one begins, or when it misses the other."""
+    trained(rx.compile(net, rx.Plan((PLAN["act"],)), artifacts=folder), net, x)
+    at_work = folder / "locks" / "of-another.lock"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if begins == "before":
+            with locked(at_work, 1.0) as held:
+                compiled = rx.compile(net, PLAN, artifacts=folder)
+            trained(compiled, net, x)
+        else:
+            compiled = rx.compile(net, PLAN, artifacts=folder)
+            with locked(at_work, 1.0) as held:
+                trained(compiled, net, x)
+    assert held
+    assert told(compiled) == []
+    assert len(caches(compiled)) == 2, "one region was loaded, one compiled"
 
 
 # --------------------------------------------------------------------------------------------------- what does not fit

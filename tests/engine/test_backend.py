@@ -238,6 +238,25 @@ def test_what_the_plan_names_in_vain_is_told_once(net, x):
         rx.compile(net, plan, strict=True)(x)
 
 
+def test_the_status_says_once_that_a_saved_region_is_gone(net, x, tmp_path):
+    ex = rx.explore(net, (x,), plan=PLAN)
+    path = ex.save_plan(tmp_path / "plan.json")
+    ex.close()
+    path.write_text(path.read_text().replace('"kind": "modules"', '"kind": "ops"', 1))
+    compiled = rx.compile(net, path)
+    with pytest.warns(UserWarning, match="region-empty"):
+        compiled(x)
+    codes = [found.code for found in rx.status(compiled).diagnostics]
+    assert codes.count("region-empty") == 1
+    assert "plan-differs" not in codes
+
+
+def test_without_any_region_the_status_says_so(x):
+    compiled = rx.compile(lambda x: x.sin() * 2)
+    compiled(x)
+    assert "no region: everything runs eagerly" in repr(rx.status(compiled))
+
+
 def test_a_region_of_a_later_frame_is_not_called_empty():
     a, b = programs.pair()
     with warnings.catch_warnings():

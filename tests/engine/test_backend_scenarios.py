@@ -139,7 +139,7 @@ def test_inference_gives_eagers_results(program):
     assert {str(part.state) for part in rx.status(compiled).partitions} == {"compiled"}
 
 
-# Flex attention has no backward on the CPU, eager or compiled (torch 2.13).
+# Flex attention has no backward on the CPU, eager or compiled (torch 2.13 to 2.15).
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program is not attended])
 def test_training_gives_eagers_results(program):
     x, y = (value.requires_grad_() for value in pair(program))

@@ -28,8 +28,7 @@ def surroundings(tmp_path, monkeypatch):
     for name, value in {"TMPDIR": tmp_path, "TORCHINDUCTOR_CACHE_DIR": tmp_path / "cache"}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr("tempfile.tempdir", None)
-    yield tmp_path
-    monkeypatch.setattr("tempfile.tempdir", None)
+    return tmp_path
 
 
 def compiler(folder, monkeypatch, body):

@@ -1,6 +1,7 @@
 """Diagnostics: every code in the smallest program that shows it, which is that of the page, and none in clean ones."""
 
 import importlib
+import itertools
 import pickle
 import re
 import time
@@ -461,6 +462,22 @@ def test_recompiled_is_one_per_region_and_guard() -> None:
     found = [item for item in ex.diagnostics if item.code == "recompiled"]
     assert [item.region for item in found] == ["a", "b", "a", "b"], "another guard is another cause"
     assert ["dtype mismatch" in item.message for item in found] == [False, False, True, True]
+
+
+@pytest.mark.filterwarnings("ignore:The call was traced again")
+def test_one_guard_with_other_values_is_one_cause() -> None:
+    numbers = itertools.count(1)
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("a"):
+            return x.sin() * next(numbers)
+
+    ex = rx.explore(counted, (torch.ones(8),))
+    for _ in range(3):
+        ex.live.capture.run(torch.ones(8))
+    found = only(ex, "recompiled")
+    assert "again 3 times" in found.message
+    assert "numbers" in found.message
 
 
 @pytest.mark.filterwarnings("ignore:The call was traced again")

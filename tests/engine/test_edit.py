@@ -13,9 +13,9 @@ from regional_explorer.errors import (
     UnknownConfigKeyError,
     UnknownRegionError,
 )
-from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.codec import dump_plan, load_plan
 from regional_explorer.regions.cutting.cut import propose_cut
+from regional_explorer.render.report.plan_source import plan_source
 from regional_explorer.torch_api import inductor_knows_fallback
 from tests.engine import programs
 from tests.engine.test_cut import assert_bitwise, cut_by_region

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler.artifacts import artifact
+from regional_explorer import torch_api
 from regional_explorer.compiler.processes import warmup
 from regional_explorer.torch_api import inductor as torch_compile
 
@@ -40,10 +40,10 @@ def failed(ex):
 
 
 @pytest.fixture
-def explored(monkeypatch):
+def explored():
     """Return an exploration of ``two``, compiled; its region ``bad`` raises what is in the list beside it."""
     errors, pieces = [], []
-    original = artifact.compile_piece
+    original = torch_api.compile_piece
 
     def compile_piece(*args):
         compiled = original(*args)
@@ -60,8 +60,8 @@ def explored(monkeypatch):
 
         return replace(compiled, call=call)
 
-    monkeypatch.setattr(artifact, "compile_piece", compile_piece)
     ex = rx.explore(two, (torch.randn(8),))
+    ex.live.program.store.run_inductor = compile_piece
     ex.compile()
     assert states(ex) == {"bad": "compiled", "good": "compiled"}
     return ex, errors

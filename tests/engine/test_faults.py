@@ -117,11 +117,18 @@ def two(x):
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [(artifact, "canonical"), (artifact, "compile_piece"), (artifact, "guard_check"), (switch, "fingerprint")],
+    ("owner", "name"),
+    [
+        (lambda _ex: artifact, "canonical"),
+        (lambda ex: ex.live.program.store, "run_inductor"),
+        (lambda _ex: artifact, "guard_check"),
+        (lambda _ex: switch, "fingerprint"),
+    ],
 )
-def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, module, name):
-    original = getattr(module, name)
+def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, owner, name):
+    x = torch.randn(8)
+    ex = rx.explore(two, (x,))
+    original = getattr(owner(ex), name)
     planted = []
 
     def wrapped(*args, **kwargs):
@@ -130,9 +137,7 @@ def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, modu
             raise ZeroDivisionError("planted")
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(module, name, wrapped)
-    x = torch.randn(8)
-    ex = rx.explore(two, (x,))
+    monkeypatch.setattr(owner(ex), name, wrapped)
     ex.compile()
     assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {"bad": "failed", "good": "compiled"}
     assert "ZeroDivisionError: planted" in failed(ex)["bad"]

@@ -19,12 +19,13 @@ from torch._inductor import config as inductor_config
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import regional_explorer as rx
-from regional_explorer.compiler.artifacts.artifact import Artifact, ArtifactStore
-from regional_explorer.compiler.processes import pool
-from regional_explorer.compiler.processes.pool import CompilePool, WorkQueue, helpers_worth
+from regional_explorer.compiler import compilation
+from regional_explorer.compiler.artifacts.artifact import Artifact
+from regional_explorer.compiler.processes.child import Child
+from regional_explorer.compiler.processes.pool import CompilePool, Help, WorkQueue
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer
-from regional_explorer.torch_api import Settings, dump_piece, fake_mode_with_symbols
+from regional_explorer.torch_api import Settings, compile_piece, dump_piece, fake_mode_with_symbols
 from tests.engine import programs
 from tests.engine.processes import is_running, until
 
@@ -91,20 +92,16 @@ def test_waiting_ends_when_cancelled_and_when_out_of_patience():
     ],
 )
 def test_help_is_had_where_it_pays(pieces, seconds, cores, expected):
-    assert helpers_worth(pieces, seconds, cores) == expected
+    assert Help(cores=cores).worth(pieces, seconds) == expected
 
 
 class FakeChild:
     """A helper that goes by ``script``: what it answers, "die" or "hang"; after that it makes all."""
 
-    script = ()
-    made = ()
-
-    def __init__(self, module, *, answers):
+    def __init__(self, script):
         self.ended = threading.Event()
-        self.answers = iter(self.script)
+        self.answers = iter(script)
         self.sent = []
-        FakeChild.made = [*FakeChild.made, self]
 
     def send(self, message):
         self.sent.append(message)
@@ -121,19 +118,31 @@ class FakeChild:
         self.ended.set()
 
 
+class Fakes:
+    """The helpers of a test, which all go by ``script``."""
+
+    def __init__(self):
+        self.script = ()
+        self.made = []
+
+    def start(self, _module, *, answers):
+        self.made.append(FakeChild(self.script))
+        return self.made[-1]
+
+    def pool(self, keys="abcdefgh", sendable=str.encode):
+        """Return a pool that may have two of them, at no cost."""
+        return CompilePool(keys, sendable, Help(start_s=0.0, cores=3, is_found=lambda: True, start=self.start))
+
+
 @pytest.fixture
-def fakes(monkeypatch):
-    monkeypatch.setattr(FakeChild, "made", [])
-    monkeypatch.setattr(pool, "Child", FakeChild)
-    monkeypatch.setattr(pool, "can_help", lambda: True)
-    monkeypatch.setattr(pool, "cores", lambda: 3)
-    monkeypatch.setattr(pool, "START_S", 0.0)
+def fakes():
+    return Fakes()
 
 
 @pytest.mark.parametrize("script", [(), ("die",), (None, "die"), (None, took(1.0), "die"), ("hang",), (None, "hang")])
-def test_all_is_done_once_whatever_becomes_of_helpers(fakes, monkeypatch, script):
-    monkeypatch.setattr(FakeChild, "script", script)
-    with CompilePool("abcdefgh", str.encode) as compile_pool:
+def test_all_is_done_once_whatever_becomes_of_helpers(fakes, script):
+    fakes.script = script
+    with fakes.pool() as compile_pool:
         done = []
         for key, ahead in compile_pool.jobs(never):
             done.append(key)
@@ -141,65 +150,65 @@ def test_all_is_done_once_whatever_becomes_of_helpers(fakes, monkeypatch, script
                 time.sleep(0.02)
             compile_pool.with_cold_cost(made("cold" if ahead is None else "warm"), ahead)
     assert sorted(done) == list("abcdefgh")
-    assert len(FakeChild.made) == 2
-    assert all(child.ended.is_set() for child in FakeChild.made)
+    assert len(fakes.made) == 2
+    assert all(child.ended.is_set() for child in fakes.made)
     assert threading.active_count() == len([t for t in threading.enumerate() if "helper" not in t.name])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, ValueError])
-def test_helpers_end_with_the_block(fakes, monkeypatch, error):
-    monkeypatch.setattr(FakeChild, "script", (None, "hang"))
-    with contextlib.suppress(error), CompilePool("abcdefgh", str.encode) as compile_pool:
+def test_helpers_end_with_the_block(fakes, error):
+    fakes.script = (None, "hang")
+    with contextlib.suppress(error), fakes.pool() as compile_pool:
         next(compile_pool.jobs(never))
         compile_pool.with_cold_cost(made(), None)
-        assert len(FakeChild.made) == 2
+        assert len(fakes.made) == 2
         raise error
-    assert all(child.ended.is_set() for child in FakeChild.made)
+    assert all(child.ended.is_set() for child in fakes.made)
 
 
 def test_what_a_helper_compiled_is_cold_and_costs_what_it_took(fakes):
-    with CompilePool("abcdefgh", str.encode) as compile_pool:
+    with fakes.pool() as compile_pool:
         assert compile_pool.with_cold_cost(made("warm"), None).made.cache == "warm"
-        assert not FakeChild.made
+        assert not fakes.made
         found = compile_pool.with_cold_cost(made("warm"), took(7.0)).made
         assert (found.cache, found.seconds) == ("cold", 7.0)
 
 
-def test_helpers_whose_keys_disagree_are_sent_home(fakes, monkeypatch):
-    monkeypatch.setattr(FakeChild, "script", (None, "hang"))
-    with CompilePool("abcdefgh", str.encode) as compile_pool:
+def test_helpers_whose_keys_disagree_are_sent_home(fakes):
+    fakes.script = (None, "hang")
+    with fakes.pool() as compile_pool:
         compile_pool.with_cold_cost(made(), None)
         found = compile_pool.with_cold_cost(made(), took(7.0)).made
         assert (found.cache, found.seconds) == ("cold", 1.0)
-        assert len(FakeChild.made) == 2
-        assert all(child.ended.is_set() for child in FakeChild.made)
+        assert len(fakes.made) == 2
+        assert all(child.ended.is_set() for child in fakes.made)
 
 
 def test_no_help_without_a_cold_piece_or_for_what_cannot_be_sent(fakes):
-    with CompilePool("abcdefgh", lambda key: None) as compile_pool:
+    with fakes.pool(sendable=lambda key: None) as compile_pool:
         assert [key for key, _ in compile_pool.jobs(never)] == list("abcdefgh")
-    with CompilePool("abcdefgh", lambda key: None) as compile_pool:
+    with fakes.pool(sendable=lambda key: None) as compile_pool:
         for _ in compile_pool.jobs(never):
             compile_pool.with_cold_cost(made(), None)
-    assert not FakeChild.made
+    assert not fakes.made
 
 
 def test_settings_that_cannot_be_sent_leave_this_process_alone(fakes):
     with (
         inductor_config.patch(post_grad_custom_pre_pass=lambda graph: None),
-        CompilePool("abcd", str.encode) as compile_pool,
+        fakes.pool("abcd") as compile_pool,
     ):
         for _ in compile_pool.jobs(never):
             compile_pool.with_cold_cost(made(), None)
-    assert not FakeChild.made
+    assert not fakes.made
 
 
-def test_processes_that_cannot_be_had_leave_this_process_alone(fakes, monkeypatch):
+def test_processes_that_cannot_be_had_leave_this_process_alone():
     def refused(*_args, **_kwargs):
         raise BlockingIOError
 
-    monkeypatch.setattr(pool, "Child", refused)
-    with CompilePool("abcd", str.encode) as compile_pool:
+    allowed = Help(start_s=0.0, cores=3, is_found=lambda: True, start=refused)
+    with CompilePool("abcd", str.encode, allowed) as compile_pool:
         for _ in compile_pool.jobs(never):
             compile_pool.with_cold_cost(made(), None)
 
@@ -291,32 +300,36 @@ def codes(ex):
     return [re.sub(r"# AOT ID: .*", "", switch.artifact.code) for switch in ex.live.program.switches]
 
 
+class OneHelper:
+    """Gives each compile a pool that may have ``most`` helpers after its first cold piece; notes pools and processes.
+
+    What compiles takes its pool from its module, as nothing but a test has another one.
+    """
+
+    def __init__(self):
+        self.most = 1
+        self.pids = []
+        self.pools = []
+
+    def start(self, module, *, answers):
+        child = Child(module, answers=answers)
+        self.pids.append(child.pid)
+        return child
+
+    def pool(self, keys, sendable):
+        self.pools.append(CompilePool(keys, sendable, Help(self.most, 0.0, 2, start=self.start)))
+        return self.pools[-1]
+
+
 @pytest.fixture
-def pids(monkeypatch):
-    """Have one helper after the first cold compile; the ids of the processes that were started."""
-    started = []
+def helper(monkeypatch):
     # Inductor's keys name the first module that has imported torch, and so would name one of these tests: pytest enters
     # them into sys.modules before they run. An import puts a module behind what it has imported.
     for name in [name for name in sys.modules if name.startswith("tests")]:
         sys.modules[name] = sys.modules.pop(name)
 
-    class Noted(pool.Child):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            started.append(self.pid)
-
-    monkeypatch.setattr(pool, "Child", Noted)
-    monkeypatch.setattr(pool, "START_S", 0.0)
-    monkeypatch.setattr(pool, "MOST_HELPERS", 1)
-    monkeypatch.setattr(pool, "cores", lambda: 2)
-    return started
-
-
-@pytest.fixture
-def crews(monkeypatch):
-    """The crews of the compiles that follow."""
-    found = []
-    monkeypatch.setattr(CompilePool, "__enter__", lambda compile_pool: found.append(compile_pool) or compile_pool)
+    found = OneHelper()
+    monkeypatch.setattr(compilation, "CompilePool", found.pool)
     return found
 
 
@@ -324,20 +337,19 @@ def crews(monkeypatch):
 @pytest.mark.parametrize("helped", [True, False])
 def test_a_failure_beside_helpers_is_believed_when_it_comes_again(helped, monkeypatch):
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
-    original, failures = ArtifactStore.compile, []
+    failures = []
 
-    def failing_once(store, key, *rest):
+    def failing_once(*args):
         if not failures:
-            failures.append(key)
-            store.failures[key] = "half a file"
+            failures.append(args)
             raise RegionCompileError("half a file")
-        return original(store, key, *rest)
+        return compile_piece(*args)
 
     def entered(compile_pool):
         compile_pool._helped = helped
         return compile_pool
 
-    monkeypatch.setattr(ArtifactStore, "compile", failing_once)
+    ex.live.program.store.run_inductor = failing_once
     monkeypatch.setattr(CompilePool, "__enter__", entered)
     ex.compile()
     assert set(ex.partitions.state) == {"compiled" if helped else "failed"}
@@ -347,13 +359,12 @@ def test_a_failure_beside_helpers_is_believed_when_it_comes_again(helped, monkey
 @posix
 @pytest.mark.slow
 @pytest.mark.compiles
-def test_results_do_not_depend_on_helpers(pids, crews, monkeypatch):
+def test_results_do_not_depend_on_helpers(helper):
     ex = explored()
 
     def leave_the_rest_to_the_helper(_doing, _fraction):
-        if pids:
-            work = crews[0]._work
-            until(lambda: not work._left and not work._at_helpers, 200)
+        if helper.pids:
+            until(lambda: helper.pools[0].work.is_taken, 200)
 
     hits = counters["aot_autograd"]["autograd_cache_hit"]
     ex.compile(progress=leave_the_rest_to_the_helper)
@@ -363,13 +374,13 @@ def test_results_do_not_depend_on_helpers(pids, crews, monkeypatch):
     assert set(ex.partitions.cache) == {"cold"}
     assert (ex.partitions.compile_s > 0.1).all(), "what the compile took, wherever"
     assert ex.partitions.config_applied.tolist() == ex.partitions.config_requested.tolist()
-    assert len(pids) == 1
-    assert not is_running(pids[0])
+    assert len(helper.pids) == 1
+    assert not is_running(helper.pids[0])
 
-    monkeypatch.setattr(pool, "MOST_HELPERS", 0)
+    helper.most = 0
     alone = explored()
     alone.compile()
-    assert len(pids) == 1
+    assert len(helper.pids) == 1
     assert codes(alone) == codes(ex)
     for mine, theirs in zip(stepped(ex), stepped(alone), strict=True):
         assert torch.equal(mine, theirs)
@@ -384,34 +395,34 @@ def stepped(ex):
 @posix
 @pytest.mark.compiles
 @pytest.mark.parametrize("way", ["cancel", "interrupt"])
-def test_breaking_off_leaves_no_process_and_keeps_what_is_done(pids, way):
+def test_breaking_off_leaves_no_process_and_keeps_what_is_done(helper, way):
     ex = explored()
 
     def progress(_doing, _fraction):
-        if pids and way == "interrupt":
+        if helper.pids and way == "interrupt":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) if way == "interrupt" else contextlib.nullcontext():
-        ex.compile(cancelled=lambda: way == "cancel" and bool(pids), progress=progress)
-    assert len(pids) == 1
-    assert not is_running(pids[0])
+        ex.compile(cancelled=lambda: way == "cancel" and bool(helper.pids), progress=progress)
+    assert len(helper.pids) == 1
+    assert not is_running(helper.pids[0])
     assert sorted(set(ex.partitions.state)) == ["compiled", "stale"]
     assert (ex.partitions.state == "compiled").sum() == len(ex.live.program.store.artifacts)
 
 
 @posix
 @pytest.mark.compiles
-def test_a_helper_that_is_killed_does_no_harm(pids):
+def test_a_helper_that_is_killed_does_no_harm(helper):
     ex = explored()
 
     def kill(_doing, _fraction):
-        for pid in pids:
+        for pid in helper.pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     ex.compile(progress=kill)
-    assert len(pids) == 1
-    assert not is_running(pids[0])
+    assert len(helper.pids) == 1
+    assert not is_running(helper.pids[0])
     assert set(ex.partitions.state) == {"compiled"}
     assert set(ex.partitions.cache) == {"cold"}
 

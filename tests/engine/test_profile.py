@@ -16,6 +16,7 @@ from torch import fx
 import regional_explorer as rx
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.results import load
+from regional_explorer.measure.around_graphs import around
 from regional_explorer.measure.bandwidth import COPIED_BYTES, copy_bandwidth
 from regional_explorer.measure.op_bytes import OpBytes, moved_bytes
 from regional_explorer.measure.op_timer import OpTimer, overhead_s
@@ -47,7 +48,12 @@ def test_every_op_is_timed_and_summed_by_module_line_and_op(stack: rx.Exploratio
     for kind in ("line", "op"):
         rows = frame[frame.by == kind]
         assert rows.ops.sum() == len(found.ops), "each op stands in one row"
-        assert rows.share.sum() == pytest.approx(1.0)
+        assert rows.eager_us.sum() == pytest.approx(found.seconds * 1e6)
+    outside = frame[frame.by == "around"]
+    assert len(outside) == 4, "before and after the graph of the forward, and that of the backward"
+    assert (outside.eager_us > 0).all()
+    assert rows.share.sum() + outside.share.sum() == pytest.approx(1.0)
+    assert found.whole_s == pytest.approx((rows.eager_us.sum() + outside.eager_us.sum()) * 1e-6)
     modules = frame[frame.by == "module"].set_index("name")
     inner = modules.loc[["layers.0.norm", "layers.0.up", "layers.0.down"]]
     assert modules.ops["layers.0"] > inner.ops.sum()
@@ -175,6 +181,22 @@ def test_ops_take_the_time_from_mark_to_mark_so_nothing_of_the_graph_is_left_out
     timer.run([torch.randn(2)])
     assert dict(timer.spans()) == {"sin_default": 1.0, "slow": 11.0, "cos_default": 1.0}
     assert overhead_s(clock) == 1.0
+
+
+def test_what_lies_around_the_graphs_is_named_by_its_place_and_adds_up() -> None:
+    runs = [(8.0, 9.0), (1.0, 3.0), (3.5, 4.0), (6.0, 7.5)]  # as the graphs have them, not as they ran
+    found = list(around(Counter(), (0.0, 5.0, 10.0), runs))
+    assert [name.partition(":")[0] for name, _ in found] == [
+        "before the first graph",
+        "between graphs",
+        "after the last forward graph",
+        "before the first backward graph",
+        "between backward graphs",
+        "after the last backward graph",
+    ]
+    assert [seconds for _, seconds in found] == [1.0, 0.5, 1.0, 1.0, 0.5, 1.0]
+    assert sum(seconds for _, seconds in found) + sum(end - begin for begin, end in runs) == 10.0
+    assert [seconds for _, seconds in around(Counter(), (0.0, 5.0), runs[1:2])] == [1.0, 2.0]
 
 
 def test_parts_over_the_middle_rounds_add_up_to_the_whole_where_medians_do_not() -> None:

@@ -119,6 +119,17 @@ def test_what_cannot_be_written_is_refused_by_name():
     ex.close()
 
 
+def test_inputs_that_share_a_storage_share_one_in_the_script(tmp_path):
+    def three(x):
+        q, k, v = x.sin().chunk(3, -1)
+        with rx.region("r"):
+            return (q * k + v).relu()
+
+    text = rx.explore(three, (torch.randn(4, 12),)).repro("r")
+    assert "storage_0.as_strided((4, 4), (12, 1), 8)" in text
+    assert_runs(text, tmp_path)
+
+
 class Convolutions(nn.Module):
     def __init__(self):
         super().__init__()

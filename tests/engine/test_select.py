@@ -10,7 +10,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError
-from regional_explorer.regions.select import module_glob
+from regional_explorer.regions.module_selector import module_glob
 from tests.engine import programs
 
 
@@ -402,3 +402,11 @@ def test_a_pattern_of_a_megabyte_is_refused_at_once(kind):
             ex.mark("r", **{kind: pattern})
         assert time.perf_counter() - started < 1
         assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("kind", ["modules", "lines", "ops", "nodes", "subgraphs"])
+def test_what_matches_nothing_is_told_in_short(kind):
+    ex = rx.explore(programs.textbook, programs.pair())
+    with pytest.raises(SelectorError) as caught:
+        ex.mark("r", **{kind: ["f:1" + "1" * 900] * 1000})
+    assert len(str(caught.value)) < 600

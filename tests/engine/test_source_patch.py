@@ -476,6 +476,107 @@ def test_a_loop_counts_its_turns(program):
     assert '"inductor_region": ("layers", index)' in patched
 
 
+def test_a_loop_in_the_forward_of_a_root_that_is_wrapped_counts_its_turns(program):
+    text = """
+        import functools
+        import torch
+        from torch import nn
+
+        def passed_on(forward):
+            @functools.wraps(forward)
+            def wrapper(*args):
+                return forward(*args)
+            return wrapper
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+            @passed_on
+            def forward(self, x):
+                for layer in self.layers:
+                    x = layer(x)
+                return x.sin()
+
+        call = Net()
+        """
+    patched = program(text, lambda ex: ex.mark("layers", modules="layers.*")).patched()
+    assert '"inductor_region": ("layers", index)' in patched
+
+
+NESTED = """
+    import torch
+    from torch import nn
+
+    class Stack(nn.ModuleList):
+        def forward(self, x):
+            for layer in self:
+                x = layer(x)
+            return x
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stacks = nn.ModuleList(Stack(nn.Linear(4, 4) for _ in range(2)) for _ in range(2))
+
+        def forward(self, x):
+            LOOPS
+            return x.sin()
+
+    call = Net()
+    """
+
+
+def test_of_nested_loops_the_inner_one_counts_where_a_turn_of_the_outer_has_several_instances(program):
+    loops = """for stack in self.stacks:
+                for layer in stack:
+                    x = layer(x)"""
+    patched = program(NESTED.replace("LOOPS", loops), lambda ex: ex.mark("r", modules="stacks.*.*")).patched()
+    assert '"inductor_region": ("r", index, index_2)' in patched
+
+
+def test_turns_that_no_index_tells_apart_are_not_written(program):
+    """The outer loop's index would join the layers of a stack, and the inner loop runs for two stacks."""
+    loops = """for stack in self.stacks:
+                x = stack(x)"""
+    said = program(NESTED.replace("LOOPS", loops), lambda ex: ex.mark("r", modules="stacks.*.*")).ex.to_source()
+    assert "Region 'r' is not in the source below: marks in the source would give other partitions" in said
+
+
+@pytest.mark.parametrize(("modules", "why"), [(("stacks.0.*", "stacks.1.*"), "run for region"), (("stacks.0.*",), "")])
+def test_lines_that_others_run_too_are_named(program, modules, why):
+    text = """
+        import torch
+        from torch import nn
+
+        class Stack(nn.ModuleList):
+            def forward(self, x):
+                for layer in self:
+                    x = layer(x).sin()
+                return x
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.stacks = nn.ModuleList(Stack(nn.Linear(4, 4) for _ in range(2)) for _ in range(2))
+
+            def forward(self, x):
+                for stack in self.stacks:
+                    x = stack(x) * 2
+                return x
+
+        call = Net()
+        """
+
+    def mark(ex):
+        for number, glob in enumerate(modules):
+            ex.mark(f"r{number}", modules=glob)
+
+    said = program(text, mark).ex.to_source()
+    assert f"Region 'r0' is not in the source below: the same lines {why or 'also run where they are in no'}" in said
+
+
 def test_marks_that_are_right_are_left_alone(program):
     text = """
         import torch
@@ -528,7 +629,7 @@ SHARED = """
 @pytest.mark.parametrize(
     ("mark", "reason"),
     [
-        (lambda ex: ex.mark("r", ops="*add*"), "it is part of an expression, or of a function that other calls share"),
+        (lambda ex: ex.mark("r", ops="*add*"), "it is part of an expression"),
         (
             lambda ex: ex.mark("r", nodes=["y"]),
             "its nodes were selected one by one, and no statement computes just them",

@@ -18,7 +18,8 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.program import Program
 from regional_explorer.torch_api import compile_lock
 from regional_explorer.torch_api import inductor as torch_compile
-from regional_explorer.ui.control import CANCELLED, control_of
+from regional_explorer.ui.control import control_of
+from regional_explorer.ui.jobs import CANCELLED
 
 ROOT = Path(__file__).resolve().parents[2]
 WAITING = "waiting for another thread of this process that compiles"
@@ -123,12 +124,12 @@ def test_a_panel_that_waits_says_so_and_can_be_cancelled():
     doing = []
     control.listeners.append(lambda control: control.state.job and doing.append(control.state.job.doing))
     with held_elsewhere(convert_frame.compile_lock):
-        control.start("compile", lambda ex, cancelled, tell: ex.compile(cancelled=cancelled, progress=tell))
+        control.jobs.start("compile", lambda ex, cancelled, tell: ex.compile(cancelled=cancelled, progress=tell))
         until = time.monotonic() + 60
         while WAITING not in doing and time.monotonic() < until:
             time.sleep(0.01)
-        control.cancel()
-        assert control.wait(60)
+        control.jobs.cancel()
+        assert control.jobs.wait(60)
     assert WAITING in doing
     assert control.state.note == CANCELLED
     assert control.state.problem is None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from tests.engine.upstream import BEFORE_2_13
 
@@ -79,3 +80,21 @@ def test_a_trace_of_a_parameter_with_a_gradient_is_never_freed(tmp_path):
     path.write_text(program("A trace of a parameter with a gradient"), encoding="utf-8")
     done = subprocess.run([sys.executable, str(path)], stderr=subprocess.PIPE, text=True, check=False)
     assert "assert not any" in done.stderr
+
+
+def test_a_piece_cannot_be_compiled_while_a_compiled_graph_first_runs(tmp_path):
+    with pytest.raises(Exception, match="FunctionalTensor on its own"):
+        run("A piece cannot be compiled while", tmp_path)
+
+
+@pytest.mark.compiles
+def test_caches_take_a_carved_piece_for_the_same_piece_uncarved(tmp_path):
+    counters.clear()
+    with pytest.raises(AssertionError):
+        run("Inductor's caches take a carved piece", tmp_path)
+
+
+@pytest.mark.compiles
+def test_kernels_that_are_forced_inline_do_not_build(tmp_path):
+    with pytest.raises(Exception, match="always_inline"):
+        run("`cpp.force_inline_kernel` does not build", tmp_path)

@@ -261,13 +261,13 @@ def test_when_passes_before_autograd_run():
     with inductor_config.patch(pre_grad_custom_pass=Known()):
         ex = explored()
         ex.compile()
-        assert list(ex.caches.pre_grad_passes) == ["late: not on a hit"]
+        assert list(ex.caches.pre_grad_passes) == ["after the look-up: skipped on a hit"]
     for _ in range(2):
         with inductor_config.patch(pre_grad_custom_pass=same):
             ex = explored()
             ex.compile()
             (row,) = ex.caches.to_dict("records")
-    assert row["pre_grad_passes"] == "early: on every compile, as same has no uuid()"
+    assert row["pre_grad_passes"] == "before the look-up: on every compile, as same has no uuid()"
     assert row["answer"] == "hit"
     assert row["pre_grad_s"] > 0, "it runs on a hit too"
 

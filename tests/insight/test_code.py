@@ -12,6 +12,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.compiler.processes.warmup import warm_toolchain
+from regional_explorer.errors import NotCompiledError
 from regional_explorer.record.kernels import KernelKind, normalized
 
 pytestmark = pytest.mark.compiles
@@ -205,10 +206,22 @@ def test_dynamic_sizes() -> None:
     assert part.kernels[0].kernel.bytes_read == 4 * 40 * 64
 
 
-def test_a_region_that_failed_or_is_stale_is_told_and_others_are_shown() -> None:
-    ex = explored()
+def test_a_region_without_code_is_told_why_and_what_to_do() -> None:
+    ex = rx.explore(two_lines, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
+    for look in (ex.code, ex.kernel_times, ex.diagnose, ex.stages):
+        with pytest.raises(NotCompiledError, match=r"'r' has no code yet.*not been compiled.*ex\.compile\(\)"):
+            look("r")
+    ex.disable("r")
+    with pytest.raises(NotCompiledError, match=r"disabled.*ex\.enable\('r'\)"):
+        ex.code("r")
+    ex.enable("r")
+    ex.compile()
+    with pytest.raises(NotCompiledError, match=r"ex\.code\('r'\) before ex\.save"):
+        ex.results.stages("r")
+    assert "No code of region 'r' is known here" in str(ex.results.code("r"))
     ex.configure("r", {"max_fusion_size": 1})
-    assert "not been compiled" in str(ex.code("r"))
+    with pytest.raises(NotCompiledError, match="not been compiled as it stands"):
+        ex.code("r")
     with pytest.raises(rx.UnknownRegionError, match="Did you mean 'r'"):
         ex.code("rr")
 

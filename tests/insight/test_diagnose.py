@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
+from regional_explorer.insight import kernel_timer
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.refused import fusion_remedies
 from regional_explorer.insight.why import from_times, recomputed, wins
@@ -18,6 +20,7 @@ from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.region import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.timing import Phase, Timing, Verdict
+from tests.engine import diagnostics_programs
 
 PART = PartitionCode(
     Partition("r", "r", 0, "0/inference", (), State.COMPILED, artifact="a"),
@@ -28,7 +31,8 @@ PART = PartitionCode(
 
 def found(kernel_s: float, bound_s: float | None, whole_s: float) -> list[str]:
     bound_by = None if bound_s is None else BoundBy.COPY
-    times = ArtifactKernelTimes("a", (KernelTime(kernel_s, 0.0, bound_s, bound_by),), whole_s=whole_s, rounds=5)
+    kernel = KernelTime(kernel_s, 0.0, bound_s, bound_by)
+    times = ArtifactKernelTimes("a", (kernel,), whole_s=whole_s, between_s=whole_s - kernel_s, rounds=5)
     return [str(item.code) for item in from_times("r", [PART], {"a": times})]
 
 
@@ -157,3 +161,25 @@ def test_the_limit_side_by_side_is_a_reason_too() -> None:
     (kept,) = ex.code("r", config=remedy.config)
     assert remedy.cured(part, kept.code) is not None
     assert remedy.cured(part, part.code) is None
+
+
+def fires(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant the measurement that a finding needs; a launch of eight elements takes longer than its kernel anywhere."""
+    if code == "kernel-bound":
+        monkeypatch.setattr(kernel_timer, "copy_s", lambda _moved: 1.0)
+    elif code != "launch-bound":
+        monkeypatch.setattr(Diagnoses, "_timing", timed(Verdict.FASTER))
+
+
+@pytest.mark.slow
+@pytest.mark.compiles
+@pytest.mark.parametrize("code", ["op-recomputed", "fusion-refused", "kernel-bound", "launch-bound"])
+def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fires(code, monkeypatch)
+    ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()[code], tmp_path)
+    (item,) = [one for one in ex.diagnostics if one.code == code]
+    assert item.message
+    assert item.upstream
+    assert item.remedy
+    assert item.where
+    assert f"*{item.severity}" in diagnostics_programs.page_sections()[code]

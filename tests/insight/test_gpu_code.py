@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.kernels import KernelKind
+from regional_explorer.torch_api.triton_resources import occupancy
 
-pytestmark = [pytest.mark.compiles, pytest.mark.slow]
+pytestmark = pytest.mark.compiles
 
 SIZE = 256
 
@@ -28,6 +30,7 @@ def ex() -> rx.Exploration:
 
 
 @pytest.mark.parametrize("target", ["h100", "a100"])
+@pytest.mark.slow
 def test_triton_code_with_registers_and_bounds(ex: rx.Exploration, target: str) -> None:
     (part,) = ex.code("r", target=target)
     assert part.code.problem is None
@@ -53,6 +56,7 @@ def test_triton_code_with_registers_and_bounds(ex: rx.Exploration, target: str) 
     assert bound == pytest.approx(2 * 4 * SIZE * SIZE / (GPU_TARGETS[target].memory_gb_s * 1e9))
 
 
+@pytest.mark.slow
 def test_what_it_cannot_know_is_said(ex: rx.Exploration) -> None:
     code = ex.code("r", target="h100")
     for shown in (str(code), code._repr_mimebundle_()["text/html"]):
@@ -61,6 +65,7 @@ def test_what_it_cannot_know_is_said(ex: rx.Exploration) -> None:
         assert "≥ " in shown
 
 
+@pytest.mark.slow
 def test_the_process_is_as_before(ex: rx.Exploration) -> None:
     ex.code("r", target="h100")
     assert not torch.cuda.is_available()
@@ -72,6 +77,7 @@ def test_the_process_is_as_before(ex: rx.Exploration) -> None:
     assert part.code.same_code
 
 
+@pytest.mark.slow
 def test_two_configs_are_compared_for_a_target(ex: rx.Exploration) -> None:
     before = ex.code("r", target="h100")
     after = ex.code("r", config={"max_fusion_size": 1}, target="h100")
@@ -79,15 +85,18 @@ def test_two_configs_are_compared_for_a_target(ex: rx.Exploration) -> None:
     assert not before.diff(after).same
 
 
+@pytest.mark.slow
 def test_an_unknown_target_is_told(ex: rx.Exploration) -> None:
     with pytest.raises(rx.InvalidArgumentError, match=r"No target is called 'h1000'.*Did you mean 'h100'.*mi300x"):
         ex.code("r", target="h1000")
 
 
+@pytest.mark.slow
 def test_cancelled_before_the_process_is_ready_nothing_is_left(ex: rx.Exploration) -> None:
     assert not list(ex.code("r", target="l4", cancelled=lambda: True))
 
 
+@pytest.mark.slow
 def test_training_both_ways() -> None:
     pytest.importorskip("triton")
     net = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
@@ -103,6 +112,7 @@ def test_training_both_ways() -> None:
     assert code.coverage.share == 1.0
 
 
+@pytest.mark.slow
 def test_amd_gets_assembly_of_its_own(ex: rx.Exploration) -> None:
     (part,) = ex.code("r", target="mi300x")
     assert part.code.problem is None
@@ -134,3 +144,90 @@ def test_torch_has_the_bandwidth_of_an_h100_for_an_l4() -> None:
     assert info is not None
     assert info.dram_bw_gbs == 3350
     assert GPU_TARGETS["l4"].memory_gb_s == 300
+
+
+@pytest.mark.parametrize(
+    ("target", "registers", "shared", "warps", "expected"),
+    [
+        ("h100", 32, 0, 4, 1.0),
+        ("h100", 40, 0, 4, 48 / 64),
+        ("h100", 255, 0, 8, 8 / 64),
+        ("h100", 16, 0, 1, 32 / 64),
+        ("l4", 16, 0, 1, 24 / 48),
+        ("h100", 32, 114 * 1024, 8, 8 / 64),
+        ("a100", 32, 40 * 1024, 4, 16 / 64),
+        ("mi300x", 64, 0, 4, 1.0),
+        ("mi300x", 128, 0, 4, 0.5),
+    ],
+)
+def test_occupancy_is_that_of_the_makers_calculators(
+    target: str, registers: int, shared: int, warps: int, expected: float
+) -> None:
+    """Counted by the rules of NVIDIA's occupancy calculator, and for AMD waves per SIMD by vector registers."""
+    assert occupancy(GPU_TARGETS[target], registers, shared, warps) == expected
+
+
+@pytest.mark.slow
+def test_float32_products_that_may_be_rounded_have_the_peak_of_tf32(ex: rx.Exploration) -> None:
+    """The other process takes over what is set in this one."""
+    exact = ex.code("r", target="h100")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        rounded = ex.code("r", target="h100")
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert [part.kernels[1].kernel.dtype for code in (exact, rounded) for part in code] == ["float32", "tf32"]
+
+
+@pytest.mark.slow
+def test_a_setting_that_cannot_be_sent_is_told(ex: rx.Exploration, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor.config as inductor_config
+
+    monkeypatch.setattr(inductor_config, "post_grad_custom_post_pass", lambda _graph: None)
+    with pytest.raises(rx.RegionCompileError, match="such as a pass of yours, cannot be sent there"):
+        ex.code("r", target="a100")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "masked"),
+    [
+        (torch.float32, True),
+        pytest.param(torch.bfloat16, False, marks=pytest.mark.slow),
+        pytest.param(torch.float32, False, marks=pytest.mark.slow),
+        pytest.param(torch.bfloat16, True, marks=pytest.mark.slow),
+    ],
+)
+def test_attention_goes_to_the_op_that_a_gpu_has(dtype: torch.dtype, masked: bool) -> None:
+    pytest.importorskip("triton")
+    mask = torch.zeros(16, 16, dtype=dtype) if masked else None
+
+    def attend(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            y = x * 2
+            y = F.scaled_dot_product_attention(y, y, y, attn_mask=mask) + 1
+        return y.float().sum()
+
+    ex = rx.explore(attend, (torch.randn(2, 4, 16, 16, dtype=dtype, requires_grad=True),))
+    code = ex.code("r", target="h100")
+    assert [part.code.problem for part in code] == [None, None]
+    expected = "flash" if dtype is torch.bfloat16 and not masked else "efficient"
+    found = [
+        kernel.name for kernel in (one.kernel for part in code for one in part.kernels) if "attention" in kernel.name
+    ]
+    assert len(found) == 2, "forward and backward"
+    assert all(expected in name for name in found)
+    assert code.coverage.share == 1.0
+
+
+def test_sizes_that_a_gpu_would_try_to_pad() -> None:
+    """Inductor times padded products on the GPU itself, which is not there."""
+    pytest.importorskip("triton")
+
+    def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return torch.relu(x @ w)
+
+    ex = rx.explore(product, (torch.randn(1023, 1023), torch.randn(1023, 1023)))
+    (part,) = ex.code("r", target="a100")
+    assert part.code.problem is None

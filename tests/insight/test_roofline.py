@@ -11,7 +11,14 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.errors import MeasureError
-from regional_explorer.insight.whole_graphs import bitwise_trials, full_graphs, op_differences, reached, region_reaches
+from regional_explorer.insight.whole_graphs import (
+    TRIALS,
+    bitwise_trials,
+    full_graphs,
+    op_differences,
+    reached,
+    region_reaches,
+)
 from regional_explorer.record.roofline import EAGER_OPS, Reach, borders, eager_ops, roundings
 from regional_explorer.record.timing import Phase, Timing, Verdict
 
@@ -106,3 +113,20 @@ def test_it_shows_itself() -> None:
     assert "<script" not in html
     assert list(found.border_frame.columns[:3]) == ["source", "reader", "tensors"]
     assert found.trials == ()
+
+
+@pytest.mark.compiles
+def test_every_op_left_to_eager_is_bitwise_marks_or_not() -> None:
+    """Lite mode would compile what is marked; this shall tell whether an op by op Inductor is bitwise eager."""
+    norm = torch.nn.LayerNorm(64)
+
+    def marked(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            y = F.gelu(norm(x @ w)).softmax(-1)
+        return F.silu(y @ w + x).sum()
+
+    ex = rx.explore(marked, (torch.randn(64, 64, requires_grad=True), torch.randn(64, 64)))
+    plain, eager = bitwise_trials(ex.live.variants, (TRIALS[0], TRIALS[-1]), RunContext())
+    assert not plain.problem
+    assert not plain.equal
+    assert eager.equal, eager

@@ -53,7 +53,7 @@ def test_an_unchanged_stage_says_so() -> None:
 
 def test_before_a_compile_it_is_told_what_to_do() -> None:
     ex = explored()
-    with pytest.raises(NotCompiledError, match=r"'mlp' has no stages yet.*ex\.compile\(\)"):
+    with pytest.raises(NotCompiledError, match=r"'mlp' has no code yet.*ex\.compile\(\)"):
         ex.stages("mlp")
     with pytest.raises(rx.UnknownRegionError, match="Did you mean 'mlp'"):
         ex.stages("mlpp")

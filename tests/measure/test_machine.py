@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from regional_explorer.measure import TimedCall
-from regional_explorer.measure.timing import machine
 from regional_explorer.measure.timing.machine import (
     DeviceState,
     describe,
@@ -15,6 +14,7 @@ from regional_explorer.measure.timing.machine import (
     launch_share,
     launch_warning,
     throttled,
+    waited_s,
 )
 from regional_explorer.measure.timing.sample_warnings import warnings_on_waiting
 from tests.measure.fakes import FakeClock
@@ -54,9 +54,8 @@ def test_waiting_for_a_core_is_a_busy_machine() -> None:
     assert warnings_on_waiting(0.01, 2.0) == warnings_on_waiting(None, 2.0) == ()
 
 
-def test_a_system_that_does_not_tell_gives_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "_SCHEDSTAT", tmp_path / "nothing")
-    assert machine.waited_s() is None
+def test_a_system_that_does_not_tell_gives_none(tmp_path: Path) -> None:
+    assert waited_s(tmp_path / "nothing") is None
 
 
 def test_the_state_of_a_gpu_is_told_over_the_run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,9 +53,8 @@ def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
 
 
 @linux
-def test_without_a_reset_it_is_sampled_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peak_memory, "_reset_high_water", lambda: False)
-    gauge = ResidentGauge()
+def test_without_a_reset_it_is_sampled_and_said_so() -> None:
+    gauge = ResidentGauge(lambda: False)
     assert gauge.how == "resident set, sampled"
 
     # Held while the sampler runs: a moment alone it may well miss.
@@ -66,6 +66,5 @@ def test_without_a_reset_it_is_sampled_and_said_so(monkeypatch: pytest.MonkeyPat
     assert gauge.peak_of(hold) > 60 * MIB
 
 
-def test_where_nothing_reads_it_there_is_no_gauge(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(peak_memory, "_PROC", tmp_path)
-    assert gauge_for("cpu") is None
+def test_where_nothing_reads_it_there_is_no_gauge(tmp_path: Path) -> None:
+    assert gauge_for("cpu", proc=tmp_path) is None

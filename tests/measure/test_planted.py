@@ -124,3 +124,29 @@ def test_a_result_rounded_to_fewer_bits_on_the_way_is_judged_by_them() -> None:
         right = compare("once", run_once(ex.live.call, once), reference)
         wrong = compare("wrong", run_once(ex.live.call, lambda a, b: halved(a, b) + 0.25), reference)
         assert (verdict(right), verdict(wrong)) == ("ok", "failed"), (right, wrong)
+
+
+def test_equal_terms_summed_one_after_the_other_are_right() -> None:
+    """As in the gradient of a bias before a mean: each addition rounds the same way, and eager sums pairwise."""
+    torch.manual_seed(0)
+
+    def pairwise(x: torch.Tensor) -> torch.Tensor:
+        return x.sum(0)
+
+    def one_by_one(x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros_like(x[0])
+        for row in x:
+            total = total + row
+        return total
+
+    terms = torch.randn(4, 1, 128).expand(4, 1024, 128).reshape(4096, 128) / 1024
+    ex = rx.explore(pairwise, (terms,))
+    assert ex.live.call is not None
+    reference = find_reference(ex.live.call, ex.live.program).reference
+    right = compare("one by one", run_once(ex.live.call, one_by_one), reference)
+    wrong = compare("wrong", run_once(ex.live.call, lambda x: one_by_one(x) * 1.001), reference)
+    assert (verdict(right), verdict(wrong)) == ("ok", "failed"), (right, wrong)
+    (row,) = right
+    assert row.variant_error is not None
+    assert row.eager_error is not None
+    assert row.variant_error > 20 * row.eager_error, "eager is not much nearer"

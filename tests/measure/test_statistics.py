@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regional_explorer.measure.timing.statistics import (
+from regional_explorer.record.statistics import (
     MIN_FLOOR,
     Floats,
     bootstrap_interval,

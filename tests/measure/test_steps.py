@@ -9,7 +9,7 @@ import regional_explorer as rx
 from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
 from regional_explorer.measure.accuracy.reference import find_reference
 from regional_explorer.measure.accuracy.steps import is_step
-from regional_explorer.record.timing import Numerics
+from regional_explorer.record.timing import LEAST_SAMPLES, Numerics
 
 MILLION = 1_000_000
 
@@ -124,4 +124,6 @@ def test_a_compiled_region_before_a_step_is_measured() -> None:
     regional = ex.numerics[ex.numerics.variant == "regional"]
     assert set(regional.bitwise) == {False}, "Inductor rounded as eager does: the test shows nothing"
     assert set(regional.verdict) == {"not comparable"}
-    assert ex.timings[ex.timings.variant == "regional"].speedup.notna().all()
+    timings = ex.timings[ex.timings.variant == "regional"]
+    enough = timings.samples >= LEAST_SAMPLES  # a busy machine may have time for fewer
+    assert timings.speedup.notna().tolist() == enough.tolist()

@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from regional_explorer.measure.__main__ import main
-from regional_explorer.measure.timing import self_test
-from regional_explorer.measure.timing.self_test import STEPS, Judged, Rate, rates, repeated, table
+from regional_explorer.measure.__main__ import PLANTED, main
+from regional_explorer.measure.timing.self_test import METHODS, STEPS, Judged, Rate, outcomes, rates, repeated, table
 from regional_explorer.record.timing import Verdict
 
 
@@ -31,18 +30,15 @@ def test_the_slow_down_is_work_of_the_same_kind() -> None:
     assert len(done) == 103
 
 
-def test_each_pair_is_judged_by_both_methods(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_pair_is_judged_by_both_methods() -> None:
     def as_long(first: object, second: object, *_: object, **__: object) -> Verdict:
         assert callable(first)
         assert callable(second)
         return Verdict.SAME
 
-    monkeypatch.setattr(self_test, "by_rounds", as_long)
-    monkeypatch.setattr(self_test, "by_timer", as_long)
-    assert main(["--self-test", "--pairs", "3", "--budget", "0.5"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    methods = dict.fromkeys(METHODS, as_long)
+    seen = [one for planted in PLANTED for one in outcomes(3, planted, 0.5, 1, methods)]
+    lines = table(rates(seen)).splitlines()
     assert len(lines) == 5
     assert all("0 of 3" in line for line in lines[1:])
 

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from regional_explorer.capture.convert import json_safe
-from regional_explorer.cli import DONE, FAILED, main
+from regional_explorer.command.cli import DONE, FAILED, main
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.results import SavedSession, load
 from regional_explorer.export.compare import compare
-from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.codec import dump_plan, dump_session, load_plan
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.profile import Bandwidth, OpTime, Profile, ProfileKind, ProfileRow
 from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, PartitionTiming, Phase, Reconciled, Verdict
+from regional_explorer.render.report.plan_source import plan_source
 from tests.record.mutations import at, mutated
 from tests.render import sessions
 

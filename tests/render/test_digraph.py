@@ -16,7 +16,7 @@ from tests.render.parsing import parse
 
 graphviz = pytest.importorskip("graphviz")
 ROOT = Path(__file__).resolve().parents[2]
-needs_graphviz = pytest.mark.skipif(graphviz_process._command("svg") is None, reason="no Graphviz")
+needs_graphviz = pytest.mark.skipif(graphviz_process.layout_command("svg") is None, reason="no Graphviz")
 
 
 def test_it_is_a_digraph_that_says_the_same_as_the_dot_text() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -13,7 +14,7 @@ from regional_explorer.errors import SessionError
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture import graphviz_process, placement
+from regional_explorer.render.picture import graphviz_process
 from regional_explorer.render.picture.compose import compose, shown_graphs
 from regional_explorer.render.picture.dot import graph_dot, quoted
 from regional_explorer.render.picture.opening import Detail
@@ -30,7 +31,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 ELEMENTS = {SVG + name for name in ("svg", "style", "g", "title", "rect", "text", "tspan", "path")}
 ATTRIBUTES = {"class", "x", "y", "dx", "width", "height", "rx", "d", "viewBox", "role", "aria-label", "style"}
 
-needs_graphviz = pytest.mark.skipif(graphviz_process._command("svg") is None, reason="no Graphviz")
+SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
+
+needs_graphviz = pytest.mark.skipif(graphviz_process.layout_command("svg") is None, reason="no Graphviz")
 
 
 def box_of(scene: Scene, node: str) -> Box:
@@ -284,27 +287,17 @@ def test_layout_needs_no_dot_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Non
     assert b"<svg" in (graphviz_process.graphviz("digraph { without_path -> dot }") or b"")
 
 
-def test_a_layout_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setattr(
-        graphviz_process, "_command", lambda _form: (sys.executable, "-c", "import time; time.sleep(60)")
-    )
+def test_a_layout_that_takes_too_long_is_ended() -> None:
     start = time.monotonic()
-    assert graphviz_process.graphviz("digraph { slow }", time_limit_s=0.2) is None
+    assert graphviz_process.graphviz("digraph { slow }", time_limit_s=0.2, command=SLEEP) is None
     assert time.monotonic() - start < 10
 
 
-def test_a_layout_is_ended_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setattr(
-        graphviz_process, "_command", lambda _form: (sys.executable, "-c", "import time; time.sleep(60)")
-    )
+def test_a_layout_is_ended_by_another_thread() -> None:
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     start = time.monotonic()
-    assert graphviz_process.graphviz("digraph { stopped }", stop=stop) is None
+    assert graphviz_process.graphviz("digraph { stopped }", stop=stop, command=SLEEP) is None
     assert time.monotonic() - start < 8
 
 
@@ -313,9 +306,9 @@ def test_broken_dot_gives_no_layout() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"bb": "0,0,1"}'])
-def test_without_graphviz_a_picture_stands_all_the_same(answer: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "graphviz", lambda *_args, **_kwargs: answer)
-    svg = session_svg(sessions.trained(3))
+def test_without_graphviz_a_picture_stands_all_the_same(answer: bytes | None) -> None:
+    scene = compose(sessions.trained(3))
+    svg = draw(scene, place(scene, lay_out=lambda *_args, **_kwargs: answer))
     assert {"mlp[0] · 3 ops", "gelu", "native_layer_norm", "forward · 18 ops"} <= texts(svg)
 
 
@@ -341,11 +334,10 @@ def test_ten_thousand_ops_are_drawn_in_seconds() -> None:
     assert "add, mul, mul × 3333" in texts(svg)
 
 
-def test_ten_thousand_single_boxes_fall_back_on_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_single_boxes_fall_back_on_layers() -> None:
     scene = compose(sessions.huge(10_000), detail="ops")
-    monkeypatch.setattr(placement, "graphviz", lambda *_args, **_kwargs: None)
     start = time.monotonic()
-    placed = place(scene)
+    placed = place(scene, lay_out=lambda *_args, **_kwargs: None)
     assert len(placed.boxes) == 10_001
     assert draw(scene, placed).count("<rect") == 10_001
     assert time.monotonic() - start < 10

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from regional_explorer.export.measured_plans import measured_plans
 from regional_explorer.export.save import save
 from regional_explorer.record.codec import dump_session, load_session
 from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.render.report.measured_plans import measured_plans
 from regional_explorer.render.viewer.saved_page import page_html
 from tests.render import sessions
 from tests.render.test_report import ATTRIBUTES, TAGS

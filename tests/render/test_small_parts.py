@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from regional_explorer.render.style.figures import count, duration, listing, significant
+from regional_explorer.errors.texts import count, listing
+from regional_explorer.render.style.figures import duration, significant
 from regional_explorer.render.style.palette import DARK, LIGHT, Ground, paint
 from regional_explorer.render.style.untrusted import clean, clean_page, markup
 
@@ -49,7 +50,11 @@ def test_significant(value: float, written: str) -> None:
 
 def test_counts_and_listings() -> None:
     assert [count(1, "op"), count(2, "op"), count(12_000, "op")] == ["1 op", "2 ops", "12,000 ops"]
-    assert [listing("ab"), listing("abcd")] == ["a, b", "a, b, c, …"]
+    assert [listing("ab"), listing("abcd", 3), listing("ab", 1, joint=" → ")] == [
+        "a, b",
+        "a, b, c, … (1 more)",
+        "a → … (1 more)",
+    ]
 
 
 def test_clean_keeps_one_visible_line() -> None:

@@ -99,9 +99,8 @@ class BlockedWork:
 
 
 @pytest.fixture
-def blocked_work(exploration: Exploration, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockedWork]:
+def blocked_work(exploration: Exploration) -> Iterator[BlockedWork]:
     work = BlockedWork()
-    monkeypatch.setattr(exploration, "benchmark", work)
-    monkeypatch.setattr(exploration, "compile", work)
+    exploration.benchmark = exploration.compile = work  # type: ignore[method-assign,assignment]
     yield work
     work.go_on.set()

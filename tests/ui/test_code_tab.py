@@ -36,7 +36,7 @@ def test_lines_nodes_and_kernels_light_each_other(panel: Panel, control: Control
     panel.press("pick", "act")
     panel.press("pane", "code")
     panel.press("compile code")
-    assert control.wait(120)
+    assert control.jobs.wait(120)
     assert control.state.problem is None
     assert "cpp_fused_relu" in shown(panel)
     assert "return torch.relu(x @ w).sum()" in shown(panel)
@@ -68,7 +68,7 @@ def test_lines_nodes_and_kernels_light_each_other(panel: Panel, control: Control
 
 
 def test_the_code_for_a_gpu_is_asked_for_once_per_plan(
-    panel: Panel, control: Control, exploration: Exploration, monkeypatch: pytest.MonkeyPatch
+    panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     asked: list[tuple[str, str | None]] = []
 
@@ -76,12 +76,12 @@ def test_the_code_for_a_gpu_is_asked_for_once_per_plan(
         asked.append((name, target))
         return RegionCode(name, (), "Generated for a GPU.")
 
-    monkeypatch.setattr(exploration, "code", code)
+    exploration.code = code  # type: ignore[method-assign,assignment]
     panel.press("pick", "act")
     panel.press("pane", "code")
     assert asked == []  # nothing was compiled, so there is nothing to read
     panel.press("target", value="h100")
-    assert control.wait(10)
+    assert control.jobs.wait(10)
     assert asked == [("act", "h100")]
     assert "Generated for a GPU." in text(panel, "code")
     panel.press("target", value="no such thing")

@@ -39,7 +39,7 @@ def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Contro
     assert possible(panel) == {"Rename", "Split"}
     pick(panel, "mm", "act")
     assert possible(panel) == {"Merge"}
-    with control.running_in_cell("Compile"):
+    with control.jobs.running_in_cell("Compile"):
         assert possible(panel) == set()
 
 

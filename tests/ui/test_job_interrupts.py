@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-from regional_explorer.ui.control import INTERRUPTED
+from regional_explorer.ui.jobs import INTERRUPTED
 from regional_explorer.ui.panel.panel import Panel
 from regional_explorer.ui.threads.interrupts import JobInterrupts
 from tests.ui.conftest import BlockedWork

@@ -132,7 +132,7 @@ def test_the_button_times_on_the_main_thread() -> None:
         panel.press("variant", name, value=False)
     panel.press("budget", value="0.2")
     panel.press("measure")
-    loop.run_until(lambda: panel.control.wait(0.0))
+    loop.run_until(lambda: panel.control.jobs.wait(0.0))
     assert panel.control.state.problem is None
     assert seen["MainThread"] > 50
     assert all(name in ("MainThread", "regional_explorer untimed") for name in seen)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regional_explorer.export.compare import compare, differences
+from regional_explorer.export.compare import compare
+from regional_explorer.record.plan_differences import differences
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verdict

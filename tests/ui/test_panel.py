@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import CancelledError
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
 from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.errors import MeasureError
-from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.record.codec import load_plan
 from regional_explorer.render.style.element import to_html, words
-from regional_explorer.ui.control import CANCELLED, INTERRUPTED, Control, control_of
+from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.jobs import CANCELLED, INTERRUPTED
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.panel import Panel
 from tests.ui.conftest import BlockedWork, button, elements, enabled, make, text, type_in
@@ -47,6 +50,23 @@ def test_a_row_per_region_says_how_it_stands(panel: Panel) -> None:
     assert "small" in text(panel, "header")
     assert panel.graph.payload["tab"] == panel.graph.tab
     assert panel.source.tree
+
+
+def test_a_row_offers_to_close_the_config_only_while_it_is_shown(panel: Panel) -> None:
+    panel.press("open", "mm")
+    assert "Close" in rows(panel)["mm"]
+    panel.press("pane", "source")
+    assert "Config" in rows(panel)["mm"]
+    assert "Close" not in rows(panel)["mm"]
+
+
+@pytest.mark.parametrize(("dynamic", "told"), [(True, "shapes: dynamic"), (False, "shapes: static"), (None, "")])
+def test_the_header_says_what_shapes_were_asked_for(*, dynamic: bool | None, told: str) -> None:
+    with closing(explore(torch.nn.SiLU(), (torch.randn(4),), dynamic=dynamic)) as ex:
+        panel = Panel(control_of(ex))
+        assert told in text(panel, "header")
+        assert ("shapes" in text(panel, "header")) == bool(told)
+        panel.close()
 
 
 def test_the_switch_disables_and_enables(panel: Panel, exploration: Exploration) -> None:
@@ -140,7 +160,7 @@ def test_whatever_ends_the_work_the_panel_is_free_again(
     blocked_work.error = error
     blocked_work.go_on.set()
     panel.press("measure")
-    assert panel.control.wait(10)
+    assert panel.control.jobs.wait(10)
     assert not panel.control.state.busy
     problem = panel.control.state.problem
     assert message in f"{panel.control.state.note}{problem.text if problem else ''}"
@@ -174,7 +194,7 @@ def test_the_primary_button_measures_what_was_chosen(panel: Panel, control: Cont
     assert "compiling mm" in text(panel, "progress")
     assert elements(panel.part("progress"), value="0.500")
     blocked_work.go_on.set()
-    assert control.wait(10)
+    assert control.jobs.wait(10)
     assert blocked_work.calls == [(("eager", "aot_eager", "regional"), 2.5, True)]
     assert not control.state.busy
     assert enabled(panel, "tools", "measure")
@@ -184,7 +204,7 @@ def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, blocke
     panel.press("compile")
     assert blocked_work.begun.wait(10)
     panel.press("cancel")
-    assert control.wait(10)
+    assert control.jobs.wait(10)
     assert CANCELLED in text(panel, "progress")
     assert not enabled(panel, "tools", "cancel")
 
@@ -198,7 +218,7 @@ def test_one_job_at_a_time(panel: Panel, control: Control, blocked_work: Blocked
     assert "A job is running" in alert(panel)
     assert control.exploration.plan["mm"].enabled
     blocked_work.go_on.set()
-    assert control.wait(10)
+    assert control.jobs.wait(10)
     assert len(blocked_work.calls) == 1
 
 
@@ -215,25 +235,25 @@ def test_an_error_of_the_work_is_shown(
     blocked_work.error = error
     blocked_work.go_on.set()
     panel.press("measure")
-    assert control.wait(10)
+    assert control.jobs.wait(10)
     assert message in alert(panel)
     assert ("Traceback" in alert(panel)) is traced
     panel.press("dismiss")
     assert alert(panel) == ""
 
 
-def test_an_error_of_a_callback_is_shown(panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_callback_is_shown(panel: Panel, control: Control) -> None:
     def broken(_name: str) -> None:
         raise ZeroDivisionError("<b>broken</b>")
 
-    monkeypatch.setattr(control.exploration, "disable", broken)
+    control.exploration.disable = broken  # type: ignore[method-assign,assignment]
     switch(panel, "mm", on=False)
     assert "ZeroDivisionError: <b>broken" in alert(panel)
     assert checked(panel, "mm")
 
 
 def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel, control: Control) -> None:
-    with control.running_in_cell("Compile & measure") as progress:
+    with control.jobs.running_in_cell("Compile & measure") as progress:
         progress("round 3", 0.3)
         assert not enabled(panel, "tools", "cancel")
         assert "interrupt the kernel" in text(panel, "progress")
@@ -242,7 +262,7 @@ def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel,
 
 
 def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control: Control) -> None:
-    with pytest.raises(KeyboardInterrupt), control.running_in_cell("Compile"):
+    with pytest.raises(KeyboardInterrupt), control.jobs.running_in_cell("Compile"):
         raise KeyboardInterrupt
     assert INTERRUPTED in text(panel, "progress")
 
@@ -270,7 +290,7 @@ def test_two_explorations_do_not_touch_each_other(panel: Panel, control: Control
     assert control.exploration.plan["act"].enabled
     assert not other.control.state.busy
     blocked_work.go_on.set()
-    assert control.wait(10)
+    assert control.jobs.wait(10)
     other.close()
     second.close()
 

@@ -45,7 +45,7 @@ def test_a_button_and_a_cell_agree_within_their_intervals(exploration: Explorati
         exploration.benchmark(VARIANTS, BUDGET_S)
         cells.append(regional(exploration))
         panel.press("measure")
-        loop.run_until(lambda: panel.control.wait(0.0))
+        loop.run_until(lambda: panel.control.jobs.wait(0.0))
         assert panel.control.state.problem is None
         buttons.append(regional(exploration))
     panel.close()

@@ -70,11 +70,11 @@ def test_every_share_is_that_of_the_frame(profiled: Panel, exploration: Explorat
     for path in ("head", "layers.3", "layers.3.up"):
         mine = [node.name for node in graph.ops if any(call.path == path for call in node.modules)]
         seconds = sum(shares.seconds(f"0/forward:{name}") for name in mine)
-        assert seconds / shares.profile.seconds == pytest.approx(frame[path])
+        assert seconds / shares.profile.whole_s == pytest.approx(frame[path])
 
 
 def test_the_graph_has_one_figure_per_module(profiled: Panel, exploration: Exploration) -> None:
-    profiled.graph.wear(SHARE)
+    profiled.graph.show_overlay(SHARE)
     read = Read(profiled.graph.payload)
     assert profiled.graph.heat["of"] == profiled.graph.payload["number"]
     told = dict(zip(read.titles, profiled.graph.heat["labels"], strict=True))
@@ -111,7 +111,7 @@ def test_the_button_profiles_and_shows_what_it_found() -> None:
     panel.press("pane", "source")
     panel.press("budget", value="0.2")
     panel.press("profile")
-    assert panel.control.wait(60)
+    assert panel.control.jobs.wait(60)
     assert panel.control.state.pane == "time"
     assert "aot_eager took" in text(panel, "time")
     assert panel.graph.heat["labels"]

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from regional_explorer.ui.threads.worker import Modes, Worker
+from regional_explorer.compiler.thread_modes import ThreadModes
+from regional_explorer.ui.threads.worker import Worker
 
 MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="nobody's")
 
 
-def seen_on_worker(modes: Modes, read_modes: Callable[[], Any]) -> Any:
+def seen_on_worker(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
     found: list[Any] = []
     worker = Worker(modes)
     worker.start(lambda: found.append(read_modes()))
@@ -22,14 +23,14 @@ def seen_on_worker(modes: Modes, read_modes: Callable[[], Any]) -> Any:
 
 
 def test_work_runs_on_another_thread_that_ends() -> None:
-    thread = seen_on_worker(Modes.current(), threading.current_thread)
+    thread = seen_on_worker(ThreadModes.current(), threading.current_thread)
     assert thread is not threading.current_thread()
     assert not thread.is_alive()
 
 
 def test_modes_are_those_of_the_making_not_of_now() -> None:
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        modes = Modes.current()
+        modes = ThreadModes.current()
 
     def read_modes() -> tuple[bool, bool, torch.dtype, bool]:
         cpu = "cpu"
@@ -41,13 +42,13 @@ def test_modes_are_those_of_the_making_not_of_now() -> None:
         )
 
     assert seen_on_worker(modes, read_modes) == (False, True, torch.bfloat16, False)
-    assert seen_on_worker(Modes.current(), read_modes)[:2] == (True, False)
+    assert seen_on_worker(ThreadModes.current(), read_modes)[:2] == (True, False)
     assert torch.is_grad_enabled()
 
 
 def test_inference_mode_and_default_device_are_carried() -> None:
     with torch.inference_mode(), torch.device("meta"):
-        modes = Modes.current()
+        modes = ThreadModes.current()
     assert seen_on_worker(modes, lambda: (torch.is_inference_mode_enabled(), torch.ones(1).device.type)) == (
         True,
         "meta",
@@ -57,7 +58,7 @@ def test_inference_mode_and_default_device_are_carried() -> None:
 
 def test_the_context_is_a_copy_of_the_makers() -> None:
     token = MARK.set("the maker's")
-    modes = Modes.current()
+    modes = ThreadModes.current()
     MARK.reset(token)
     assert seen_on_worker(modes, MARK.get) == "the maker's"
     assert seen_on_worker(modes, lambda: MARK.set("changed") and MARK.get()) == "changed"
@@ -72,13 +73,13 @@ def test_settings_of_inductor_are_carried() -> None:
     if not hasattr(_config_module, "ContextVar"):
         pytest.skip("in torch 2.11 a setting is that of the process, for all threads alike")
     with inductor.patch(max_fusion_size=3):
-        modes = Modes.current()
+        modes = ThreadModes.current()
     assert seen_on_worker(modes, lambda: inductor.max_fusion_size) == 3
     assert inductor.max_fusion_size != 3
 
 
 def test_cancel_is_seen_by_the_job_and_by_none_after() -> None:
-    worker = Worker(Modes.current())
+    worker = Worker(ThreadModes.current())
     ended = threading.Event()
 
     def work() -> None:

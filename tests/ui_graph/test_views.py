@@ -263,9 +263,8 @@ def test_better_places_come_for_the_picture_in_view() -> None:
     assert not shown.arranging
 
 
-def test_without_graphviz_the_first_places_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_view, "arranged", lambda *_, **__: None)
-    shown = view(3, time_limit_s=30)
+def test_without_graphviz_the_first_places_stay() -> None:
+    shown = view(3, time_limit_s=30, arrange=lambda *_, **__: None)
     assert shown.wait_arranged(60)
     assert shown.places == {}
     assert not shown.arranging
@@ -279,9 +278,8 @@ def test_only_the_newest_picture_is_arranged(monkeypatch: pytest.MonkeyPatch) ->
     assert shown.places["of"] == shown.payload["number"]
 
 
-def test_closing_gives_up_the_placement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_view, "arranged", lambda *_, stop, **__: stop.wait(60) and None)
-    shown = view(3, time_limit_s=30)
+def test_closing_gives_up_the_placement() -> None:
+    shown = view(3, time_limit_s=30, arrange=lambda *_, stop, **__: stop.wait(60) and None)
     assert shown.arranging
     shown.close()
     assert shown.wait_arranged(0)

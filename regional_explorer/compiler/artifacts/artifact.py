@@ -65,7 +65,7 @@ class ArtifactStore:
     ``retried`` are failures that say nothing of the region: the next compile tries again.
     ``generated`` is the code behind them, which torch lets go together with the store. ``folder`` is where artifacts
     are looked for before they are compiled, and saved afterwards. ``hashes`` are those of code by key, of artifacts and
-    of what was generated only to be looked at.
+    of what was generated only to be looked at. ``run_inductor`` compiles a piece.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
@@ -75,6 +75,7 @@ class ArtifactStore:
     generated: GeneratedCode = field(default_factory=GeneratedCode)
     folder: ArtifactFolder | None = None
     hashes: dict[str, str] = field(default_factory=dict)
+    run_inductor: Callable[..., Compiled] = compile_piece
 
     def load(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact | None:
         """Return the artifact of ``piece`` under ``config`` from the folder, None where it has none that fits."""
@@ -127,7 +128,7 @@ class ArtifactStore:
         self.compiles += 1
         try:
             with compile_lock(), self.generated.collected():
-                artifact = _compiled(key, piece, inputs, config)
+                artifact = self._compiled(key, piece, inputs, config)
         except CompileEnvironmentError as error:
             self.failures[key] = str(error)
             self.retried.add(key)
@@ -143,9 +144,17 @@ class ArtifactStore:
         self.artifacts[key] = artifact
         return artifact
 
+    def _compiled(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
+        mode = fake_mode_with_symbols()
+        gm, fakes, symbols = canonical(piece, inputs, mode)
+        compiled = self.run_inductor(gm, fakes, mode, config)
+        sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
+        made = _assembled(key, compiled, sizes, inputs)
+        return replace(made, pack=lambda: Packed(compiled.pack(), sizes))
+
 
 def label_of(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Label:
-    """Return what an artifact in a folder is found by, and told apart."""
+    """Return what an artifact in a folder is found by and distinguished by."""
     types = {layout.device.partition(":")[0] for layout in inputs if layout.device}
     return Label.here(key, piece.claim.region, fingerprint(piece, inputs), config, types)
 
@@ -154,15 +163,6 @@ def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> N
     """Save an artifact that was compiled in this process."""
     if artifact.pack is not None:
         folder.save(label, artifact.pack)
-
-
-def _compiled(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
-    mode = fake_mode_with_symbols()
-    gm, fakes, symbols = canonical(piece, inputs, mode)
-    compiled = compile_piece(gm, fakes, mode, config)
-    sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
-    made = _assembled(key, compiled, sizes, inputs)
-    return replace(made, pack=lambda: Packed(compiled.pack(), sizes))
 
 
 def _assembled(key: str, compiled: Compiled, sizes: Sizes, inputs: Sequence[Layout]) -> Artifact:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regional_explorer.compiler.artifacts.locked import locked
+from regional_explorer.compiler.artifacts.locked import is_held, locked
 from regional_explorer.errors import ArtifactError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -30,6 +30,7 @@ from regional_explorer.torch_api import Machine, Settings, Shipment, ShipmentErr
 FORMAT = 1
 KIND = "regional-explorer artifact"
 SUFFIX = ".artifact"
+LOCK = ".lock"
 PATIENCE_S = 600.0
 """So long another process that compiles the same artifact is waited for."""
 
@@ -113,6 +114,7 @@ class ArtifactFolder:
     """The directory ``path``. ``findings`` are what did not fit, was damaged or could not be written.
 
     What was there when this object was made may not fit, which is told; what comes later is of processes like this one.
+    So is what was there already where another process is at work: what is missing is what it has not come to.
     """
 
     path: Path
@@ -120,10 +122,12 @@ class ArtifactFolder:
     _before: tuple[Path, ...] = ()
     _labels: list[Label] | None = None
     _damaged: set[str] = field(default_factory=set)
+    _in_company: bool = False
 
     def __post_init__(self) -> None:
         """Note what is there."""
         self._before = tuple(sorted(self.path.glob(f"*{SUFFIX}")))
+        self._in_company = self._others_compile()
 
     def load(self, wanted: Label, use: Callable[[bytes, Mapping[str, Path], Any], Any]) -> Any | None:
         """Return what ``use`` makes of the saved artifact that is ``wanted``: of code, shared objects and extra.
@@ -148,7 +152,8 @@ class ArtifactFolder:
     def note_missing(self, wanted: Label) -> None:
         """Note why nothing that was here at the beginning is what is ``wanted``; nothing where nothing was."""
         labels = self._known_labels()
-        if not labels or wanted.key in self._damaged:
+        self._in_company = self._in_company or self._others_compile(wanted.key)
+        if not labels or wanted.key in self._damaged or self._in_company:
             return
         near = [
             *(label for label in labels if label.key == wanted.key),
@@ -168,8 +173,16 @@ class ArtifactFolder:
         """A block in which no other process that uses this directory compiles what is ``wanted``."""
         with contextlib.suppress(OSError):
             self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self.path / "locks" / f"{wanted.key}.lock", PATIENCE_S):
+        with locked(self._locks / f"{wanted.key}{LOCK}", PATIENCE_S):
             yield
+
+    @property
+    def _locks(self) -> Path:
+        return self.path / "locks"
+
+    def _others_compile(self, mine: str = "") -> bool:
+        """Return whether other processes compile for this directory now; ``mine`` is the key that this one compiles."""
+        return any(is_held(path) for path in self._locks.glob(f"*{LOCK}") if path.stem != mine)
 
     def save(self, label: Label, pack: Callable[[], Packed]) -> None:
         """Write an artifact; where that cannot be done it is noted, and the program goes on without."""

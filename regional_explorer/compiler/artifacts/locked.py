@@ -27,6 +27,27 @@ def locked(path: Path, patience_s: float) -> Iterator[bool]:
             os.close(number)
 
 
+def is_held(path: Path) -> bool:
+    """Return whether anyone has the lock of ``path``; False where there are no locks."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        number = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(number)
+    return False
+
+
 def _opened(path: Path) -> int | None:
     try:
         path.parent.mkdir(exist_ok=True)

@@ -46,7 +46,7 @@ GLOBAL: Mapping[str, str] = {
     "cuda_backend": _INSTALL,
     "xpu_backend": _INSTALL,
     "triton.cudagraph_trees": "CUDA graph trees belong to the process, not to one region",
-    "cpp.force_inline_kernel": "the C++ build fails with it (torch 2.13)",
+    "cpp.force_inline_kernel": "the C++ build fails with it",  # torch 2.13 and 2.15: docs/upstream.md
     "cpp_wrapper_build_separate": _WORKERS,
 }
 """Keys that cannot be set for one region, each with the reason."""

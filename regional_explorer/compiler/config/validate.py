@@ -12,7 +12,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region import DEFAULT, Direction, Plan, config_of, with_config
 from regional_explorer.regions.checks import global_config
-from regional_explorer.regions.select import source_regions
+from regional_explorer.regions.source_marks import source_regions
 
 
 def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import torch
@@ -50,9 +50,15 @@ class WorkQueue:
 
     @property
     def left(self) -> list[str]:
-        """The keys that nobody has taken yet."""
+        """The keys that are not taken yet."""
         with self._changed:
             return list(self._left)
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether all is taken and no helper is busy."""
+        with self._changed:
+            return not self._left and not self._at_helpers
 
     def take(self, patience_s: float, cancelled: Callable[[], bool]) -> tuple[str, ArtifactCompile | None] | None:
         """Return the key that this process compiles next, with the record of a helper that has compiled it cold.
@@ -94,14 +100,56 @@ class WorkQueue:
             self._changed.notify_all()
 
 
+def can_help() -> bool:
+    """Return whether what another process compiles would be found here.
+
+    With a graphics card it would not: Inductor's keys name it, and helpers do not touch it.
+    """
+    return can_have_children() and caches_are_on() and not torch.cuda.is_available()
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Help:
+    """Which helpers a compile may have here.
+
+    ``most`` is how many at most, ``start_s`` what one costs before its first piece, in seconds of one of the ``cores``;
+    ``is_found`` tells whether what one compiles is found here, and ``start`` starts the process of one.
+    """
+
+    most: int = field(default_factory=lambda: MOST_HELPERS)
+    start_s: float = START_S
+    cores: int = field(default_factory=cores)
+    is_found: Callable[[], bool] = can_help
+    start: Callable[..., Child] = Child
+
+    def worth(self, pieces: int, piece_s: float) -> int:
+        """Return how many helpers pay for ``pieces`` to compile, of ``piece_s`` seconds each: none for an edit or two.
+
+        With ``n`` helpers, work of ``w`` seconds is done after ``(w + n * start_s) / (n + 1)``. At the bound of two
+        ``start_s`` that is three quarters of ``w`` with one helper, and less with more; each gets two pieces at least.
+        """
+        if pieces * piece_s < 2 * self.start_s:
+            return 0
+        return max(0, min(pieces // 2, self.cores - 1, self.most))
+
+
 class CompilePool:
     """Compiles in this process and, once they pay, in helper processes; leaving the block ends them.
 
-    ``sendable`` returns what a helper is sent for a key, or None where only this process may compile it.
+    ``sendable`` returns what a helper is sent for a key, or None where only this process may compile it; ``allowed``
+    says which helpers there may be.
     """
 
-    def __init__(self, keys: Iterable[str], sendable: Callable[[str], bytes | None]) -> None:
-        self._work = WorkQueue(keys)
+    def __init__(
+        self, keys: Iterable[str], sendable: Callable[[str], bytes | None], allowed: Help | None = None
+    ) -> None:
+        self.work = WorkQueue(keys)
+        self._help = Help() if allowed is None else allowed
         self._sendable = sendable
         self._helpers = ExitStack()
         self._started = time.monotonic()
@@ -121,7 +169,7 @@ class CompilePool:
         while True:
             try:
                 # A helper that hangs costs at most as much again as this process has worked by then.
-                turn = self._work.take(time.monotonic() - self._started, cancelled)
+                turn = self.work.take(time.monotonic() - self._started, cancelled)
             except TimeoutError:
                 self._helpers.close()
                 continue
@@ -160,18 +208,18 @@ class CompilePool:
         """
         self._cold.append(seconds)
         mean = sum(self._cold) / len(self._cold)
-        left = self._work.left
-        if not self._decided and helpers_worth(len(left), mean, cores()) and can_help():
+        left = self.work.left
+        if not self._decided and self._help.worth(len(left), mean) and self._help.is_found():
             self._decided = True
             pieces = {key: sent for key in left if (sent := self._sendable(key)) is not None}
-            self._start(helpers_worth(len(pieces), mean, cores()), pieces)
+            self._start(self._help.worth(len(pieces), mean), pieces)
 
     def _start(self, count: int, pieces: Mapping[str, bytes]) -> None:
         # Settings that cannot be sent, such as a pass of the user's, and processes that cannot be had: no help then.
         with contextlib.suppress(OSError, *UNSENDABLE):
             settings = pickle.dumps(Settings.now())
             for _ in range(count):
-                self._helpers.callback(PoolWorker(self._work, pieces, settings).end)
+                self._helpers.callback(PoolWorker(self._help.start, self.work, pieces, settings).end)
                 self._helped = True
 
 
@@ -182,10 +230,12 @@ class PoolWorker:
         OSError: it could not be started.
     """
 
-    def __init__(self, work: WorkQueue, pieces: Mapping[str, bytes], settings: bytes) -> None:
+    def __init__(
+        self, start: Callable[..., Child], work: WorkQueue, pieces: Mapping[str, bytes], settings: bytes
+    ) -> None:
         self._work = work
         self._pieces = pieces
-        self._child = Child("regional_explorer.compiler.processes.pool_worker", answers=True)
+        self._child = start("regional_explorer.compiler.processes.pool_worker", answers=True)
         self._thread = threading.Thread(
             target=self._talk, args=(settings,), name="regional-explorer-helper", daemon=True
         )
@@ -210,27 +260,3 @@ class PoolWorker:
                 self._work.finish_for_helper(key, None)
         finally:
             self._child.end()
-
-
-def helpers_worth(pieces: int, piece_s: float, cores: int) -> int:
-    """Return how many helpers pay for ``pieces`` to compile, of ``piece_s`` seconds each: none for an edit or two.
-
-    With ``n`` helpers, work of ``w`` seconds is done after ``(w + n * START_S) / (n + 1)``. At the bound of two
-    ``START_S`` that is three quarters of ``w`` with one helper, and less with more; each gets two pieces at least.
-    """
-    if pieces * piece_s < 2 * START_S:
-        return 0
-    return max(0, min(pieces // 2, cores - 1, MOST_HELPERS))
-
-
-def can_help() -> bool:
-    """Return whether what another process compiles would be found here.
-
-    With a graphics card it would not: Inductor's keys name it, and helpers do not touch it.
-    """
-    return can_have_children() and caches_are_on() and not torch.cuda.is_available()
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -67,6 +67,14 @@ build = ToolchainBuild()
 """The one of this process."""
 
 
+def probe_once_built() -> None:
+    """Probe the CPU's instruction set, once the caches have been built: the probe compiles too."""
+    from regional_explorer.torch_api import probe_instruction_set
+
+    build.wait()
+    probe_instruction_set()
+
+
 def main() -> None:
     """In the child: compile the tiny graph, unless the parent ends first."""
     os.nice(NICENESS)

@@ -7,19 +7,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from regional_explorer.export.patch.refusals import why_unwritable
 from regional_explorer.export.patch.sites import Block, Sites, Unit, Whole, is_loop
 from regional_explorer.export.patch.source_file import Function, Mark, Statement, parser
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind
 from regional_explorer.record.region import Direction, Partition, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.regions.instances import Instance
-from regional_explorer.regions.select import (
-    Assignment,
-    annotated_config,
-    annotation_key,
-    annotation_name,
-    assign,
-    node_names,
-)
+from regional_explorer.regions.select import Assignment, assign, node_names
+from regional_explorer.regions.source_marks import annotated_config, annotation_key, annotation_name
 
 PreviewPartitions = Callable[[Plan], Sequence[Partition]]
 """Returns the partitions that a plan would give."""
@@ -30,12 +25,14 @@ class Written:
     """One mark to write: what it is around, and the region it stands for; with ``carve`` what it leaves to eager.
 
     ``instance`` tells this mark's instances from others of the region: numbers, and loops that stand for their index.
+    With ``by_number`` the numbers of the modules that are called tell the turns of the loop.
     """
 
     unit: Unit
     region: Region
     instance: tuple[int | Statement, ...] = ()
     carve: bool = False
+    by_number: bool = False
 
 
 @dataclass
@@ -154,12 +151,13 @@ class _Placing:
         ops = self.ops[region.name]
         units = self.sites.cover(ops.own, ops.allowed, through=ops.carved)
         if units is None:
-            yield self._why_not(region)
+            yield why_unwritable(region, ops.own, self.sites, self.claims)
             return
         if any((mark := reused_mark(Written(unit, region))) is not None and mark.value is None for unit in units):
             yield "its mark in the source is computed, not written out: change it there"
             return
-        for marks in (self._plain(region, units), self._apart(region), self._by_loops(region)):
+        by_loops = (self._by_loops(region, innermost=innermost) for innermost in (False, True))
+        for marks in (self._plain(region, units), self._apart(region), *by_loops):
             if marks is not None and (carving := self._carving(region, marks)) is not None:
                 yield [*marks, *carving]
         yield "marks in the source would give other partitions: they join what feeds each other directly"
@@ -200,13 +198,13 @@ class _Placing:
             found += [Written(unit, region, (number,)) for unit in units]
         return found if len(instances) > 1 else None
 
-    def _by_loops(self, region: Region) -> list[Written] | None:
+    def _by_loops(self, region: Region, *, innermost: bool) -> list[Written] | None:
         """Return marks in loops whose index tells the instances apart."""
         ops = self.ops[region.name]
-        units = self.sites.cover(ops.own, ops.allowed, through=ops.carved, in_loops=True)
+        units = self.sites.cover(ops.own, ops.allowed, through=ops.carved, in_loops=True, innermost=innermost)
         if units is None or len(self._instances(region)) < 2:  # noqa: PLR2004 - there is nothing to tell apart
             return None
-        groups = []
+        groups, numbered = [], []
         blocks = [unit for unit in units if isinstance(unit, Block)]  # nothing else is in a loop
         for unit in blocks:
             held = self.sites.ops_of(unit)
@@ -214,15 +212,23 @@ class _Placing:
             turns = (parser().For, parser().While)
             if any(isinstance(one.node, turns) and not is_loop(one) for one in around):
                 return None
-            if not self.sites.runs_once(unit.suite.function, held):
+            if not self.sites.runs_once(unit):
                 return None
+            numbered.append(self._has_turns(unit, held & ops.own))
             groups.append({self.claims[origin][1] for origin in held & ops.own})
         same = all(group == groups[0] for group in groups)
         if not same and sum(map(len, groups)) > len(set().union(*groups)):
             return None
         return [
-            Written(unit, region, (*(() if same else (number,)), *_loops(unit))) for number, unit in enumerate(blocks)
+            Written(unit, region, (*(() if same else (number,)), *_loops(unit)), by_number=numbered[number])
+            for number, unit in enumerate(blocks)
         ]
+
+    def _has_turns(self, unit: Block, own: AbstractSet[int]) -> bool:
+        """Tell whether the record shows which turn of its one loop each op of a statement comes from."""
+        return len(_loops(unit)) == 1 and all(
+            self.sites.turn(unit.suite.function, origin) is not None for origin in own
+        )
 
     def _instances(self, region: Region) -> dict[Instance, set[int]]:
         found: dict[Instance, set[int]] = {}
@@ -236,20 +242,6 @@ class _Placing:
         carved = self.ops[region.name].carved & held
         units = self.sites.cover(carved, carved)
         return None if units is None else [Written(unit, region, carve=True) for unit in units]
-
-    def _why_not(self, region: Region) -> str:
-        own = self.ops[region.name].own
-        for node in (self.sites.ops[origin] for origin in sorted(own)):
-            if not node.stack:
-                return f"torch tells no line of {node.name}"
-            reason = next((self.sites.unread[line.file] for line in node.stack if line.file in self.sites.unread), None)
-            if reason is not None:
-                return reason
-        lines = {str(self.sites.ops[origin].source): None for origin in sorted(own)}
-        shown = ", ".join(list(lines)[:3]) + (", …" if len(lines) > 3 else "")  # noqa: PLR2004 - enough to find them
-        if any(one.kind is SelectorKind.NODES or one.only for one in region.selectors):
-            return f"its nodes were selected one by one, and no statement computes just them ({shown})"
-        return f"it is part of an expression, or of a function that other calls share ({shown})"
 
     # ------------------------------------------------------------------------------------------------------- prediction
 
@@ -306,10 +298,13 @@ class _Placing:
     def _under(self, mark: Written, origin: int, outer: Any) -> Any:
         if mark.carve:
             return (*outer[:2], True) if outer is not None else None
-        loops = any(not isinstance(part, int) for part in mark.instance)
         numbers = tuple(part for part in mark.instance if isinstance(part, int))
-        told = (numbers, self.claims.get(origin, ("", None))[1] if loops else None)
-        return mark.region.name, told, False
+        turn: object = None
+        if mark.by_number and isinstance(mark.unit, Block):
+            turn = self.sites.turn(mark.unit.suite.function, origin)
+        elif len(numbers) < len(mark.instance):
+            turn = self.claims.get(origin, ("", None))[1]
+        return mark.region.name, (numbers, turn), False
 
     def _by_region(self, parts: Sequence[Partition], names: Mapping[str, str]) -> dict[str, set[Any]]:
         found: dict[str, set[Any]] = {}

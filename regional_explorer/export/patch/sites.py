@@ -87,6 +87,7 @@ class Sites:
         self.held: dict[Any, set[int]] = defaultdict(set)
         self._calls: dict[Statement, dict[str, set[int]]] = {}
         self._blocks: dict[Block, set[int]] = {}
+        self._once: dict[Block, bool] = {}
         for origin, stack in stacks.items():
             found = enumerate(map(located, stack))
             self.frames[origin] = [replace(frame, depth=depth) for depth, frame in found if frame is not None]
@@ -124,17 +125,25 @@ class Sites:
         *,
         through: AbstractSet[int] = frozenset(),
         in_loops: bool = False,
+        innermost: bool = False,
     ) -> list[Unit] | None:
         """Return the outermost units that hold all ``wanted`` ops and none but ``allowed`` ones, None without any.
 
         The user's own files come before those of libraries, and statements and functions before single calls. With
-        ``in_loops`` only statements of loops will do. Statements that follow each other are one unit, what computes no
-        more than ops of ``through`` between them included.
+        ``in_loops`` only statements of loops will do, with ``innermost`` those of inner loops first. Statements that
+        follow each other are one unit, what computes no more than ops of ``through`` between them included.
         """
         found: dict[Any, Unit] = {}
         missing = sorted(wanted)
         while missing:
-            chosen = next(filter(None, (self._units(missing[0], allowed, in_loops=in_loops))), None)
+            chosen = next(
+                (
+                    self._in_loops(missing[0], allowed, innermost=innermost)
+                    if in_loops
+                    else self._units(missing[0], allowed)
+                ),
+                None,
+            )
             if chosen is None:
                 return None
             unit, held = chosen
@@ -143,22 +152,32 @@ class Sites:
         blocks = [unit for unit in found.values() if isinstance(unit, Block)]
         return [*self._joined(blocks, through), *(unit for unit in found.values() if not isinstance(unit, Block))]
 
-    def _units(
-        self, origin: int, allowed: AbstractSet[int], *, in_loops: bool
-    ) -> Iterator[tuple[Unit, AbstractSet[int]]]:
+    def _units(self, origin: int, allowed: AbstractSet[int]) -> Iterator[tuple[Unit, AbstractSet[int]]]:
         for library in (False, True):
             frames = [frame for frame in self.frames[origin] if frame.library is library]
             for frame in frames:
-                if not in_loops and frame.function.plain and self.held[frame.function] <= allowed:
+                if frame.function.plain and self.held[frame.function] <= allowed:
                     yield Whole(frame.function), self.held[frame.function]
                 for statement in frame.path:
-                    if self.held[statement] <= allowed and (not in_loops or any(map(is_loop, statement.around))):
-                        number = statement.suite.statements.index(statement)
-                        yield Block(statement.suite, number, number), self.held[statement]
-            for frame in frames if not in_loops else ():
+                    if self.held[statement] <= allowed:
+                        yield _alone(statement), self.held[statement]
+            for frame in frames:
                 for attribute, held in self.calls(frame.path[-1]).items() if frame.path else ():
                     if origin in held and held <= allowed:
                         yield Calls(frame.path[-1], attribute), held
+
+    def _in_loops(
+        self, origin: int, allowed: AbstractSet[int], *, innermost: bool
+    ) -> Iterator[tuple[Unit, AbstractSet[int]]]:
+        for library in (False, True):
+            found = [
+                (_alone(statement), self.held[statement])
+                for frame in self.frames[origin]
+                if frame.library is library
+                for statement in frame.path
+                if self.held[statement] <= allowed and any(map(is_loop, statement.around))
+            ]
+            yield from reversed(found) if innermost else found
 
     def calls(self, statement: Statement) -> dict[str, set[int]]:
         """Return the ops of each submodule that a statement calls as ``self.name(…)``, by that name.
@@ -199,13 +218,49 @@ class Sites:
             self._blocks[unit] = set().union(*(self.held[one] for one in unit.statements))
         return self._blocks[unit]
 
-    def runs_once(self, function: Function, origins: Collection[int]) -> bool:
-        """Tell whether these ops of a function come from one run of it, as far as the record shows."""
-        if {frame.depth for origin in origins for frame in self.frames[origin] if frame.function is function} == {0}:
+    def runs_once(self, unit: Block) -> bool:
+        """Tell whether the ops of statements come from one run of their function, as far as the record shows."""
+        if unit not in self._once:
+            self._once[unit] = self._from_one_run(unit.suite.function, self.ops_of(unit))
+        return self._once[unit]
+
+    def _from_one_run(self, function: Function, origins: Collection[int]) -> bool:
+        ways = {
+            tuple(self.ops[origin].stack[: frame.depth])
+            for origin in origins
+            for frame in self.frames[origin]
+            if frame.function is function
+        }
+        if ways == {()}:
             return True
-        shared = _common([self.ops[origin].modules for origin in origins])
+        method_of, _, name = function.scope.rpartition(".")
+        holder = method_of.rpartition(".")[2]
+        chains = [self.ops[origin].modules for origin in origins]
+        if any(call.class_name == holder for call in _common(chains)):
+            return True
+        # Of the calls of modules only the root's has no entry: its forward may lie below wrappers, called on one way.
+        is_root = name == "forward" and not any(call.class_name == holder for chain in chains for call in chain)
+        return is_root and len(ways) == 1
+
+    def turn(self, function: Function, origin: int) -> int | None:
+        """Return the turn of a loop over a list of modules that an op of a method comes from: the module's number.
+
+        None where the method called no such module for it.
+        """
         holder = function.scope.rpartition(".")[0].rpartition(".")[2]
-        return any(call.class_name == holder for call in shared)
+        chain = self.ops[origin].modules
+        inside = [place for place, call in enumerate(chain) if call.class_name == holder]
+        below = chain[inside[0] + 1 :] if inside else chain  # the root has no entry of its own
+        if len(inside) > 1 or not below:
+            return None
+        outer, called = f"{chain[inside[0]].path}." if inside else "", below[0]
+        parts = called.path.removeprefix(outer).split(".") if called.path.startswith(outer) else ()
+        return next((int(part) for part in parts if part.isdecimal()), None)
+
+
+def _alone(statement: Statement) -> Block:
+    number = statement.suite.statements.index(statement)
+    return Block(statement.suite, number, number)
 
 
 def _common(chains: Sequence[Chain]) -> Sequence[ModuleCall]:

@@ -15,9 +15,9 @@ from regional_explorer.export.patch.placement import PreviewPartitions, place
 from regional_explorer.export.patch.sites import is_library
 from regional_explorer.export.patch.source_file import SourceFile, parser
 from regional_explorer.export.patch.working_tree import root_of, write_all
-from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.region import Plan
+from regional_explorer.render.report.plan_source import plan_source
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,17 @@ import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.tensors import opaque_in, tensors_in
-from regional_explorer.measure.accuracy.rounding import SLACK, Arithmetic, Limit, far, gap, is_floating, luck, rms, unit
+from regional_explorer.measure.accuracy.rounding import (
+    SLACK,
+    Arithmetic,
+    Limit,
+    far,
+    gap,
+    is_floating,
+    rms,
+    unit,
+    units_of_a_sum,
+)
 from regional_explorer.measure.accuracy.steps import Steps
 from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.timing import Numerics, NumericsVerdict
@@ -93,7 +103,7 @@ def in_words(row: Numerics) -> str:
 
 
 def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
-    """Return the rows with their failures turned into "not comparable", for a reason that is told."""
+    """Return the rows with their failures turned into "not comparable": the reason is reported apart."""
     return tuple(
         replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=why) if row.verdict == NumericsVerdict.FAILED else row
         for row in rows
@@ -153,7 +163,7 @@ class _Judge:
         self, found: Numerics, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, allowed: Limit
     ) -> Numerics:
         once, own = unit(expected.dtype, self.scale), rms(truth)
-        at_least = luck(expected, self.reference.arithmetic)
+        at_least = units_of_a_sum(expected, self.reference.arithmetic)
         eager, mine = gap(expected, truth, once), gap(got, truth, once)
         near = SLACK * max(eager.rms, at_least * once.rms(own))
         near_each = SLACK * max(eager.share, at_least)

@@ -101,7 +101,7 @@ def _nondeterministic(rows: Sequence[Numerics]) -> Diagnostic:
         DiagnosticCode.CALL_NONDETERMINISTIC,
         f"Two calls in eager mode differ by more than rounding ({in_words(worst)}), "
         "with the same arguments and random states: no variant can be checked, and every row is called not comparable.",
-        upstream="the same, without a word.",
+        upstream="the same, without a warning.",
         remedy="Let the call take its random numbers from torch, NumPy or Python's random, or as an argument; "
         "leave clocks out of it.",
     )

@@ -73,10 +73,16 @@ def unit(dtype: torch.dtype, scale: float) -> Limit:
     return Limit(_eps(dtype), _eps_of_sums(dtype) * scale)
 
 
-def luck(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
-    """Return by how many units eager may be off where it seems not to be: over few elements, by luck."""
-    narrowed = max(1.0, arithmetic.eps / _eps(tensor.dtype))
-    return narrowed * math.sqrt(arithmetic.reduction) if tensor.numel() < FEW else 1.0
+def units_of_a_sum(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
+    """Return by how many units a right result may be off, however near to float64 eager is.
+
+    Eager sums pairwise; Inductor one term after the other, where each addition rounds: by √n units of the dtype that
+    kernels sum in, and by twice that where the terms repeat (the gradient of a mean). Few elements are near by luck.
+    """
+    sums = math.sqrt(arithmetic.reduction)
+    if tensor.numel() < FEW:
+        return sums * max(1.0, arithmetic.eps / _eps(tensor.dtype))
+    return max(1.0, sums * _eps_of_sums(tensor.dtype) / _eps(tensor.dtype))
 
 
 def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float) -> Limit:

@@ -16,6 +16,7 @@ from torch import fx
 
 from regional_explorer.measure.accuracy.rounding import SLACK, is_floating, rms
 from regional_explorer.measure.accuracy.values import Values
+from regional_explorer.torch_api import BoxedInterpreter
 
 _UNITS = 2.0
 """So many units of rounding the inputs of step functions are moved by."""
@@ -53,18 +54,12 @@ class Shift:
         return torch.where(stays, wide, wide + off * (self.direction or 1.0)).to(value.dtype)
 
 
-class Shifted(fx.Interpreter):
+class Shifted(BoxedInterpreter):
     """Runs a graph with what its step functions are given moved by ``shift``."""
 
     def __init__(self, gm: fx.GraphModule, shift: Shift) -> None:
         super().__init__(gm)
         self._shift = shift
-
-    def call_boxed(self, args: list[Any]) -> Any:
-        """Run the graph on a list of arguments, which is emptied."""
-        given = list(args)
-        args.clear()
-        return self.run(*given, enable_io_processing=False)
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node."""

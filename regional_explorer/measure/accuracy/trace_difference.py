@@ -21,7 +21,7 @@ from regional_explorer.measure.accuracy.rounding import Arithmetic, far
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind, Node
 from regional_explorer.record.timing import Numerics, NumericsVerdict
-from regional_explorer.torch_api import as_first_call, compile_isolated, draws_random
+from regional_explorer.torch_api import BoxedInterpreter, as_first_call, compile_isolated, draws_random
 
 _PROJECTIONS = 3
 _GENERATORS = ("torch's generator", "NumPy's generator", "Python's generator")
@@ -48,7 +48,7 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
         graph=None if place is None else place.graph,
         nodes=() if place is None else (place.node,),
         where=() if source is None else (source,),
-        upstream="the same, without a word: whatever compiles this trace gives these values.",
+        upstream="the same, without a warning: whatever compiles this trace gives these values.",
         remedy="Every variant is compared with eager alone. Look for what does something else while it is traced: a "
         "branch on torch.compiler.is_compiling(), a decomposition, random numbers that eager draws elsewhere.",
     )
@@ -166,7 +166,7 @@ class _Run:
     draws: list[tuple[fx.Node, tuple[str, ...]]] = field(default_factory=list)
 
 
-class _Recorder(fx.Interpreter):
+class _Recorder(BoxedInterpreter):
     def __init__(self, run: _Run) -> None:
         super().__init__(run.live.gm)
         self._run = run
@@ -189,9 +189,7 @@ def _recording(capture: Capture) -> Iterator[list[_Run]]:
     def recorded(live: LiveGraph) -> Callable[[list[Any]], Any]:
         def call(args: list[Any]) -> Any:
             runs.append(_Run(live))
-            given = list(args)
-            args.clear()
-            return _Recorder(runs[-1]).run(*given, enable_io_processing=False)
+            return _Recorder(runs[-1]).call_boxed(args)
 
         return call
 

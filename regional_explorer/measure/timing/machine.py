@@ -21,13 +21,13 @@ LAUNCH_BOUND = 0.8
 CLOCK_RATIO_LIMIT = 0.9
 
 _CALLS = 5
-_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
-def waited_s() -> float | None:
+def waited_s(schedstat: Path = SCHEDSTAT) -> float | None:
     """Return the seconds this thread has waited for a core so far, or None if the system does not report it."""
     try:
-        return int(_SCHEDSTAT.read_text().split()[1]) / 1e9
+        return int(schedstat.read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return None
 

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from regional_explorer.measure.timing.statistics import Floats
+from regional_explorer.record.statistics import Floats
 
 _RESAMPLES = 1000
 

@@ -18,8 +18,8 @@ from regional_explorer.measure.timing.benchmark_options import STOP_CHECKS, Benc
 from regional_explorer.measure.timing.clock import Clock, CpuClock
 from regional_explorer.measure.timing.machine import waited_s
 from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop, ratios_of
-from regional_explorer.measure.timing.statistics import Floats, bootstrap_interval, rank_interval
 from regional_explorer.measure.timing.timed_call import TimedCall
+from regional_explorer.record.statistics import Floats, bootstrap_interval, rank_interval
 from regional_explorer.record.timing import Phase
 
 SAMPLE_S = 1e-3

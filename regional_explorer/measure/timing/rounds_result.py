@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.statistics import Floats, paired_ratios
+from regional_explorer.record.statistics import Floats, paired_ratios
 from regional_explorer.record.timing import Phase
 
 

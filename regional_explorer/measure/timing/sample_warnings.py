@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.statistics import (
+from regional_explorer.record.statistics import (
     MIN_FLOOR,
     Floats,
     median_and_iqr,

@@ -6,7 +6,7 @@ exact however quick the machine happens to be at the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,8 +17,8 @@ from torch.utils.benchmark import Timer
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.rounds_result import RoundsResult
-from regional_explorer.measure.timing.statistics import floor_of, verdict_of
 from regional_explorer.measure.timing.timed_call import TimedCall
+from regional_explorer.record.statistics import floor_of, verdict_of
 from regional_explorer.record.timing import Phase, Verdict
 
 STEPS = 100
@@ -73,7 +73,7 @@ def by_rounds(first: Callable[[], object], second: Callable[[], object], budget_
     return _verdict(result)
 
 
-def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float) -> Verdict:
+def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float, _seed: int = 0) -> Verdict:
     """Compare two functions with ``torch.utils.benchmark``, in the same time: different where IQRs are disjoint."""
     quartiles = []
     for function in (first, second):
@@ -86,15 +86,21 @@ def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s
     return Verdict.FASTER if second_high < first_low else Verdict.SAME
 
 
-def outcomes(pairs: int, planted: float, budget_s: float, threads: int) -> Iterator[Judged]:
-    """Yield what both ways say of ``pairs`` pairs in turn, each pair on the same two functions."""
+METHODS: Mapping[str, Callable[..., Verdict]] = {"rounds": by_rounds, "torch.utils.benchmark": by_timer}
+"""The ways to compare two functions: given both, the seconds and a seed."""
+
+
+def outcomes(
+    pairs: int, planted: float, budget_s: float, threads: int, methods: Mapping[str, Callable[..., Verdict]] = METHODS
+) -> Iterator[Judged]:
+    """Yield what each of the ``methods`` says of ``pairs`` pairs in turn, each pair on the same two functions."""
     pieces = list(works().items())
     with torch.no_grad(), _threads(threads):
         for pair in range(pairs):
             work, piece = pieces[pair % len(pieces)]
             first, second = repeated(piece, STEPS), repeated(piece, round(STEPS * (1.0 + planted)))
-            yield Judged("rounds", work, planted, by_rounds(first, second, budget_s, seed=pair))
-            yield Judged("torch.utils.benchmark", work, planted, by_timer(first, second, budget_s))
+            for name, compare in methods.items():
+                yield Judged(name, work, planted, compare(first, second, budget_s, pair))
 
 
 def rates(seen: list[Judged]) -> list[Rate]:

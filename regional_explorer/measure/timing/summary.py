@@ -12,7 +12,9 @@ from regional_explorer.measure.timing.sample_warnings import (
     warnings_on_variant,
     warnings_on_waiting,
 )
-from regional_explorer.measure.timing.statistics import (
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.session import Environment
+from regional_explorer.record.statistics import (
     Floats,
     bootstrap_interval,
     floor_of,
@@ -21,8 +23,6 @@ from regional_explorer.measure.timing.statistics import (
     smallest_difference,
     verdict_of,
 )
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import LEAST_SAMPLES, Conditions, NumericsVerdict, Phase, Timing, Verdict
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
 from regional_explorer.record.region import Cut
-from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
+from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.sums import surrounded
 
@@ -90,19 +91,19 @@ def _unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp]) -> Dia
     most = max((len(parts) for (name, _, at), parts in evidence.instances.items() if (name, at) in places), default=0)
     effect = (
         f"; {amid} of them {'stands' if amid == 1 else 'stand'} between ops of one instance, whose backward becomes "
-        f"{'up to ' if len(strays) > 1 else ''}{counted(most, 'partition')}"
+        f"{'up to ' if len(strays) > 1 else ''}{count(most, 'partition')}"
     )
     return Diagnostic(
         DiagnosticCode.BACKWARD_UNMARKED,
-        f"{counted(len(strays), 'op')} amid the backward of region {region!r} without a forward op behind (sums of "
-        f"gradients and the like) run eagerly, in no region: {listed(stray.node.name for stray in strays)}"
+        f"{count(len(strays), 'op')} amid the backward of region {region!r} without a forward op behind (sums of "
+        f"gradients and the like) run eagerly, in no region: {listing(stray.node.name for stray in strays)}"
         f"{effect if amid and most else ''}. The reason: {'; '.join(dict.fromkeys(each.reason for each in strays))}.",
         Severity.INFO,
         region=region,
         graph=first.id,
         nodes=tuple(stray.node.name for stray in strays if stray.graph is first),
         where=lines(feeding),
-        upstream="all such ops run eagerly, without a word.",
+        upstream="all such ops run eagerly, without a warning.",
         remedy="Nothing has to be done; a value used once needs no such sum."
         if evidence.plan.cut is Cut.INSTANCES
         else "Use cut='instances': sums of what one instance gives belong to it.",
@@ -113,9 +114,9 @@ def _backward_only(evidence: Evidence, region: str, found: list[tuple[Graph, Nod
     forward = [evidence.origins[node.origin] for _, node in found if node.origin in evidence.origins]
     return Diagnostic(
         DiagnosticCode.BACKWARD_ONLY,
-        f"{counted(len(found), 'op')} of the backward carry the mark of region {region!r}, the forward ops behind them "
-        f"do not ({listed(node.name for _, node in found)}): so does a graph break in a function that the block calls. "
-        "What has a forward op behind it follows that one and runs eagerly.",
+        f"{count(len(found), 'op')} of the backward carry the mark of region {region!r}, the forward ops behind them "
+        f"do not ({listing(node.name for _, node in found)}): so does a graph break in a function that the block "
+        "calls. What has a forward op behind it follows that one and runs eagerly.",
         region=region,
         graph=found[0][0].id,
         nodes=tuple(node.name for graph, node in found if graph is found[0][0]),
@@ -148,9 +149,9 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
             kept = [node for key, node in whole.items() if key not in nodes]
             yield Diagnostic(
                 DiagnosticCode.RECOMPUTE_PARTIAL if partial else DiagnosticCode.REGION_GROWN,
-                f"The backward repeats {len(nodes)} of {counted(len(whole), 'forward op')} of region {region!r} "
-                f"({listed(node.name for node in nodes.values())})"
-                + (f", and takes {listed(node.name for node in kept)} as saved." if partial else "."),
+                f"The backward repeats {len(nodes)} of {count(len(whole), 'forward op')} of region {region!r} "
+                f"({listing(node.name for node in nodes.values())})"
+                + (f", and takes {listing(node.name for node in kept)} as saved." if partial else "."),
                 Severity.INFO,
                 region=region,
                 graph=graphs[region],

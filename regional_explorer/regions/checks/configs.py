@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, MarkedBlock, Node
 from regional_explorer.record.region import DEFAULT, Direction, Partition, Region, SelectorKind, config_of
-from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
-from regional_explorer.regions.select import annotated_config, annotation_key, marked_nodes
+from regional_explorer.regions.checks.evidence import Evidence, lines
+from regional_explorer.regions.source_marks import annotated_config, annotation_key, marked_nodes
 
 
 def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -21,7 +22,7 @@ def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
             hits.setdefault((part.region, first[0]), []).append((part, first[1]))
     if not hits:
         return
-    pairs = listed(
+    pairs = listing(
         f"{to!r} under {_config(evidence, other, cases[0][0]) or 'no config'} of {other!r} ({len(cases)} of "
         f"{sum(part.region == to for part in evidence.partitions)})"
         for (to, other), cases in hits.items()
@@ -31,7 +32,7 @@ def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     fed = [evidence.nodes[case.graph][name] for cases in hits.values() for case, name in cases[:1]]
     yield Diagnostic(
         DiagnosticCode.CONFIG_NEIGHBOUR,
-        f"{counted(total, 'partition')} {'is' if total == 1 else 'are'} fed directly by another region with another "
+        f"{count(total, 'partition')} {'is' if total == 1 else 'are'} fed directly by another region with another "
         f"config; here {'it is' if total == 1 else 'each is'} compiled under that of its own region.",
         Severity.INFO,
         region=part.region if len(hits) == 1 else None,
@@ -85,12 +86,12 @@ def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
         yield Diagnostic(
             DiagnosticCode.CONFIG_CONFLICT,
             f"Marks {f'of region {group!r}' if group else 'without a name'} ask for {len(configs)} different configs "
-            f"({listed(configs)}): {kept}.",
+            f"({listing(configs)}): {kept}.",
             Severity.WARNING if group else Severity.INFO,
             region=group or None,
             nodes=tuple(node.name for node in first),
             where=lines(first),
-            upstream="each piece is compiled under the config that comes first in it, without a word.",
+            upstream="each piece is compiled under the config that comes first in it, without a warning.",
             remedy="Give each block its own region name.",
         )
 
@@ -123,8 +124,8 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
         nodes = [evidence.origins[origin] for origin, _, _ in cases if origin in evidence.origins]
         yield Diagnostic(
             DiagnosticCode.CONFIG_NESTED,
-            f"{counted(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} belong to the inner alone: "
-            f"{annotated_config(outer.annotation)} does not hold for {listed(node.name for node in nodes)}, "
+            f"{count(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} belong to the inner alone: "
+            f"{annotated_config(outer.annotation)} does not hold for {listing(node.name for node in nodes)}, "
             f"{annotated_config(inner.annotation) or 'no config'} does.",
             region=inner_name,
             nodes=tuple(node.name for node in nodes),
@@ -149,7 +150,7 @@ def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
     for value, nodes in found.items():
         yield Diagnostic(
             DiagnosticCode.ANNOTATION_FALSE,
-            f"compile_with_inductor={value} does not switch anything off: {counted(len(nodes), 'op')} "
+            f"compile_with_inductor={value} does not switch anything off: {count(len(nodes), 'op')} "
             f"{'is' if len(nodes) == 1 else 'are'} marked all the same.",
             nodes=tuple(node.name for node in nodes),
             where=lines(nodes),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind, MarkedBlock, Node, SourceLine
 from regional_explorer.record.region import Cut, Partition, Region, SelectorKind
 from regional_explorer.regions.checks.cycles import Cycle, shortest_cycle
-from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed, path_between
+from regional_explorer.regions.checks.evidence import Evidence, lines, path_between
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import picks
 
@@ -39,7 +40,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
         where = tuple(dict.fromkeys(place for units in served.values() for place in units.values() if place))
         yield Diagnostic(
             DiagnosticCode.REGION_MERGED,
-            f"{counted(len(served), 'partition')} of region {region.name!r} for several {what} ({most} serves "
+            f"{count(len(served), 'partition')} of region {region.name!r} for several {what} ({most} serves "
             f"{len(served[most])}): {why}.",
             Severity.INFO,
             region=region.name,
@@ -49,7 +50,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
             upstream="the same." if sideways else "the same; it joins what merely lies side by side as well.",
             remedy="Use cut='instances'."
             if sideways
-            else "Give blocks that shall be compiled apart names of their own.",
+            else "Give blocks that should be compiled apart names of their own.",
         )
 
 
@@ -89,7 +90,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
     for (region, kind, _), cases in causes.items():
         parts, between, drawn = cases[0]
         carved = bool(between) and all(map(evidence.assignment.is_carved, between))
-        via = listed((node.name for node in between), joint=" → ") if between else "a write in place"
+        via = listing((node.name for node in between), joint=" → ") if between else "a write in place"
         reason = (
             f"random numbers are drawn in the order of the program, and {via} draws between them"
             if drawn
@@ -98,7 +99,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
         example = f"{parts[0].graph}:{between[0].name}" if between else ""
         yield Diagnostic(
             DiagnosticCode.REGION_SPLIT,
-            f"{counted(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "
+            f"{count(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "
             f"{len(parts)} partitions in the {kind} ({parts[0].id}, …): {reason}.",
             Severity.INFO if carved else Severity.WARNING,
             region=region,
@@ -147,7 +148,8 @@ def _apart(
         path = path_between(evidence.users(graph.id), first, frozenset(last), frozenset())
         if path is not None and not between:
             between = [evidence.nodes[graph.id][name] for name in path[1:-1]]
-    why = f"{listed((node.name for node in between), joint=' → ')} stands between" if between else "nothing leads there"
+    way = listing((node.name for node in between), joint=" → ")
+    why = f"{way} stands between" if between else "nothing leads there"
     example = f"ex.mark({region.name!r}, nodes='{graph.id}:{between[0].name}')" if between else ""
     return Diagnostic(
         DiagnosticCode.REGION_SPLIT,
@@ -201,7 +203,7 @@ def _cycle(
     at = [nodes[part.nodes[0]] for parts in split for part in parts[1:]]
     cut = ", ".join(dict.fromkeys(parts[0].region for parts in split))
     done = (
-        f"{cut} was split before {listed(node.name for node in at)}; the regions named first stay whole"
+        f"{cut} was split before {listing(node.name for node in at)}; the regions named first stay whole"
         if split
         else "one waits for the other"
     )

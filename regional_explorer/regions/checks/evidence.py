@@ -12,9 +12,6 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api import Folded
 
-SHOWN = 4
-"""How many nodes, lines or pairs one text names before it says how many more there are."""
-
 
 @dataclass(frozen=True)
 class Evidence:
@@ -110,18 +107,6 @@ class Evidence:
 def lines(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
     """Return the distinct lines of the user's program that ``nodes`` stand in."""
     return tuple(dict.fromkeys(node.source for node in nodes if node.source is not None))
-
-
-def listed(texts: Iterable[str], *, joint: str = ", ", limit: int = SHOWN) -> str:
-    """Return the first few texts, and how many more there are."""
-    items = list(texts)
-    more = f"{joint}… ({len(items) - limit} more)" if len(items) > limit else ""
-    return joint.join(items[:limit]) + more
-
-
-def counted(number: int, noun: str) -> str:
-    """Return for example ``1 op`` or ``3 ops``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def path_between(

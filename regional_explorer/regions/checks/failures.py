@@ -1,12 +1,13 @@
-"""Checks for regions that Inductor could not compile."""
+"""Checks for regions that could not be compiled, or whose compiled code raised."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from regional_explorer.errors.texts import listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region import Partition
-from regional_explorer.regions.checks.evidence import Evidence, lines, listed
+from regional_explorer.regions.checks.evidence import Evidence, lines
 
 
 def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -19,7 +20,7 @@ def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
         nodes = evidence.nodes[parts[0].graph]
         yield Diagnostic(
             DiagnosticCode.REGION_FAILED,
-            f"Region {region!r} did not compile and runs eagerly ({listed(part.id for part in parts)}): {error}",
+            f"Region {region!r} cannot run compiled and runs eagerly ({listing(part.id for part in parts)}): {error}",
             Severity.ERROR,
             region=region,
             graph=parts[0].graph,

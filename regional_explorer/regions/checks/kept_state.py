@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from regional_explorer.errors.texts import listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.regions.checks.evidence import Evidence, listed
+from regional_explorer.regions.checks.evidence import Evidence
 
 NAMED = 16
 """So many attributes are named."""
@@ -17,7 +18,7 @@ def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
         yield Diagnostic(
             DiagnosticCode.STATE_KEPT,
             f"The first call assigned what later calls find and leave as it is: "
-            f"{listed(evidence.kept_state, limit=NAMED)}. It was not taken back, so that what is traced and measured "
+            f"{listing(evidence.kept_state, most=NAMED)}. It was not taken back, so that what is traced and measured "
             "is a later call.",
             Severity.INFO,
             upstream="any first call of yours leaves the same behind.",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, Node
-from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
+from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.torch_api import Folded
 
 PASSING = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
@@ -29,7 +30,7 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
             Severity.ERROR,
             region=region,
             where=tuple(dict.fromkeys((*at, *blocks))),
-            upstream="the same, without a word.",
+            upstream="the same, without a warning.",
             remedy="Move this line out of the block, or end the block before it and begin another after it.",
         )
     for item in evidence.breaks:
@@ -68,7 +69,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
     passing = [node.op for node in _forward_ops(evidence, region) if node.op in PASSING]
     why, remedy = "no gradient flows through it", "Nothing, if its results need no gradient."
     if around:
-        why = f"torch traces the backward of {listed(around)} anew, and marks inside do not reach it"
+        why = f"torch traces the backward of {listing(around)} anew, and marks inside do not reach it"
         remedy = (
             f"Mark the whole op to have its backward compiled, for example ex.mark({region!r}, nodes={around[0]!r})."
         )
@@ -77,7 +78,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         remedy = "Write it without the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
     elif passing:
         why = (
-            f"a gradient that comes to {listed(dict.fromkeys(passing))} passes unchanged, so nothing is to be computed"
+            f"a gradient that comes to {listing(dict.fromkeys(passing))} passes unchanged, so nothing is to be computed"
         )
         remedy = "Nothing: a copy or a sum has no backward of its own."
     return Diagnostic(
@@ -131,7 +132,7 @@ def _nowhere(evidence: Evidence, region: str) -> Diagnostic:
         why = f"all its ops belong to {', '.join(map(repr, winners))}, later in the plan"
         remedy = "Where two regions claim an op, the later has it: unmark one of them, or reorder the plan."
     elif requested:
-        why = f"{listed(node.name for node in requested)} left no op behind when AOTAutograd traced the graph"
+        why = f"{listing(node.name for node in requested)} left no op behind when AOTAutograd traced the graph"
         remedy = "Take ops that compute something into the region; a view or a copy that changes nothing is dropped."
     else:
         why = "its selectors match nothing in this call"
@@ -141,7 +142,7 @@ def _nowhere(evidence: Evidence, region: str) -> Diagnostic:
         f"Region {region!r} has no op in any graph: {why}.",
         region=region,
         where=lines(requested),
-        upstream="the same, without a word.",
+        upstream="the same, without a warning.",
         remedy=remedy,
     )
 
@@ -173,8 +174,8 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
             nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]
             yield Diagnostic(
                 DiagnosticCode.REGION_SHRUNK,
-                f"{counted(len(nodes), 'op')} that region {loser!r} asked for belong to {winner!r}, later in the plan: "
-                f"{listed(node.name for node in nodes)}.",
+                f"{count(len(nodes), 'op')} that region {loser!r} asked for belong to {winner!r}, later in the plan: "
+                f"{listing(node.name for node in nodes)}.",
                 Severity.INFO,
                 region=loser,
                 where=lines(nodes),
@@ -194,11 +195,11 @@ def _folded(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool
         for origin in (fold.origin, fold.into_origin)
         if origin is not None and origin in evidence.origins
     ]
-    pairs = listed(f"{fold.name} into {fold.into}" for fold in folds)
+    pairs = listing(f"{fold.name} into {fold.into}" for fold in folds)
     what = (
-        f"Region {region!r} computes {counted(len(folds), 'op')} of other code too: equal ops were folded into its own"
+        f"Region {region!r} computes {count(len(folds), 'op')} of other code too: equal ops were folded into its own"
         if grown
-        else f"Region {region!r} lost {counted(len(folds), 'op')} to equal ones outside"
+        else f"Region {region!r} lost {count(len(folds), 'op')} to equal ones outside"
     )
     return Diagnostic(
         DiagnosticCode.REGION_GROWN if grown else DiagnosticCode.REGION_SHRUNK,
@@ -209,5 +210,5 @@ def _folded(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool
         nodes=tuple(sorted(names & set(evidence.nodes[graph.id]))) if graph else (),
         where=lines(places),
         upstream="the same under this partitioner; its regional path uses the default one, which folds nothing.",
-        remedy="Explore with partitioner='default', or compute the shared value once, where it shall belong.",
+        remedy="Explore with partitioner='default', or compute the shared value once, where it should belong.",
     )

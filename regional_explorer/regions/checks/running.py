@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.regions.checks.evidence import Evidence, counted, lines
+from regional_explorer.regions.checks.evidence import Evidence, lines
 
 
 def check_running(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -18,7 +19,7 @@ def check_running(evidence: Evidence) -> Iterator[Diagnostic]:
     yield Diagnostic(
         DiagnosticCode.AOT_EAGER_FAILED,
         f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
-        f"{counted(len(nodes), 'such op')}) raises '{first.error}' The trace took its input for one of other strides "
+        f"{count(len(nodes), 'such op')}) raises '{first.error}' The trace took its input for one of other strides "
         "than the kernel before it gives. Here the op gets a copy, so that regions and the rest run; the variant "
         "aot_eager is left out.",
         graph=first.graph,
@@ -26,6 +27,6 @@ def check_running(evidence: Evidence) -> Iterator[Diagnostic]:
         where=lines(nodes),
         upstream="aot_eager fails with this error, and so do regions that leave this op outside; plain torch.compile "
         "runs.",
-        remedy="Nothing has to be done. Where the code shall run under upstream's regional backend, take the op and "
+        remedy="Nothing has to be done. Where the code is to run under upstream's regional backend, take the op and "
         "the one before it into a region.",
     )

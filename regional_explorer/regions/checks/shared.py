@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Node
 from regional_explorer.record.region import Partition
-from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
+from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.regions.subgraphs import KINDS
 
 
@@ -27,8 +28,8 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
         who = dict.fromkeys(call.module_path or call.name for call in calls)
         yield Diagnostic(
             DiagnosticCode.REGION_MERGED,
-            f"{counted(len(cases), 'partition')} of region {region!r} in a body that {len(calls)} calls share "
-            f"({listed(who)}): torch traces a nested_compile_region once for all that call it alike.",
+            f"{count(len(cases), 'partition')} of region {region!r} in a body that {len(calls)} calls share "
+            f"({listing(who)}): torch traces a nested_compile_region once for all that call it alike.",
             Severity.INFO,
             region=region,
             graph=part.graph,

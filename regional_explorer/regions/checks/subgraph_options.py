@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.named_subgraphs import subgraphs
 from regional_explorer.record.region import SelectorKind
-from regional_explorer.regions.checks.evidence import Evidence, counted, lines, listed
-from regional_explorer.regions.subgraphs import calls_of, subgraph_key, subgraphs
+from regional_explorer.regions.checks.evidence import Evidence, lines
+from regional_explorer.regions.subgraphs import calls_of, subgraph_key
 
 
 def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -16,10 +18,10 @@ def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
     bodies = [body for body in subgraphs(evidence.graphs) if body.options is None and _is_eager(evidence, body)]
     if not bodies:
         return
-    names = listed(dict.fromkeys(body.name for body in bodies))
+    names = listing(dict.fromkeys(body.name for body in bodies))
     yield Diagnostic(
         DiagnosticCode.SUBGRAPH_EAGER,
-        f"{counted(len(bodies), 'subgraph')} of nested_compile_region ({names}) "
+        f"{count(len(bodies), 'subgraph')} of nested_compile_region ({names}) "
         f"{'is' if len(bodies) == 1 else 'are'} in no region and {'runs' if len(bodies) == 1 else 'run'} eagerly.",
         Severity.INFO,
         graph=bodies[0].id,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.preview import Preview
 from regional_explorer.record.region import Direction, Partition, Plan, State, config_of
 from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.cutting.cut import propose_cut
@@ -15,25 +15,6 @@ from regional_explorer.regions.select import assign
 
 if TYPE_CHECKING:
     from torch import fx
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """The partitions that a plan would give, none of them compiled, and the diagnostics about them.
-
-    Of the diagnostics, those that only a compile or a later call brings are not among these.
-    """
-
-    partitions: tuple[Partition, ...]
-    diagnostics: tuple[Diagnostic, ...]
-
-    def counts(self, region: str) -> dict[str, int]:
-        """Return how many partitions a region would have in each graph."""
-        found: dict[str, int] = {}
-        for part in self.partitions:
-            if part.region == region:
-                found[part.graph] = found.get(part.graph, 0) + 1
-        return found
 
 
 def preview(live: Iterable[tuple[str, fx.GraphModule]], known: Evidence, plan: Plan) -> Preview:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.region import State
 from regional_explorer.record.region_summary import RegionSummary, region_summaries
@@ -15,7 +16,6 @@ from regional_explorer.render.picture.opening import Detail, Opening, shown
 from regional_explorer.render.picture.outline import Fold, FoldKind, outline
 from regional_explorer.render.picture.pieces import RegionPiece, pieces
 from regional_explorer.render.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
-from regional_explorer.render.style.figures import count, listing
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean
 

@@ -17,7 +17,7 @@ import time
 TIME_LIMIT_S = 10.0
 """How long a layout may take by default."""
 LOOK_S = 0.05
-"""How often a running child is looked at, to end it when it shall stop."""
+"""How often a running child is looked at, to end it when it is to stop."""
 MOST_DRAWN = 16
 """How many drawings are kept, so that the same text is not laid out twice."""
 
@@ -25,7 +25,12 @@ _drawn: dict[tuple[tuple[str, ...], str], bytes] = {}
 
 
 def graphviz(
-    dot: str, form: str = "svg", *, time_limit_s: float = TIME_LIMIT_S, stop: threading.Event | None = None
+    dot: str,
+    form: str = "svg",
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+    stop: threading.Event | None = None,
+    command: tuple[str, ...] | None = None,
 ) -> bytes | None:
     """Return ``dot`` laid out and written as ``form``, or None where that cannot be had in time.
 
@@ -36,8 +41,9 @@ def graphviz(
         form: An output format of Graphviz, such as ``svg`` or ``json0``.
         time_limit_s: The child is ended after this many seconds.
         stop: Set by another thread, it ends the child at once.
+        command: What lays out, for another than ``layout_command``.
     """
-    command = _command(form)
+    command = command or layout_command(form)
     if command is None:
         return None
     found = _drawn.get((command, dot))
@@ -73,7 +79,8 @@ def _run(command: tuple[str, ...], dot: str, time_limit_s: float, stop: threadin
     raise subprocess.SubprocessError("stopped")
 
 
-def _command(form: str) -> tuple[str, ...] | None:
+def layout_command(form: str) -> tuple[str, ...] | None:
+    """Return the command that lays out and writes as ``form``, or None where there is neither pygraphviz nor dot."""
     if sys.executable and importlib.util.find_spec("pygraphviz"):
         # -P keeps this folder, which has a module called html, off the child's path.
         return (sys.executable, "-P", __file__, form)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.graph import Graph, Role
 from regional_explorer.record.region import Direction, Partition, State, config_of
 from regional_explorer.record.region_summary import region_summaries
@@ -29,7 +30,7 @@ from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.scene import Badge, Entry, Scene
 from regional_explorer.render.picture.strokes import stroke_arrays
 from regional_explorer.render.picture.tooltip import tooltip_arrays
-from regional_explorer.render.style.figures import STATE_GLYPHS, config_text, count, duration, ratio
+from regional_explorer.render.style.figures import STATE_GLYPHS, config_text, duration, ratio
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 

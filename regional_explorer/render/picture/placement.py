@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,18 +49,24 @@ class Placement:
     ends: tuple[tuple[str, str], ...] = ()
 
 
-def place(scene: Scene, *, time_limit_s: float = TIME_LIMIT_S) -> Placement:
+def place(
+    scene: Scene, *, time_limit_s: float = TIME_LIMIT_S, lay_out: Callable[..., bytes | None] = graphviz
+) -> Placement:
     """Return the placement of ``scene``: Graphviz's if it comes in time, else that of ``layers``."""
-    return arranged(scene, time_limit_s=time_limit_s) or layers(scene)
+    return arranged(scene, time_limit_s=time_limit_s, lay_out=lay_out) or layers(scene)
 
 
 def arranged(
-    scene: Scene, *, time_limit_s: float = TIME_LIMIT_S, stop: threading.Event | None = None
+    scene: Scene,
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+    stop: threading.Event | None = None,
+    lay_out: Callable[..., bytes | None] = graphviz,
 ) -> Placement | None:
     """Return Graphviz's placement of ``scene``, or None where that cannot be had in time or before ``stop``."""
     if not scene.boxes:
         return None
-    found = graphviz(scene_dot(scene, legend=False), "json0", time_limit_s=time_limit_s, stop=stop)
+    found = lay_out(scene_dot(scene, legend=False), "json0", time_limit_s=time_limit_s, stop=stop)
     try:
         return None if found is None else read_json(found)
     except (ValueError, KeyError, TypeError):

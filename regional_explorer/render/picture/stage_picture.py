@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
 from regional_explorer.record.session import Session
@@ -16,7 +17,6 @@ from regional_explorer.render.picture.outline import outline
 from regional_explorer.render.picture.placement import place
 from regional_explorer.render.picture.scene import Badge, Entry, Scene
 from regional_explorer.render.picture.svg import draw
-from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 FOLLOWED = "followed"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.graph import Node
 from regional_explorer.render.picture.arrays import Payload, TabGraph, Texts, fact
 from regional_explorer.render.picture.scene import Box
-from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.untrusted import clean
 
 MOST_NAMED = 4
@@ -27,11 +27,11 @@ def tooltip_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
     """Return the tooltip rows of all boxes as one array of text numbers, and the index where each box ends in it."""
     rows, ends = array("I"), array("I")
     for part in parts:
-        held = _held(part)
+        of_box = _nodes_of_boxes(part)
         outside = {node.name: node for node in part.graph.nodes if node.name not in part.home}
         for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
             opens = leaf is not None and leaf.fold.opens
-            nodes = [node for name in box.nodes for node in held[name]]
+            nodes = [node for name in box.nodes for node in of_box[name]]
             for word, text in _tooltip_rows(box, nodes, outside, opens=opens):
                 if text:
                     rows.extend((texts.number(word), texts.number(text)))
@@ -39,7 +39,7 @@ def tooltip_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
     return {"box_tooltips": rows.tobytes(), "box_tooltip_ends": ends.tobytes()}
 
 
-def _held(part: TabGraph) -> dict[str, list[Node]]:
+def _nodes_of_boxes(part: TabGraph) -> dict[str, list[Node]]:
     """Return for each op with a box of its own that op, and those after it that lie in its box."""
     own = {name for box in part.section.boxes for name in box.nodes}
     op: dict[str, str] = {}

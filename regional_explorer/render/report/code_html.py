@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from regional_explorer.record.region_code import LinkedKernel, PartitionCode
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
 from regional_explorer.render.report.code_sections import CodeSection, sections
 from regional_explorer.render.report.code_tables import kernels_table
-from regional_explorer.render.report.code_text import not_compiled
+from regional_explorer.render.report.code_text import MOST_TEXT, equal_code, goes_on, not_compiled
 from regional_explorer.render.report.table_node import table_nodes
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.element import to_html
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean_page, markup, sendable
 
-MOST_TEXT = 400_000
-"""So many characters of one partition's code are shown."""
 MOST_HIGHLIGHTED = 100_000
 """Longer code is shown without colours."""
 
@@ -43,14 +41,12 @@ def code_html(region: str, parts: Sequence[PartitionCode], note: str = "") -> st
 
 def code_parts(parts: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[str]:
     """Yield the kernels and the code of each partition, equal code once; ``named`` says how a page names a node."""
-    first: dict[str, str] = {}
-    for part in parts:
-        yield to_html(*table_nodes(kernels_table(part)))
-        same = first.setdefault(part.code.artifact, part.partition.id)
-        if same != part.partition.id:
-            yield f'<p class="rx-note">The code is that of {markup(same)}.</p>'
-        else:
-            yield partition_html(part, named)
+    for first, *others in by_artifact(tuple(parts)):
+        yield to_html(*table_nodes(kernels_table(first)))
+        if others:
+            tables = "".join(to_html(*table_nodes(kernels_table(part))) for part in others)
+            yield f"<details><summary>{markup(equal_code(others))}</summary>{tables}</details>"
+        yield partition_html(first, named)
 
 
 def partition_html(part: PartitionCode, named: Callable[[str], str] = sendable) -> str:
@@ -78,8 +74,7 @@ def partition_html(part: PartitionCode, named: Callable[[str], str] = sendable) 
         found.append(
             f'<details{opened}><summary>{title}</summary><pre class="rx-code" tabindex="0">{code}</pre></details>'
         )
-    if len(part.text) > MOST_TEXT:
-        rest = f"The code goes on for {len(part.text) - MOST_TEXT:,} characters: see the partition's .text."
+    if rest := goes_on(part):
         found.append(f'<p class="rx-note">{rest}</p>')
     return "".join(found)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from regional_explorer.errors.texts import listing
 from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer, CompilePhase
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.figures import NONE, duration, listing
+from regional_explorer.render.style.figures import NONE, duration
 from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, clean
 
 MOST_CHANGES = 6

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.tones import TONES, toned
 
 MOST_LINES = 3

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from regional_explorer.errors.texts import listing
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Phase, Timing, Verdict
-from regional_explorer.render.style.figures import listing, ratio, speedup, wrong
+from regional_explorer.record.timing import Timing, Verdict
+from regional_explorer.record.variant_name import VariantName
+from regional_explorer.render.style.figures import ratio, speedup, wrong
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 MOST_REGIONS = 3
 
 
-def whole_phase(session: Session) -> Phase:
-    """Return the phase of the whole call: the step if it was measured, else the forward."""
-    return Phase.STEP if any(timing.phase is Phase.STEP for timing in session.timings) else Phase.FORWARD
-
-
 def headline(session: Session) -> str:
-    """Return which variants are faster than eager, by how much, and which regions pay; empty before a benchmark."""
-    whole = {timing.variant: timing for timing in session.timings if timing.phase is whole_phase(session)}
-    parts = [_variant(whole[name]) for name in ("regional", "full") if name in whole]
+    """Return which variants are faster than eager, by how much, and which regions alone; empty before a benchmark."""
+    whole = session.whole_timings
+    parts = [_variant(whole[name]) for name in (VariantName.REGIONAL, VariantName.FULL) if name in whole]
     if not parts:
         return ""
-    outdated = session.conditions is not None and session.conditions.outdated
     text = f"{', '.join(parts)}{_regions(session)}"
-    return f"Of a plan before: {text}" if outdated else text
+    return f"Of a plan before: {text}" if session.is_outdated else text
 
 
 def _variant(timing: Timing) -> str:
@@ -44,11 +40,9 @@ def _variant(timing: Timing) -> str:
 
 def _regions(session: Session) -> str:
     measured = [(clean(one.region.name, SHORT), one.timing.verdict) for one in region_summaries(session) if one.timing]
-    pays = [name for name, verdict in measured if verdict is Verdict.FASTER]
-    costs = [name for name, verdict in measured if verdict is Verdict.SLOWER]
-    said = [
-        f"{listing(names, MOST_REGIONS)} {word if len(names) == 1 else words}"
-        for names, word, words in ((pays, "pays", "pay"), (costs, "does not", "do not"))
-        if names
+    found = [
+        (f"{listing(names, MOST_REGIONS)} {'is' if len(names) == 1 else 'are'} {verdict}")
+        for verdict in (Verdict.FASTER, Verdict.SLOWER)
+        if (names := [name for name, one in measured if one is verdict])
     ]
-    return f"; {', '.join(said)}" if said else ""
+    return f". Measured alone, {' and '.join(found)} compiled" if found else ""

@@ -8,7 +8,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import picture_html
 from regional_explorer.render.report.compile_tables import compile_tables
 from regional_explorer.render.report.diagnostics_list import diagnostics_nodes
-from regional_explorer.render.report.headline import headline, whole_phase
+from regional_explorer.render.report.headline import headline
 from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table, summary
 from regional_explorer.render.report.profile_tables import profile_tables
 from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
@@ -53,7 +53,7 @@ def results_nodes(session: Session) -> list[Node]:
 
 def _run_times(session: Session) -> list[Node]:
     """Return the run times of the whole call, and those of its forward and backward in a fold."""
-    table, whole = timings_table(session), whole_phase(session)
+    table, whole = timings_table(session), session.whole_phase
     first = replace(table, rows=tuple(row for row in table.rows if row[0].text == whole))
     rest = replace(table, rows=tuple(row for row in table.rows if row[0].text != whole), note="")
     if not rest.rows:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.region import Partition, Region
 from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.figures import (
-    MOST_KEYS,
-    NONE,
-    config_text,
-    count,
-    duration,
-    listing,
-)
+from regional_explorer.render.style.figures import MOST_KEYS, NONE, config_text, duration
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, clean
 

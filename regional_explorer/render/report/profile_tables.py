@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.figures import NONE, count, duration, significant, size
+from regional_explorer.render.style.figures import NONE, duration, significant, size
 from regional_explorer.render.style.untrusted import clean
 
 MOST_ROWS = 12
 """So many rows of each kind are shown; ``ex.op_times`` has all."""
 
+AROUND_THE_GRAPHS = "Compiled regions leave this time as it is: it is spent outside of the captured graphs."
+
 _TITLES = {
     ProfileKind.MODULE: "Where the time goes: modules",
     ProfileKind.LINE: "Where the time goes: source lines",
     ProfileKind.OP: "Where the time goes: ops",
+    ProfileKind.AROUND: "Where the time goes: around the graphs",
 }
 
 
@@ -25,7 +29,7 @@ def profile_tables(session: Session) -> list[Table]:
 
 def _table(profile: Profile, kind: ProfileKind) -> Table:
     rows = profile.by(kind)
-    notes = [_conditions(profile)] if kind is ProfileKind.MODULE else []
+    notes = {ProfileKind.MODULE: [_conditions(profile)], ProfileKind.AROUND: [AROUND_THE_GRAPHS]}.get(kind, [])
     if len(rows) > MOST_ROWS:
         notes.append(f"The longest {MOST_ROWS} of {len(rows)}; ex.op_times has all.")
     return Table(
@@ -46,16 +50,24 @@ def _row(row: ProfileRow) -> tuple[Cell, ...]:
         Cell(f"{duration(row.low_s)} to {duration(row.high_s)}", "quiet"),
         Cell(duration(row.forward_s) if row.forward_s else NONE),
         Cell(duration(row.backward_s) if row.backward_s else NONE),
-        Cell(f"{row.ops:,}"),
+        Cell(f"{row.ops:,}" if row.ops else NONE),
         Cell(size(row.moved_bytes) if row.moved_bytes else NONE),
         Cell(duration(row.copy_s) if row.moved_bytes else NONE, "quiet"),
+    )
+
+
+def sums(profile: Profile) -> str:
+    """Return how the ops and what runs around the graphs add up to the call."""
+    return (
+        f"All ops take {duration(profile.seconds)}, what runs around the graphs {duration(profile.around_s)}: together "
+        f"{duration(profile.whole_s)}; aot_eager took {duration(profile.step_s)} in the same rounds."
     )
 
 
 def _conditions(profile: Profile) -> str:
     rate, short = profile.bandwidth, profile.short_ops
     facts = [
-        f"All ops take {duration(profile.seconds)}, aot_eager {duration(profile.step_s)} in the same rounds.",
+        sums(profile),
         f"{count(profile.rounds, 'round')}, stopped: {clean(profile.stopped)}.",
         f"Timing an op costs {duration(profile.overhead_s)}, which was taken off.",
         f"{count(len(short), 'op')} too short for figures of their own are summed." if short else "",

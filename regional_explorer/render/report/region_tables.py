@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from math import isinf
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.region_timing import RegionTiming
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Phase, Reconciled
+from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Reconciled
 from regional_explorer.render.report.result_tables import warning_lines
 from regional_explorer.render.report.table import Cell, Table, of_measured_plan
-from regional_explorer.render.style.figures import NONE, count, duration, ratio, signed, size
+from regional_explorer.render.style.figures import NONE, duration, ratio, signed, size
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import SHORT, clean
 
@@ -49,12 +50,11 @@ def region_times_table(session: Session) -> Table:
 
 def reconciliation_table(session: Session) -> Table:
     """Return how the regions and the rest lead from eager to regional and full, for the whole call."""
-    whole = Phase.STEP if session.grad else Phase.FORWARD
     index = {region.name: number for number, region in enumerate(session.plan.regions)}
     table = Table(
         "How it adds up",
         ("part", "time", "CI", "what it is"),
-        tuple(_part_row(row, index) for row in session.reconciliation if row.phase is whole),
+        tuple(_part_row(row, index) for row in session.reconciliation if row.phase is session.whole_phase),
         "Not measured yet. ex.benchmark() measures each region alone.",
         figures=frozenset({"time", "CI"}),
     )

@@ -5,19 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, Phase, Timing
 from regional_explorer.render.report.table import Cell, Table, of_measured_plan
-from regional_explorer.render.style.figures import (
-    NONE,
-    count,
-    duration,
-    interval,
-    listing,
-    significant,
-    speedup,
-    wrong,
-)
+from regional_explorer.render.style.figures import NONE, duration, interval, significant, speedup, wrong
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import SHORT, clean
 

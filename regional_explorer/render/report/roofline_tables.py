@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.roofline import (
     BitwiseTrial,
@@ -15,7 +16,7 @@ from regional_explorer.record.roofline import (
     Roundings,
 )
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.figures import NONE, config_text, count, duration, significant, size
+from regional_explorer.render.style.figures import NONE, config_text, duration, significant, size
 
 MOST_BORDERS = 20
 

@@ -50,14 +50,14 @@ export class View extends Sheet {
     follow(model, signal, {
       payload: () => this.load(),
       places: () => this.settle(),
-      heat: () => this.wear(),
+      heat: () => this.tint(),
       selection: () => this.readSelection(),
       hover: () => this.readHover(),
       search: () => this.find(),
       marked: () => this.find(),
       height: () => this.showHeight(),
     });
-    const themed = ({ target }) => target === this.root && this.wear();
+    const themed = ({ target }) => target === this.root && this.tint();
     for (const name of ["transitionend", "transitioncancel"]) this.root.addEventListener(name, themed, { signal });
     const sizes = new ResizeObserver(() => this.resize());
     sizes.observe(stage);
@@ -87,7 +87,7 @@ export class View extends Sheet {
     this.readSearch();
     if (this.aim) this.look();
     else this.morph(before, focus);
-    this.wear();
+    this.tint();
     this.settle();
     this.stage.setAttribute("aria-label", `${payload.graphs.map((graph) => graph.title)}: ${this.picture.boxes} boxes`);
   }
@@ -103,7 +103,7 @@ export class View extends Sheet {
     picture.place(places);
     if (this.aim) this.look();
     else if (was) this.keep(was, picture.rect(box));
-    this.wear();
+    this.tint();
   }
 
   // Move the window along with a box.
@@ -176,7 +176,7 @@ export class View extends Sheet {
     this.stage.style.height = `${this.get("height")}px`;
   }
 
-  wear() {
+  tint() {
     const { picture, root } = this;
     if (!picture || !root.isConnected) return;
     const style = getComputedStyle(root),
@@ -198,7 +198,7 @@ export class View extends Sheet {
     this.painter.resize(width, height);
     if (this.aim && this.picture) this.look();
     else this.camera.shift(0, 0);
-    if (this.painter.picture !== this.picture) this.wear();
+    if (this.painter.picture !== this.picture) this.tint();
     this.paint();
   }
 

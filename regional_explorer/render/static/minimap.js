@@ -16,25 +16,13 @@ export class Minimap {
     this.canvas = canvas;
     this.camera = camera;
     const go = (event) => {
+      if (!(event.buttons & 1)) return;
+      canvas.setPointerCapture(event.pointerId);
       const box = canvas.getBoundingClientRect();
       camera.look((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
       moved();
     };
-    canvas.addEventListener(
-      "pointerdown",
-      (event) => {
-        canvas.setPointerCapture(event.pointerId);
-        go(event);
-      },
-      { signal },
-    );
-    canvas.addEventListener(
-      "pointermove",
-      (event) => {
-        if (event.buttons & 1) go(event);
-      },
-      { signal },
-    );
+    for (const name of ["pointerdown", "pointermove"]) canvas.addEventListener(name, go, { signal });
   }
 
   // Draw the picture once; only the frame is drawn at every move.

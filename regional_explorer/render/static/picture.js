@@ -2,28 +2,15 @@
 
 const FACTS = 5,
   BOX_TEXTS = 5;
-const ARRAYS = [
-  [
-    Uint32Array,
-    "box_texts box_styles box_tooltips box_tooltip_ends box_shares box_share_ends piece_styles node_facts node_boxes group_pieces edges",
-  ],
-  [Int32Array, "box_pieces node_pieces"],
-];
-const PLACES = [
-  [Float32Array, "rects groups curves"],
-  [Uint32Array, "curve_ends"],
-];
 
 // Arrays arrive as views on one big buffer, at offsets that typed arrays may not start at; in a saved page as lists.
-function unpack(into, arrays, from) {
-  for (const [Type, names] of arrays) {
-    for (const name of names.split(" ")) {
-      const view = from[name],
-        bytes = () => new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice().buffer;
-      into[name.replace(/_(.)/g, (_, letter) => letter.toUpperCase())] = new Type(Array.isArray(view) ? view : bytes());
-    }
-  }
-}
+const bytes = (view) =>
+  Array.isArray(view)
+    ? view
+    : new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice().buffer;
+const counts = (view) => new Uint32Array(bytes(view));
+const indices = (view) => new Int32Array(bytes(view));
+const lengths = (view) => new Float32Array(bytes(view));
 
 // For each of `count` owners its members, in order: one array, and where the part of each begins.
 function byOwner(owners, count) {
@@ -42,23 +29,6 @@ export class Picture {
   width = 1;
   height = 1;
   /** @type {number[][]} where the titles of the graphs stand */ titles = [];
-  /** @type {Uint32Array} */ boxTexts;
-  /** @type {Uint32Array} */ boxStyles;
-  /** @type {Uint32Array} */ boxTooltips;
-  /** @type {Uint32Array} */ boxTooltipEnds;
-  /** @type {Uint32Array} */ boxShares;
-  /** @type {Uint32Array} */ boxShareEnds;
-  /** @type {Uint32Array} */ pieceStyles;
-  /** @type {Uint32Array} */ nodeFacts;
-  /** @type {Uint32Array} */ nodeBoxes;
-  /** @type {Uint32Array} */ groupPieces;
-  /** @type {Uint32Array} */ edges;
-  /** @type {Int32Array} */ boxPieces;
-  /** @type {Int32Array} */ nodePieces;
-  /** @type {Float32Array} */ rects;
-  /** @type {Float32Array} */ groups;
-  /** @type {Float32Array} */ curves;
-  /** @type {Uint32Array} */ curveEnds;
   placed = false;
   /** @type {string[]} what an overlay says of each box */ labels = [];
   /** @type {string[]} the same in words */ told = [];
@@ -72,7 +42,19 @@ export class Picture {
     this.pieces = pieces;
     this.styles = styles;
     this.texts = texts;
-    unpack(this, ARRAYS, payload);
+    this.boxTexts = counts(payload.box_texts);
+    this.boxStyles = counts(payload.box_styles);
+    this.boxTooltips = counts(payload.box_tooltips);
+    this.boxTooltipEnds = counts(payload.box_tooltip_ends);
+    this.boxShares = counts(payload.box_shares);
+    this.boxShareEnds = counts(payload.box_share_ends);
+    this.boxPieces = indices(payload.box_pieces);
+    this.pieceStyles = counts(payload.piece_styles);
+    this.nodeFacts = counts(payload.node_facts);
+    this.nodeBoxes = counts(payload.node_boxes);
+    this.nodePieces = indices(payload.node_pieces);
+    this.groupPieces = counts(payload.group_pieces);
+    this.edges = counts(payload.edges);
     this.boxes = this.boxPieces.length;
     this.nodes = this.nodeBoxes.length;
     this.nodesIn = byOwner(this.nodeBoxes, this.boxes);
@@ -91,7 +73,10 @@ export class Picture {
   place(places) {
     [this.width, this.height] = places.size;
     this.titles = places.titles;
-    unpack(this, PLACES, places);
+    this.rects = lengths(places.rects);
+    this.groups = lengths(places.groups);
+    this.curves = lengths(places.curves);
+    this.curveEnds = counts(places.curve_ends);
   }
 
   text(box, which) {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+from regional_explorer.errors.texts import listing
 from regional_explorer.record.region import State
 from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
 from regional_explorer.render.style.untrusted import SHORT, clean
@@ -101,17 +102,6 @@ def interval(timing: Timing) -> str:
 def wrong(timing: Timing) -> bool:
     """Return whether the numerics check of this variant failed: then no speedup is shown."""
     return timing.numerics is NumericsVerdict.FAILED
-
-
-def count(number: int, word: str, plural: str | None = None) -> str:
-    """Return ``1 op`` or ``1,200 ops``."""
-    return f"{number:,} {word if number == 1 else plural or word + 's'}"
-
-
-def listing(items: Sequence[str], most: int = 3) -> str:
-    """Return the first ``most`` items, and ``…`` where there are more."""
-    shown = ", ".join(items[:most])
-    return f"{shown}, …" if len(items) > most else shown
 
 
 def config_text(config: Mapping[str, Any]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.graph import SourceLine
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, total_coverage
 from regional_explorer.render.report.code_sections import CodeSection, sections
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet, verbatim
-from regional_explorer.render.style.figures import count, duration, listing, size
+from regional_explorer.render.style.figures import duration, size
 from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import LONG, clean, clean_page, sendable
 from regional_explorer.render.viewer.source_tree import LIVE_REGION

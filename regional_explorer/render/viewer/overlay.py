@@ -47,7 +47,7 @@ def box_heat(shares: TimeShares, picture: Picture, tab: str) -> dict[str, Any]:
 
     A box has the time of its ops, forward and backward; in the backward graph, the backward alone.
     """
-    whole, backward = shares.profile.seconds or 1.0, shares.is_backward(tab)
+    whole, backward = shares.profile.whole_s or 1.0, shares.is_backward(tab)
     figure = shares.own_seconds if backward else shares.seconds
     boxes: list[list[str]] = [[] for _ in range(len(picture.facts["box_pieces"]) // 4)]
     for name, box in zip(picture.reads, array("I", picture.facts["node_boxes"]), strict=True):

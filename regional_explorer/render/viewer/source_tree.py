@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.source_listing import Function, Line
 from regional_explorer.render.report.table_node import chip
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet
-from regional_explorer.render.style.figures import count, listing
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from regional_explorer.compiler.config.catalogue import ConfigKey, catalogue, inert_reason
-from regional_explorer.export.plan_source import configure_calls
 from regional_explorer.record.presets import PRESETS
 from regional_explorer.record.region import Direction, Region, config_of
+from regional_explorer.render.report.plan_source import configure_calls
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.panel.controls import alert, button, choice, copy_button, field

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from regional_explorer.errors.texts import listing
 from regional_explorer.record.node_names import nodes_of_region
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.figures import listing
 from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.panel.controls import alert, button
 from regional_explorer.ui.state import NameForm

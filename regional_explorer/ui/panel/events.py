@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from regional_explorer.compiler.config.catalogue import check_key
-from regional_explorer.compiler.variants import VariantName
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.gpu_targets import GPU_TARGETS
@@ -18,6 +17,7 @@ from regional_explorer.record.presets import PRESETS
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.region import Direction, config_of
 from regional_explorer.record.time_shares import TimeShare, TimeShares
+from regional_explorer.record.variant_name import VariantName
 from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.config_editor import BOTH, first_value
@@ -66,16 +66,16 @@ def handle(control: Control, event: Event) -> None:
 
 def _measure(control: Control, _event: Event) -> None:
     names, budget_s = tuple(str(name) for name in control.state.variants), control.state.budget_s
-    control.start(
+    control.jobs.start(
         "Compile & measure",
         lambda ex, cancelled, progress: ex.benchmark(
-            names, budget_s, cancelled=cancelled, progress=progress, executor=control.executor
+            names, budget_s, cancelled=cancelled, progress=progress, executor=control.jobs.executor
         ),
     )
 
 
 def _compile(control: Control, _event: Event) -> None:
-    control.start("Compile", lambda ex, cancelled, progress: ex.compile(cancelled=cancelled, progress=progress))
+    control.jobs.start("Compile", lambda ex, cancelled, progress: ex.compile(cancelled=cancelled, progress=progress))
 
 
 def _budget(control: Control, event: Event) -> None:
@@ -96,10 +96,10 @@ def _variant(control: Control, event: Event) -> None:
 def _profile(control: Control, _event: Event) -> None:
     budget_s = control.state.budget_s
     control.change(control.state.with_pane(TIME))
-    control.start(
+    control.jobs.start(
         "Profile",
         lambda ex, cancelled, progress: ex.profile(
-            budget_s, cancelled=cancelled, progress=progress, executor=control.executor
+            budget_s, cancelled=cancelled, progress=progress, executor=control.jobs.executor
         ),
     )
 
@@ -289,7 +289,7 @@ def _compile_code(control: Control, _event: Event) -> None:
         if name is not None and not cancelled():
             ex.code(name, cancelled=cancelled, progress=progress)
 
-    control.start("Compile", work)
+    control.jobs.start("Compile", work)
 
 
 def _take(control: Control, event: Event) -> None:
@@ -310,7 +310,7 @@ EVENTS: Mapping[str, Handler] = {
     "compile": _compile,
     "profile": _profile,
     "mark time": _mark_time,
-    "cancel": lambda control, _: control.cancel(),
+    "cancel": lambda control, _: control.jobs.cancel(),
     "undo": lambda control, _: control.undo(),
     "redo": lambda control, _: control.redo(),
     "budget": _budget,

@@ -6,8 +6,8 @@ from collections.abc import Container
 
 from regional_explorer.compiler.config.catalogue import COMMON, ConfigKey, catalogue, check_key, inert_reason
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.errors.texts import count
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import clean
 from regional_explorer.ui.panel.controls import alert, button

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regional_explorer.export.measured_plans import measured_plans
-from regional_explorer.insight.code import RegionCode
 from regional_explorer.record.region import Plan
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.html import results_nodes
+from regional_explorer.render.report.measured_plans import measured_plans
 from regional_explorer.render.report.plan_tables import summary
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet
 from regional_explorer.render.style.palette import paint
+from regional_explorer.ui.open_code import ShownCode
 from regional_explorer.ui.panel.config_editor import config_editor
 from regional_explorer.ui.panel.controls import button
 from regional_explorer.ui.panel.diagnostics import diagnostics_list
@@ -72,7 +72,7 @@ class Shown:
 
     ``key`` tells the explorations of a page apart; ``owner`` is the Python expression of the exploration. ``code`` is
     what is known of the code of the region that is open, None while the code is not looked at; ``unread`` the number
-    of its partitions that nothing is known of yet.
+    of its partitions that nothing is known of yet. ``dynamic`` is what the call was traced with.
     """
 
     key: str
@@ -82,8 +82,9 @@ class Shown:
     runs: tuple[Session, ...]
     summaries: tuple[RegionSummary, ...]
     suggestions: Mapping[str, Sequence[str]]
-    code: RegionCode | None = None
+    code: ShownCode | None = None
     unread: int = 0
+    dynamic: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,12 @@ def _style(regions: int) -> list[Node]:
     return [style_sheet(page_css([paint(number) for number in range(regions)]))]
 
 
-def _header(session: Session) -> list[Node]:
+def _header(session: Session, *, dynamic: bool | None) -> list[Node]:
     facts = dict(summary(session))
     facts["torch"] = f"torch {facts['torch']}"
     facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
+    if dynamic is not None:  # chosen before the trace: another choice is another trace
+        facts["shapes"] = f"shapes: {'dynamic' if dynamic else 'static'}"
     return [node("h3", session.title), node("div", " · ".join(facts.values()), class_="rx-quiet")]
 
 
@@ -173,7 +176,7 @@ def _regions(it: Shown) -> dict[str, Any]:
         "summaries": it.summaries,
         "sort": state.sort,
         "picked": state.picked,
-        "opened": state.opened,
+        "opened": state.opened if state.pane == CONFIG else None,
         "busy": state.busy,
     }
 
@@ -189,7 +192,7 @@ def _plans(runs: Sequence[Session], plan: Plan, *, busy: bool) -> list[Node]:
 
 PARTS: Mapping[str, Part] = {
     "style": Part(lambda it: {"regions": len(it.session.plan.regions)}, _style),
-    "header": Part(lambda it: {"session": it.session}, _header),
+    "header": Part(lambda it: {"session": it.session, "dynamic": it.dynamic}, _header),
     "regions": Part(_regions, region_table),
     "config": Part(_config, config_editor),
     "code": Part(_code, code_head),

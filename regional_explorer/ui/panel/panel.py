@@ -80,7 +80,7 @@ class Panel(ElementTree):
                 self.graph.set_session(control.session)
                 self.graph.overlays = overlays(control.session)
                 if control.session.profile is not None and control.session.profile is not self._profile:
-                    self.graph.wear(SHARE)
+                    self.graph.show_overlay(SHARE)
                 self._profile = control.session.profile
                 self.source.set_session(control.session)
             if tuple(self.graph.selection) != control.state.selection:
@@ -105,6 +105,7 @@ class Panel(ElementTree):
                 self._suggestions,
                 code,
                 unread,
+                control.exploration.live.variants.dynamic,
             )
             for name, part in PARTS.items():
                 needs = part.needs(shown)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.profile import Profile, ProfileKind
 from regional_explorer.record.region import Plan, Selector
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShare, TimeShares
+from regional_explorer.render.report.profile_tables import AROUND_THE_GRAPHS, sums
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.figures import NONE, count, duration, percent, size
+from regional_explorer.render.style.figures import NONE, duration, percent, size
 from regional_explorer.render.style.untrusted import clean
 from regional_explorer.ui.panel.controls import button
 
@@ -50,6 +52,8 @@ def _table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool) -> 
     more = [node("p", f"The longest {len(rows)} of {every}.", class_="rx-quiet")] if every > len(rows) else []
     if kind is ProfileKind.MODULE:
         return [table, *more]
+    if kind is ProfileKind.AROUND:
+        return [node("details", node("summary", "Around the graphs"), table, node("p", AROUND_THE_GRAPHS))]
     return [node("details", node("summary", f"By {kind}"), table, *more)]
 
 
@@ -61,7 +65,7 @@ def _row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
     facts = [
         f"CI {duration(row.low_s)} to {duration(row.high_s)}",
         f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
-        count(row.ops, "op"),
+        count(row.ops, "op") if row.ops else "",
         f"moves {size(row.moved_bytes)}, which a copy takes {duration(row.copy_s)} for" if row.moved_bytes else "",
     ]
     mark = button(
@@ -72,10 +76,12 @@ def _row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
         title=f"Make {name} a region",
         aria_label=f"Mark {name}",
     )
+    show = button(f"{name}{times}", "show time", key, title="Select its ops in the graph and in the source")
+    shown = show if row.ops else name
     share_bar = node("i", style=f"width:{100 * row.share:.1f}%")
     return node(
         "tr",
-        node("td", button(f"{name}{times}", "show time", key, title="Select its ops in the graph and in the source")),
+        node("td", shown),
         node("td", percent(row.share), share_bar, class_="rxt-figure"),
         node("td", duration(row.seconds), class_="rxt-figure", title="; ".join(filter(None, facts))),
         node("td", mark if share.selector is not None else NONE, class_="rxt-last"),
@@ -90,7 +96,7 @@ def is_marked(selector: Selector, plan: Plan) -> bool:
 def _conditions(profile: Profile) -> str:
     short = len(profile.short_ops)
     facts = [
-        f"All ops take {duration(profile.seconds)}; aot_eager took {duration(profile.step_s)} in the same rounds.",
+        sums(profile),
         f"{count(profile.rounds, 'round')}.",
         f"{count(short, 'op')} too short for figures of their own are summed." if short else "",
         "A module holds those inside it.",

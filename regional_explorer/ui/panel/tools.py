@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from regional_explorer.compiler.variants import VariantName
-from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.codec import plan_line
+from regional_explorer.record.variant_name import VariantName
+from regional_explorer.render.report.plan_source import plan_source
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean_page
@@ -66,7 +66,9 @@ def _takeaways(state: PanelState, owner: str) -> list[Node]:
         copy_button("Copy plan", plan_line(state.plan), title="For %regional_compile --plan, or a file"),
         copy_button("Copy as Python", python, title="Copy the calls that make this plan"),
         button("Code", "pane", CODE, title="Show the generated code of a region"),
-        node("span", node("code", owner), title="This exploration in Python", class_="rx-quiet"),
+        node(
+            "span", "In Python: ", node("code", owner), title="The exploration that this panel shows", class_="rx-quiet"
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Checks that some page still shows the panel: nobody could cancel the job of a closed one."""
+"""Checks that some page still shows the panel: the job of a closed one could not be cancelled."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import Generic, Protocol, TypeVar
 
-from regional_explorer.ui.threads.worker import Modes
+from regional_explorer.compiler.thread_modes import ThreadModes
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class _Task(Generic[T]):
     def __init__(self, work: Callable[[], T]) -> None:
         self.future: Future[T] = Future()
         self._work = work
-        self._modes = Modes.current()
+        self._modes = ThreadModes.current()
 
     def run(self) -> None:
         """Run the work unless it was cancelled; exceptions, kernel interrupts included, are passed to the future."""

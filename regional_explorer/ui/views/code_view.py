@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.region_code import PartitionCode
-from regional_explorer.render.style.figures import count
 from regional_explorer.render.viewer.code_tree import CodeRows, code_rows
 from regional_explorer.ui.views.linked_view import LinkedView
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import Payload, places
 from regional_explorer.render.picture.opening import Detail, Opening
 from regional_explorer.render.picture.payload import Outlines, Picture, first_tab, picture, tabs
-from regional_explorer.render.picture.placement import arranged, layers
+from regional_explorer.render.picture.placement import Placement, arranged, layers
 from regional_explorer.render.picture.scene import Scene
 from regional_explorer.render.static import script, style
 from regional_explorer.render.style.untrusted import clean_page
@@ -70,14 +70,21 @@ class GraphView(ElementTree):
     height = traitlets.Int(520).tag(sync=True)
     problem = traitlets.Unicode()
 
-    def __init__(self, session: Session | None = None, *, time_limit_s: float = TIME_LIMIT_S, **traits: Any) -> None:
+    def __init__(
+        self,
+        session: Session | None = None,
+        *,
+        time_limit_s: float = TIME_LIMIT_S,
+        arrange: Callable[..., Placement | None] = arranged,
+        **traits: Any,
+    ) -> None:
         super().__init__(self._on_view_message, kind="rxg", label="Graph view", **traits)
         self.tabs: tuple[tuple[str, str], ...] = ()
         self._session: Session | None = None
         self._outlines: Outlines | None = None
         self._picture: Picture | None = None
         self._overlay_title = ""
-        self._time_limit_s = time_limit_s
+        self._time_limit_s, self._find_places = time_limit_s, arrange
         self._openings: dict[str, Opening] = {}
         self._focus: dict[str, str] = {}
         self._number = 0
@@ -121,7 +128,7 @@ class GraphView(ElementTree):
         """Scroll the first of ``nodes`` that is in the current tab into view."""
         self.send({"show": list(nodes)})
 
-    def wear(self, title: str) -> None:
+    def show_overlay(self, title: str) -> None:
         """Show the overlay of this title, none with an empty one."""
         self._overlay_title = title
         self._apply_overlay()
@@ -207,7 +214,7 @@ class GraphView(ElementTree):
             case "overlay":
                 titles = ["", *(str(one.get("title", "")) for one in self.overlays)]
                 here = titles.index(self._overlay_title) if self._overlay_title in titles else 0
-                self.wear((*titles, "")[here + 1])
+                self.show_overlay((*titles, "")[here + 1])
 
     def _go_to_tab(self, step: int) -> None:
         known = [tab for tab, _ in self.tabs]
@@ -305,7 +312,7 @@ class GraphView(ElementTree):
             if task is None:
                 return
             number, scene = task
-            found = arranged(scene, time_limit_s=self._time_limit_s, stop=stop)
+            found = self._find_places(scene, time_limit_s=self._time_limit_s, stop=stop)
             with self._lock:
                 if number == self._number:
                     with self.hold_sync():

@@ -7,9 +7,9 @@ from typing import Any
 
 import traitlets
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.source_listing import Function, Line, listing
-from regional_explorer.render.style.figures import count
 from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.render.viewer.source_tree import LIVE_REGION, source_tree
 from regional_explorer.ui.views.linked_view import LinkedView

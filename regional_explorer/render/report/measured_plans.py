@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from regional_explorer.export.compare import compile_seconds, differences
-from regional_explorer.export.session_changes import REGIONAL, whole_call_timings
+from regional_explorer.record.plan_differences import differences
 from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing
+from regional_explorer.record.variant_name import VariantName
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.figures import NONE, duration, interval, speedup
 from regional_explorer.render.style.tones import TONES, TRENDS, toned
@@ -30,20 +30,20 @@ def measured_plans(
     """
     if len(runs) < MIN_PLANS:
         return []
-    found = [whole_call_timings(run) for run in runs]
     names = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
     heads = ["plan", "differences", *names, "regional: speedup", "CI", "compile", "numerics", ""]
     figures = {*names, "regional: speedup", "CI", "compile"}
     head = node("tr", *(node("th", text, class_="rxt-figure" if text in figures else "") for text in heads))
     plan_differences = differences([run.plan for run in runs])
     rows = []
-    for number, (run, times, differs) in enumerate(zip(runs, found, plan_differences, strict=True)):
-        regional = times.get(REGIONAL)
+    for number, (run, differs) in enumerate(zip(runs, plan_differences, strict=True)):
+        times = run.whole_timings
+        regional = times.get(VariantName.REGIONAL)
         cells = [
             *(_figure(duration(times[name].median_s) if name in times else NONE, name) for name in names),
             _speedup(regional),
             _figure(interval(regional) if regional else NONE, "CI"),
-            _figure(duration(compile_seconds(run)), "compile"),
+            _figure(duration(run.compile_s), "compile"),
             node("td", regional.numerics if regional else NONE, data_head="numerics"),
         ]
         chips = [node("span", text, class_="rx-key") for text in differs[:MAX_DIFFERENCES]]

@@ -162,7 +162,7 @@ def _import_dynamo() -> None:
 
 
 def _import_inductor() -> None:
-    importlib.import_module("regional_explorer.torch_api")
+    importlib.import_module("regional_explorer.compiler.processes.warmup")
 
 
 def _import_explorer() -> None:
@@ -170,14 +170,7 @@ def _import_explorer() -> None:
     importlib.import_module("regional_explorer.ui.display")
 
 
-def _probe_instruction_set() -> None:
-    from regional_explorer.torch_api import probe_instruction_set
-
-    toolchain.build.wait()
-    probe_instruction_set()
-
-
-preload = Preload((_import_dynamo, _import_inductor, _import_explorer), afterwards=_probe_instruction_set)
+preload = Preload((_import_dynamo, _import_inductor, _import_explorer), afterwards=toolchain.probe_once_built)
 """The imports of the first exploration, in stages of a second or two."""
 
 

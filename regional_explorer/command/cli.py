@@ -8,7 +8,7 @@ import linecache
 import sys
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from regional_explorer.record.session import Session
 
 DONE, FAILED, MISUSED, NO = 0, 1, 2, 3
-"""Exit codes: success; the call or the measurement failed; the command was invalid; a check came out negative."""
+"""Exit codes: success; the call or the measurement failed, or a saved file cannot be read; the command was invalid; a
+check came out negative."""
 
 EXIT_CODES = (
-    "Exit codes: 0 success; 1 the call or the measurement failed; 2 the command was invalid; 3 the answer is no: "
-    "slower than allowed (compare), the plan does not hold (check), something needed is missing (doctor)."
+    "Exit codes: 0 success; 1 the call or the measurement failed, or a saved file cannot be read; 2 the command was "
+    "invalid; 3 the answer is no: slower than allowed (compare), the plan does not hold (check), something needed is "
+    "missing (doctor)."
 )
 
 EXPLORED = "__explored__"
@@ -100,7 +102,7 @@ def _add_compare(commands: Any) -> None:
         "compare",
         help="compare the speedups of two saved sessions",
         description="Compare the speedup over eager of two sessions, each against eager in its own session.",
-        epilog=f"Example: regional-explorer compare main.json branch.json --fail-if-slower 3%%. {EXIT_CODES}",
+        epilog=f"Example: regional-explorer compare main.json branch.json --fail-if-slower 3%. {EXIT_CODES}",
         allow_abbrev=False,
     )
     compare.add_argument("before", metavar="A", type=Path, help="the earlier session, saved as JSON")
@@ -157,9 +159,9 @@ def _run(options: argparse.Namespace) -> int:
 
     command = Command.of(options)
     call = read_call(options.call)
+    source = _read(options.file)
     command.check()
-    names = _execute(options.file)
-    fn, args, kwargs = call.evaluate(names)
+    fn, args, kwargs = call.evaluate(_execute(options.file, source))
     stream = StreamProgress(sys.stderr)
     progress = Throttle(stream)
     progress("capturing the call", 0.0)
@@ -207,8 +209,7 @@ def _compare(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from regional_explorer.command.plan_check import check_saved_plan
 
-    call = read_call(options.call)
-    fn, args, kwargs = call.evaluate(_execute(options.file))
+    fn, args, kwargs = _call_under_plan(options)
     stream = StreamProgress(sys.stderr)
     try:
         found = check_saved_plan(
@@ -221,10 +222,10 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _source(options: argparse.Namespace) -> int:
-    from regional_explorer.exploration.exploration import explore
+    fn, args, kwargs = _call_under_plan(options)
 
-    call = read_call(options.call)
-    fn, args, kwargs = call.evaluate(_execute(options.file))
+    from regional_explorer.exploration.exploration import explore  # imports torch: not before a mistake is told
+
     exploration = explore(fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, plan=options.plan)
     try:
         _print(exploration.to_source(apply=options.apply))
@@ -244,15 +245,28 @@ def _doctor(options: argparse.Namespace) -> int:
     return NO if any(found.needed and not found.works for found in findings) else DONE
 
 
-def _execute(path: Path) -> dict[str, Any]:
+def _call_under_plan(options: argparse.Namespace) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+    """Return the call, once it is known that there is a plan to try it under: executing the file may take long."""
+    from regional_explorer.record.codec import load_plan_file
+
+    call = read_call(options.call)
+    source = _read(options.file)
+    load_plan_file(options.plan)
+    return call.evaluate(_execute(options.file, source))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # a ValueError: it is no text, or no file can have such a name
+        raise CommandError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def _execute(path: Path, source: str) -> dict[str, Any]:
     """Execute a file as a module and return its namespace.
 
     Its name is not ``__main__``, so ``if __name__ == "__main__"`` blocks do not run.
     """
-    try:
-        source = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # a ValueError: it is no text, or no file can have such a name
-        raise CommandError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
     file = str(path.resolve())
     module = types.ModuleType(EXPLORED)
     module.__file__ = file

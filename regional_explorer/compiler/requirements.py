@@ -1,0 +1,48 @@
+"""What compiling needs of a machine: a torch that is supported, and a C++ compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from regional_explorer.errors import RegionalExplorerError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for: whether it is there, which it is, and what to do where it is not.
+
+    ``needed`` says that nothing compiles without it.
+    """
+
+    name: str
+    works: bool
+    found: str
+    remedy: str = ""
+    needed: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """Return one line."""
+        sign = "ok " if self.works else "no " if self.needed else "-  "
+        return f"{sign} {self.name}: {self.found}{'' if self.works or not self.remedy else f'. {self.remedy}'}"
+
+
+def torch_findings() -> Iterator[Finding]:
+    """Yield what there is of torch, of a C++ compiler and of GPUs; torch must be installed."""
+    import torch
+
+    try:
+        from regional_explorer.torch_api import NO_COMPILER, compiler_version
+    except (RegionalExplorerError, ImportError) as error:
+        yield Finding("torch", works=False, found=str(error), needed=True)
+        return
+    yield Finding("torch", works=True, found=torch.__version__, needed=True)
+    version = compiler_version()
+    yield Finding("C++ compiler", version is not None, version or "none that works", NO_COMPILER, needed=True)
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    yield Finding("GPU", bool(gpus), ", ".join(gpus) or "none; regions run on the CPU")

@@ -1,0 +1,17 @@
+"""Words for messages and tables: how many there are of something, and the first few of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return ``1 op`` or ``1,200 ops``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listing(texts: Iterable[str], most: int = 4, *, joint: str = ", ") -> str:
+    """Return the first ``most`` texts, and how many more there are: ``a, b, … (3 more)``."""
+    items = list(texts)
+    more = f"{joint}… ({len(items) - most} more)" if len(items) > most else ""
+    return joint.join(items[:most]) + more

@@ -1,0 +1,122 @@
+"""The inputs of a repro script: real ones to run it with, fake ones to compile it for."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from regional_explorer.compiler.artifacts.canonical import Symbols
+from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
+from regional_explorer.errors import ReproError
+from regional_explorer.torch_api import symbols_of
+
+
+def literal(value: Any, what: str) -> str:
+    """Return a value as source code.
+
+    Raises:
+        ReproError: it cannot be written down; ``what`` it is stands in the message.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!r})"
+    if value is None or value is Ellipsis or type(value) in (bool, int, float, complex, str):
+        return repr(value)
+    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
+        return str(value)
+    if isinstance(value, (tuple, list)):
+        items = ", ".join(literal(item, what) for item in value)
+        return f"[{items}]" if isinstance(value, list) else f"({items},)" if value else "()"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {literal(item, what)}' for key, item in value.items())}}}"
+    raise ReproError(f"{what} is a {type(value).__name__}, which cannot be written down.")
+
+
+def real_inputs(inputs: Sequence[Layout], symbols: Symbols) -> Iterator[str]:
+    """Yield the lines that make real inputs: the sizes first, as the graph takes them, then one per input.
+
+    Raises:
+        ReproError: an input cannot be written down.
+    """
+    shared = _shared(inputs)
+    yield "inputs = []"
+    for storage, views in shared.items():
+        yield f"storage_{storage} = tensor(({max(map(_end, views))},), (1,), {views[0].dtype}, {views[0].device!r})"
+    for number, layout in enumerate(inputs):
+        made = _view(layout) if layout.storage in shared else _real_input(number, layout)
+        yield f"inputs.append({made})"
+    sizes = [f"inputs[{argument}].shape[{dim}]" for _, (argument, dim) in symbols if dim >= 0]
+    yield f"return [{''.join(f'{size}, ' for size in sizes)}*inputs]"
+
+
+def _shared(inputs: Sequence[Layout]) -> dict[int, list[Layout]]:
+    """Return the inputs that share a storage, by its number."""
+    found: dict[int, list[Layout]] = {}
+    for layout in inputs:
+        if layout.storage >= 0:
+            found.setdefault(layout.storage, []).append(layout)
+    shared = {storage: views for storage, views in found.items() if len(views) > 1}
+    for views in shared.values():
+        if len({view.dtype for view in views}) > 1:
+            raise ReproError("inputs of several dtypes share a storage, which the script does not do.")
+    return shared
+
+
+def _end(layout: Layout) -> int:
+    """Return how many elements of its storage a view reaches over."""
+    if 0 in layout.size:
+        return layout.offset
+    steps = zip(layout.size, layout.stride, strict=True)
+    return layout.offset + 1 + sum((size - 1) * stride for size, stride in steps)
+
+
+def _view(layout: Layout) -> str:
+    return f"storage_{layout.storage}.as_strided({layout.size}, {layout.stride}, {layout.offset})"
+
+
+def _real_input(number: int, layout: Layout) -> str:
+    if layout == TOKEN:
+        return "torch.empty(0)"
+    if not layout.dtype.startswith("torch."):
+        return literal(layout.value, f"input {number}")
+    if isinstance(layout.value, str):
+        raise ReproError(f"input {number} is a tensor of layout {layout.value}, which cannot be written down.")
+    offset = "" if layout.aligned else ", offset=1"
+    return f"tensor({layout.size}, {layout.stride}, {layout.dtype}, {layout.device!r}{offset})"
+
+
+def fake_inputs(given: Sequence[Any], symbols: Symbols, names: Mapping[Any, str]) -> Iterator[str]:
+    """Yield the lines that make the inputs that the graph is compiled for.
+
+    Raises:
+        ReproError: the size of one cannot be written down.
+    """
+    for symbol, _ in symbols:
+        yield f"{names[symbol.node.expr]} = size({int(symbol.node.hint)}, {names[symbol.node.expr]!r})"
+    yield "return ["
+    for value in given:
+        if isinstance(value, torch.Tensor):
+            size, stride = (_sizes(sizes, names) for sizes in (value.shape, value.stride()))
+            yield f"    fake({size}, {stride}, {value.dtype}, {str(value.device)!r}),"
+        else:
+            yield f"    {_size(value, names)},"
+    yield "]"
+
+
+def _sizes(sizes: Sequence[Any], names: Mapping[Any, str]) -> str:
+    return f"({''.join(f'{_size(size, names)}, ' for size in sizes)})"
+
+
+def _size(size: Any, names: Mapping[Any, str]) -> str:
+    expression = symbols_of(size)
+    if expression is None:
+        return literal(int(size) if isinstance(size, torch.SymInt) else size, "an input")
+    text = re.sub(r"[a-z]+\d+", lambda found: next(n for s, n in names.items() if str(s) == found[0]), str(expression))
+    if not re.fullmatch(r"[s\d+*/() -]+", text):
+        raise ReproError(f"the size {expression} of an input cannot be written down.")
+    return text

@@ -1,0 +1,27 @@
+"""What a plan would give, before it is applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.region import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The partitions that a plan would give, none of them compiled, and the diagnostics about them.
+
+    Of the diagnostics, those that only a compile or a later call brings are not among these.
+    """
+
+    partitions: tuple[Partition, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    def counts(self, region: str) -> dict[str, int]:
+        """Return how many partitions a region would have in each graph."""
+        found: dict[str, int] = {}
+        for part in self.partitions:
+            if part.region == region:
+                found[part.graph] = found.get(part.graph, 0) + 1
+        return found

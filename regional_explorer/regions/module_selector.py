@@ -1,0 +1,83 @@
+"""Picks ops by the paths of the modules around them."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+
+from regional_explorer.record.graph import Chain, Graph, GraphKind, ModuleCall, traced_from
+from regional_explorer.regions.instances import Instance
+
+
+def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
+    """Return the origins of the ops in modules that a pattern matches, each with the call of the module it is in."""
+    rules = [module_glob(pattern) for pattern in patterns]
+    shared = _shared_with(graphs)
+    found: dict[int, Instance] = {}
+    for graph in graphs:
+        if graph.kind is GraphKind.DYNAMO:
+            for node in graph.ops:
+                above = max((len(traced_from(node.modules, callers)) for callers in shared[graph.id]), default=0)
+                instance = _instance_of(node.modules, rules, above)
+                if instance is not None and node.origin is not None:
+                    found[node.origin] = instance
+    return found
+
+
+def _shared_with(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
+    """Return by graph whose body several calls share, and bodies inside, the modules around each of the calls.
+
+    A mark on one of these modules is of that call alone: the others run the same body, and nobody marked them.
+    """
+    by_id: dict[str, Graph] = {}
+    found: dict[str, list[list[Chain]]] = {}
+    for graph in graphs:
+        if graph.kind is not GraphKind.DYNAMO:
+            continue
+        by_id[graph.id], found[graph.id] = graph, []
+        if graph.parent is not None:
+            outer = by_id[graph.parent[0]]
+            held = outer.holding(graph.parent[1])
+            callers = [op.modules for op in outer.ops if held.intersection(op.inputs)]
+            found[graph.id] = [*found[outer.id], *([callers] if len(callers) > 1 else [])]
+    return found
+
+
+def _instance_of(calls: Sequence[ModuleCall], rules: Sequence[re.Pattern[str]], above: int) -> Instance:
+    """Return the outermost module call around an op that a rule matches, else the outermost module that holds one.
+
+    A module may hold what is called without being called itself, or without the trace knowing: a ModuleList, or a
+    layer that a graph break runs piece by piece. The first ``above`` calls are not asked.
+    """
+    for call in calls[above:]:
+        if any(rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
+            return call.path, call.call
+    covered = _depth(calls[above - 1].path) if above else 0
+    for call in calls[above:]:
+        for path in (call.path, *call.aliases):
+            parts = path.split(".")
+            first = covered + len(parts) - _depth(call.path)  # another name of it may be longer
+            for holder in (".".join(parts[:depth]) for depth in range(first + 1, len(parts))):
+                if any(rule.fullmatch(holder) for rule in rules):
+                    return holder, 0
+    return None
+
+
+def _depth(path: str) -> int:
+    return len(path.split(".")) if path else 0
+
+
+def module_glob(pattern: str) -> re.Pattern[str]:
+    """Return a module glob as a regular expression: ``*`` stays within one level of the path, ``**`` does not.
+
+    ``?`` and ``[0-3]`` or ``[!0-3]`` stand for one character of a level.
+    """
+    special = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
+
+    def expression(part: str) -> str:
+        if part.startswith("["):
+            return rf"(?!\.){fnmatch.translate(part)[:-2]}"  # without its mark for the end of the text
+        return special.get(part) or re.escape(part)
+
+    return re.compile("".join(map(expression, re.split(r"(\*\*|\*|\?|\[!?[^]]+\])", pattern))))

@@ -1,0 +1,76 @@
+"""Marks in the source: what identifies the region of one, its name and config, and the regions they make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
+from regional_explorer.record.region import Region, Selector, SelectorKind
+from regional_explorer.regions.subgraphs import subgraph_regions
+
+
+def annotation_key(annotation: Any) -> str:
+    """Return what identifies a region marked in the source: its id, or the config of a mark without one.
+
+    Upstream puts all marks without an id into one default region and compiles it under the first config it meets. They
+    stay one region here as long as their configs agree.
+    """
+    if (marked := marked_region(annotation)) is not None:
+        return f"id:{marked[0]}"
+    return f"default:{json.dumps(annotated_config(annotation), sort_keys=True)}"
+
+
+def annotation_name(annotation: Any) -> str | None:
+    """Return the name of the region that a mark is of, None for a mark without an id."""
+    if (marked := marked_region(annotation)) is None:
+        return None
+    name = str(marked[0])
+    return name if name.strip() else repr(name)  # an id may be an empty text, a region's name may not
+
+
+def annotated_config(annotation: Any) -> dict[str, Any]:
+    """Return the Inductor configs inside an annotation, or none."""
+    config = annotation.get("inductor_configs") if isinstance(annotation, Mapping) else None
+    return dict(config) if isinstance(config, Mapping) else {}
+
+
+def source_regions(graphs: Sequence[Graph]) -> list[Region]:
+    """Return the regions marked in the source, in the order in which their first op runs.
+
+    Bodies of ``nested_compile_region`` with options come last: a marked block around one gives its ops away to it.
+    """
+    found: dict[str, Region] = {}
+    defaults = 0
+    for node in marked_nodes(graphs):
+        key = annotation_key(node.annotation)
+        if key in found:
+            continue
+        if (named := annotation_name(node.annotation)) is not None:
+            name = named
+        else:
+            defaults += 1
+            name = "default" if defaults == 1 else f"default-{defaults}"
+        while any(region.name == name for region in found.values()):
+            name += "'"
+        selector = Selector(SelectorKind.ANNOTATION, (key,))
+        found[key] = Region(name, (selector,), annotated_config(node.annotation))
+    for region in subgraph_regions(graphs):
+        name = region.name
+        while any(other.name == name for other in found.values()):
+            name += "'"
+        found[region.selectors[0].patterns[0]] = replace(region, name=name)
+    return list(found.values())
+
+
+def marked_nodes(graphs: Iterable[Graph]) -> Iterator[Node]:
+    """Yield the ops of the Dynamo graphs that carry a mark, then backward ops that alone carry one."""
+    graphs = list(graphs)
+    for graph in graphs:
+        if graph.kind is GraphKind.DYNAMO:
+            yield from (node for node in graph.ops if node.annotated)
+    for graph in graphs:
+        if graph.kind is not GraphKind.DYNAMO:
+            yield from (node for node in graph.ops if node.annotated and node.origin is None)

@@ -1,0 +1,68 @@
+"""Attention as a GPU has it: its ops in the place of the CPU's own, which exist nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+aten = torch.ops.aten
+HALF = (torch.float16, torch.bfloat16)
+
+
+def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], device: str) -> None:
+    """Put attention of CUDA in the place of the CPU's, in place; names of nodes stay.
+
+    As torch chooses on a GPU: flash attention for types of two bytes without a mask, else the memory-efficient one.
+    """
+    dtypes = {one.dtype for one in inputs if isinstance(one, torch.Tensor) and one.is_floating_point()}
+    for node in _calls(gm, aten._scaled_dot_product_flash_attention_for_cpu.default):
+        given = _arguments(node)
+        start = (given["query"], given["key"], given["value"])
+        if _is_flash(given, dtypes):
+            node.target = aten._scaled_dot_product_flash_attention.default
+            node.args = (*start, given["dropout_p"], given["is_causal"])
+        else:
+            node.target = aten._scaled_dot_product_efficient_attention.default
+            # True: with the logarithms that the backward wants.
+            node.args = (*start, given["attn_mask"], True, given["dropout_p"], given["is_causal"])
+        node.kwargs = {"scale": given["scale"]}
+    for node in _calls(gm, aten._scaled_dot_product_flash_attention_for_cpu_backward.default):
+        given = _arguments(node)
+        gradient = (given["grad_out"], given["query"], given["key"], given["value"])
+        saved, drop, causal = (given["out"], given["logsumexp"]), given["dropout_p"], given["is_causal"]
+        with gm.graph.inserting_before(node):
+            # What the forward would have drawn, and its backward would be given; without dropout nothing reads it.
+            seed, offset = (_empty(gm, device) for _ in range(2))
+            if _is_flash(given, dtypes):
+                lengths = (gm.graph.call_function(aten.sym_size.int, (given[of], 2)) for of in ("query", "key"))
+                node.target = aten._scaled_dot_product_flash_attention_backward.default
+                node.args = (*gradient, *saved, None, None, *lengths, drop, causal, seed, offset)
+            else:
+                wanted = [True, True, True, False]
+                node.target = aten._scaled_dot_product_efficient_attention_backward.default
+                node.args = (*gradient, given["attn_mask"], *saved, seed, offset, drop, wanted, causal)
+        node.kwargs = {"scale": given["scale"]}
+
+
+def _calls(gm: fx.GraphModule, target: Any) -> Iterator[fx.Node]:
+    yield from gm.graph.find_nodes(op="call_function", target=target)
+
+
+def _arguments(node: fx.Node) -> dict[str, Any]:
+    """Return the arguments of a call by name, those left out with their defaults."""
+    arguments = node.target._schema.arguments  # type: ignore[union-attr]
+    names = [argument.name for argument in arguments]
+    defaults = {argument.name: argument.default_value for argument in arguments}
+    return {**defaults, **dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _is_flash(given: dict[str, Any], dtypes: set[torch.dtype]) -> bool:
+    return given["attn_mask"] is None and dtypes <= set(HALF)
+
+
+def _empty(gm: fx.GraphModule, device: str) -> fx.Node:
+    kwargs: dict[str, Any] = {"dtype": torch.int64, "device": torch.device(device)}
+    return gm.graph.call_function(aten.empty.memory_format, ([0],), kwargs)

@@ -1,0 +1,152 @@
+"""The job of an exploration's panels: compiling or measuring that a button started, or that a cell runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from regional_explorer.compiler.run_context import SAME_THREAD, Executor
+from regional_explorer.compiler.thread_modes import ThreadModes
+from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.ui.state import PanelState, Problem
+from regional_explorer.ui.threads.heartbeat import Heartbeat
+from regional_explorer.ui.threads.interrupts import JobInterrupts
+from regional_explorer.ui.threads.main_thread import Loop, MainThread
+from regional_explorer.ui.threads.progress import Throttle
+from regional_explorer.ui.threads.worker import Worker
+
+if TYPE_CHECKING:
+    from regional_explorer.exploration.exploration import Exploration
+
+CANCELLED = "Cancelled. The results so far are kept."
+ABANDONED = "Stopped because no page shows the panel any more. The results so far are kept."
+INTERRUPTED = "Interrupted. The results so far are kept."
+
+
+class JobOwner(Protocol):
+    """The controller whose state shows the job."""
+
+    exploration: Exploration
+    state: PanelState
+    lock: threading.RLock
+    heartbeat: Heartbeat
+    main_loop: Callable[[], Loop | None]
+
+    def change(self, state: PanelState) -> None:
+        """Replace the state."""
+
+    def read_exploration(self) -> None:
+        """Take over what the job has found."""
+
+
+class Jobs:
+    """Runs one job at a time, and shows in the state of ``control`` how far it is and how it ended."""
+
+    def __init__(self, control: JobOwner) -> None:
+        self._control = control
+        self._reason = CANCELLED
+        self._interrupts: JobInterrupts | None = None
+        self._worker = Worker(ThreadModes.current())
+
+    def start(self, name: str, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
+        """Start ``work(exploration, cancelled, progress)`` on the worker thread."""
+        with self._control.lock:
+            if self._control.state.busy:
+                raise RegionalExplorerError("Another job is running. Cancel it or wait for it to finish.")
+            self._control.change(self._control.state.started(name))
+            self._reason = CANCELLED
+            self._interrupts = self._watch_interrupts()
+            self._control.heartbeat.start(self._wait_for_main_thread, self._abandon)
+            self._worker.start(lambda: self._run(work))
+
+    @property
+    def executor(self) -> Executor:
+        """The executor that runs the worker's timed and untimed work on the right threads."""
+        loop = self._control.main_loop()
+        return SAME_THREAD if loop is None else MainThread(loop, self._worker.cancelled)
+
+    def _run(self, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
+        note, problem = "", None
+        try:
+            work(self._control.exploration, self._worker.cancelled, Throttle(self._on_progress))
+        except KeyboardInterrupt:  # sent to the kernel while the work ran on the main thread
+            note = INTERRUPTED
+        except BaseException as error:  # noqa: BLE001 - last frame of the thread: nothing else would show it
+            # A measurement that is cancelled while it waits for the main thread raises CancelledError.
+            problem = None if isinstance(error, CancelledError) and self._worker.cancelled() else Problem.of(error)
+        finally:
+            self._control.heartbeat.stop()
+            if self._interrupts is not None:
+                self._interrupts.stop()
+            if self._worker.cancelled():
+                note = self._reason
+            self._end(note, problem)
+
+    @contextmanager
+    def running_in_cell(self, name: str) -> Iterator[Throttle]:
+        """Context manager: show work of a running cell in the panels; errors and interrupts propagate."""
+        with self._control.lock:
+            if self._control.state.busy:
+                raise RegionalExplorerError("A job of the panel is running. Cancel it or wait for it to finish.")
+            self._control.change(self._control.state.started(name, in_cell=True))
+        note, problem = "", None
+        try:
+            yield Throttle(self._on_progress)
+        except KeyboardInterrupt:
+            note = INTERRUPTED
+            raise
+        except Exception as error:
+            problem = Problem.of(error)
+            raise
+        finally:
+            self._end(note, problem)
+
+    def _on_progress(self, doing: str, fraction: float) -> None:
+        self._control.change(self._control.state.progressed(doing, fraction))
+
+    def _end(self, note: str, problem: Problem | None) -> None:
+        with self._control.lock:
+            self._control.read_exploration()
+            self._control.change(self._control.state.ended(note, problem))
+
+    def _abandon(self) -> None:
+        """Cancel the job of a panel that no page shows any more."""
+        self._cancel(ABANDONED)
+
+    def _watch_interrupts(self) -> JobInterrupts | None:
+        """Let an interrupt of the kernel cancel the job, where there is a kernel."""
+        loop = self._control.main_loop()
+        if loop is None:
+            return None
+        interrupts = JobInterrupts(loop, self._stop_after_interrupt, lambda: self._cancel(INTERRUPTED))
+        interrupts.start()
+        return interrupts
+
+    def _wait_for_main_thread(self) -> None:
+        """Block until the main thread's event loop has run a callback."""
+        if (loop := self._control.main_loop()) is not None:
+            turn = threading.Event()
+            loop.add_callback(turn.set)
+            turn.wait()
+
+    def cancel(self) -> None:
+        """Ask the job on the worker thread to stop."""
+        self._cancel(CANCELLED)
+
+    def _stop_after_interrupt(self) -> None:
+        self._reason = INTERRUPTED
+        self._worker.cancel()
+
+    def _cancel(self, reason: str) -> None:
+        with self._control.lock:
+            if self._control.state.job is not None and not self._control.state.job.in_cell:
+                self._reason = reason
+                self._worker.cancel()
+                self._control.change(self._control.state.cancelling())
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the worker's job to end; return whether it ended in time."""
+        return self._worker.join(timeout_s)
