@@ -130,7 +130,7 @@ def timings_frame(session: Session) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = [
         {
-            "variant": timing.variant,
+            "variant": str(timing.variant),
             "phase": str(timing.phase),
             "median_us": timing.median_s * MICRO,
             "iqr_us": micro(timing.iqr_s),
@@ -154,7 +154,7 @@ def memory_frame(session: Session) -> pd.DataFrame:
     plan = measured_plan(session)
     rows = [
         {
-            "variant": row.variant,
+            "variant": str(row.variant),
             "peak_bytes": row.peak_bytes,
             "least_bytes": row.least_bytes,
             "how": row.how,
@@ -181,7 +181,7 @@ def region_numerics_frame(session: Session) -> pd.DataFrame:
 def _numerics(numerics: Sequence[Numerics], columns: Sequence[str]) -> pd.DataFrame:
     rows = [
         {
-            "variant": row.variant,
+            "variant": str(row.variant),
             "tensor": row.tensor,
             "dtype": row.dtype,
             "verdict": str(row.verdict),
@@ -202,5 +202,5 @@ def _numerics(numerics: Sequence[Numerics], columns: Sequence[str]) -> pd.DataFr
 
 def compiles_frame(session: Session) -> pd.DataFrame:
     """Return one row per compile: what was compiled, seconds, and whether the cache was cold or warm."""
-    rows = [{"what": cost.what, "compile_s": cost.seconds, "cache": cost.cache} for cost in session.compile_costs]
+    rows = [{"what": str(cost.what), "compile_s": cost.seconds, "cache": cost.cache} for cost in session.compile_costs]
     return pd.DataFrame(rows, columns=["what", "compile_s", "cache"])

@@ -111,7 +111,7 @@ def reconciliation_frame(session: Session) -> pd.DataFrame:
     rows = [
         {
             "phase": str(row.phase),
-            "part": row.part,
+            "part": str(row.part),
             "total": row.total,
             "time_us": row.seconds * MICRO,
             "low_us": micro(row.low_s),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.kernel_times import ArtifactKernelTimes
 from regional_explorer.record.kernels import ArtifactCode
@@ -17,7 +18,7 @@ from regional_explorer.render.style.figures import duration
 AT_BOUND = 0.8
 """From this share of its time on, a region's bounds leave nothing to gain."""
 MOSTLY_LAUNCHES = 0.5
-"""From this share of its time on, what lies between the kernels is what a region waits for."""
+"""From this share of its time on, what lies outside the kernels is what a region waits for."""
 KEEP_RESULTS = {"realize_opcount_threshold": 3}
 """Inductor then writes down what takes more than three ops, instead of computing it again in each reader."""
 EXPENSIVE = frozenset(
@@ -38,14 +39,14 @@ def from_times(
     if not known or any(found.problem is not None for _, found in known):
         return
     whole_s = sum(found.whole_s for _, found in known)
-    between_s = sum(found.between_s for _, found in known)
+    kernels_s = sum(found.kernels_s for _, found in known)
     kernels = [kernel for _, found in known for kernel in found.kernels]
     bounds = [kernel.bound_s for kernel in kernels if kernel is not None and kernel.bound_s is not None]
-    if between_s >= MOSTLY_LAUNCHES * whole_s:
+    if None not in kernels and kernels_s <= (1 - MOSTLY_LAUNCHES) * whole_s:
         yield Diagnostic(
             DiagnosticCode.LAUNCH_BOUND,
-            f"Region {region!r} spends {between_s / whole_s:.0%} of its {duration(whole_s)} between its {len(kernels)} "
-            "kernels: allocating, checking and launching.",
+            f"Region {region!r} spends {1 - kernels_s / whole_s:.0%} of its {duration(whole_s)} outside "
+            f"its {count(len(kernels), 'kernel')}: allocating, checking and launching.",
             Severity.INFO,
             upstream="the same, without a warning.",
             remedy="Mark a larger region, or give it more at once: a small kernel costs as much to launch as a large.",

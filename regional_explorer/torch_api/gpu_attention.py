@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses import FakeTensorMode
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 aten = torch.ops.aten
+FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
+BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 HALF = (torch.float16, torch.bfloat16)
 
 
-def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], device: str) -> None:
+def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, device: str) -> None:
     """Put attention of CUDA in the place of the CPU's, in place; names of nodes stay.
 
     As torch chooses on a GPU: flash attention for types of two bytes without a mask, else the memory-efficient one.
     """
-    dtypes = {one.dtype for one in inputs if isinstance(one, torch.Tensor) and one.is_floating_point()}
-    for node in _calls(gm, aten._scaled_dot_product_flash_attention_for_cpu.default):
+    forwards, backwards = (gm.graph.find_nodes(op="call_function", target=target) for target in (FORWARD, BACKWARD))
+    if forwards or backwards:
+        FakeTensorProp(gm, mode=mode).propagate_dont_convert_inputs(*inputs)
+    for node in forwards:
         given = _arguments(node)
         start = (given["query"], given["key"], given["value"])
-        if _is_flash(given, dtypes):
+        if _is_flash(given):
             node.target = aten._scaled_dot_product_flash_attention.default
             node.args = (*start, given["dropout_p"], given["is_causal"])
         else:
@@ -29,14 +35,14 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], device: str
             # True: with the logarithms that the backward wants.
             node.args = (*start, given["attn_mask"], True, given["dropout_p"], given["is_causal"])
         node.kwargs = {"scale": given["scale"]}
-    for node in _calls(gm, aten._scaled_dot_product_flash_attention_for_cpu_backward.default):
+    for node in backwards:
         given = _arguments(node)
         gradient = (given["grad_out"], given["query"], given["key"], given["value"])
         saved, drop, causal = (given["out"], given["logsumexp"]), given["dropout_p"], given["is_causal"]
         with gm.graph.inserting_before(node):
             # What the forward would have drawn, and its backward would be given; without dropout nothing reads it.
             seed, offset = (_empty(gm, device) for _ in range(2))
-            if _is_flash(given, dtypes):
+            if _is_flash(given):
                 lengths = (gm.graph.call_function(aten.sym_size.int, (given[of], 2)) for of in ("query", "key"))
                 node.target = aten._scaled_dot_product_flash_attention_backward.default
                 node.args = (*gradient, *saved, None, None, *lengths, drop, causal, seed, offset)
@@ -47,10 +53,6 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], device: str
         node.kwargs = {"scale": given["scale"]}
 
 
-def _calls(gm: fx.GraphModule, target: Any) -> Iterator[fx.Node]:
-    yield from gm.graph.find_nodes(op="call_function", target=target)
-
-
 def _arguments(node: fx.Node) -> dict[str, Any]:
     """Return the arguments of a call by name, those left out with their defaults."""
     arguments = node.target._schema.arguments  # type: ignore[union-attr]
@@ -59,8 +61,8 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
     return {**defaults, **dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
-def _is_flash(given: dict[str, Any], dtypes: set[torch.dtype]) -> bool:
-    return given["attn_mask"] is None and dtypes <= set(HALF)
+def _is_flash(given: dict[str, Any]) -> bool:
+    return given["attn_mask"] is None and given["query"].meta["val"].dtype in HALF
 
 
 def _empty(gm: fx.GraphModule, device: str) -> fx.Node:

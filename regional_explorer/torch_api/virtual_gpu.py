@@ -238,7 +238,7 @@ def to_gpu(gm: fx.GraphModule, inputs: list[Any], mode: FakeTensorMode) -> list[
     Raises:
         NotOnGpuError: an op of it exists on the CPU alone.
     """
-    replace_cpu_attention(gm, inputs, DEVICE)
+    replace_cpu_attention(gm, inputs, mode, DEVICE)
     for node in gm.graph.nodes:
         if node.op == "call_function" and "for_cpu" in str(node.target):
             raise NotOnGpuError(f"{node.target}: an op of the CPU without a counterpart on a GPU")

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from enum import Enum
 
 import pytest
 import torch
@@ -81,6 +82,8 @@ def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
     shared = alone[alone.measured_as.notna()].iloc[0]
     assert shared.eager_us == alone.set_index("partition").loc[shared.measured_as].eager_us
 
+    for table in (ex.timings, ex.memory, ex.numerics, ex.compile_costs, ex.region_timings, ex.reconciliation, alone):
+        assert not any(isinstance(value, Enum) for value in table.to_numpy().flat), "plain text, to copy anywhere"
     regions = ex.region_timings.set_index("phase")
     assert list(regions.index) == ["forward", "backward", "step"]
     assert regions.eager_us["step"] == pytest.approx(regions.eager_us["forward"] + regions.eager_us["backward"])
