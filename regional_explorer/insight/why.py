@@ -122,9 +122,9 @@ def recomputed(part: PartitionCode, kept: ArtifactCode) -> Recomputed | None:
 def _counts(code: ArtifactCode) -> dict[str, int]:
     found: dict[str, int] = {}
     for kernel in code.kernels:
-        for op, count in kernel.loop_ops.items():
+        for op, times in kernel.loop_ops.items():
             if op in EXPENSIVE:
-                found[op] = found.get(op, 0) + count
+                found[op] = found.get(op, 0) + times
     return found
 
 

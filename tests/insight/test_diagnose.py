@@ -103,7 +103,7 @@ def test_a_tiny_region_waits_for_its_launches() -> None:
 
     ex = rx.explore(tiny, (torch.randn(8),))
     ex.compile()
-    # A kernel that lost its core for a moment takes longer than its launch: one measurement on a busy machine is no rule.
+    # A kernel that loses its core for a moment takes longer than its launch, so one measurement may find nothing.
     item = next(item for _ in range(5) for item in ex.diagnose("r", 0.4))
     assert item.code == "launch-bound"
     assert item.where

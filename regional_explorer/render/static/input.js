@@ -213,16 +213,20 @@ export function listen(view) {
   });
 
   let typing;
+  const search = () => {
+    clearTimeout(typing);
+    if (view.get("search") !== bars.search.value) view.tell("search", bars.search.value);
+  };
   on(bars.search, "input", () => {
     clearTimeout(typing);
-    typing = setTimeout(() => view.tell("search", bars.search.value), 120);
+    typing = setTimeout(search, 120);
   });
+  on(bars.search, "change", search); // who leaves the field for a button is not made to wait
   on(bars.search, "keydown", (event) => {
     if (event.key === "Escape" && !bars.search.value) return;
     event.stopPropagation();
     if (event.key === "Enter") {
-      clearTimeout(typing);
-      if (view.get("search") !== bars.search.value) view.tell("search", bars.search.value);
+      search();
       view.nextHit(event.shiftKey ? -1 : 1);
     } else if (event.key === "Escape") {
       view.tell("search", "");
