@@ -1,7 +1,8 @@
 """Writes into docs/architecture.md what the code says of itself: the drawing of the packages and the list of files.
 
 ``python -m scripts.draw_architecture`` writes it; a test fails where it is out of date. The drawing is made from the
-imports: an arrow means "imports", and an arrow that others imply is left out. The list has the first line of each file.
+imports: an arrow means "imports", and an arrow that others imply is left out. The list has the first line of each file
+and the names of the classes and functions that other files may use.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def drawing() -> str:
 
 
 def files() -> str:
-    """Return the files of each package, each with the first line of its docstring."""
+    """Return the files of each package, each with the first line of its docstring and its public names."""
     lines = []
     folders = [ROOT / PACKAGE, *sorted(path.parent for path in (ROOT / PACKAGE).rglob("*/__init__.py"))]
     for folder in folders:
@@ -53,14 +54,17 @@ def files() -> str:
                 f"`{folder.relative_to(ROOT / PACKAGE)}/`" if folder != ROOT / PACKAGE else f"`{PACKAGE}/`",
                 "",
             ]
-            lines += [f"- `{path.name}`: {first_line(path)}" for path in paths]
+            lines += [f"- `{path.name}`: {summary(path)}" for path in paths]
     return "\n".join([*lines, ""])
 
 
-def first_line(path: Path) -> str:
-    """Return the first line of a file's docstring, as Markdown."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return text.partition("\n")[0].replace("``", "`")
+def summary(path: Path) -> str:
+    """Return the first line of a file's docstring and the names that it defines for others, as Markdown."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    first_line = (ast.get_docstring(tree) or "").partition("\n")[0].replace("``", "`")
+    defined = (node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
+    names = ", ".join(f"`{name}`" for name in defined if not name.startswith("_"))
+    return f"{first_line} {names}".rstrip()
 
 
 def with_drawing(page: str, chart: str) -> str:

@@ -16,13 +16,20 @@ from regional_explorer.compiler.artifacts.folder import folder_at
 from regional_explorer.compiler.partition_records import environment_of, partitions, unmatched_regions
 from regional_explorer.compiler.recompile_warning import stacklevel_of_caller
 from regional_explorer.errors import PlanError
-from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.plan_file import differences_from
 from regional_explorer.record.region import Plan
 from regional_explorer.torch_api import backend_of, calling_wrapper, named_backend, traced_call
 
 if TYPE_CHECKING:
     from torch import fx
+
+NOTHING_MARKED = Diagnostic(
+    DiagnosticCode.REGION_EMPTY,
+    "There is no region: no plan was given, or an empty one, and nothing in the first call is marked. "
+    "All of it runs eagerly.",
+    remedy="Give a plan, or mark ops in the source with rx.region.",
+)
 
 
 class PlannedBackend:
@@ -68,6 +75,8 @@ class PlannedBackend:
         empty = unmatched_regions(self.program)
         nowhere = {found.region for found in empty if found.severity is not Severity.INFO}
         differs = [found for found in self.differences() if found.region not in nowhere]
+        if not self.program.plan.regions:
+            self.report(NOTHING_MARKED)
         for found in (*self.loaded.unknown, *self.program.source_diagnostics, *empty, *differs):
             if found.severity is not Severity.INFO:
                 self.report(found)

@@ -251,10 +251,13 @@ def test_the_status_says_once_that_a_saved_region_is_gone(net, x, tmp_path):
     assert "plan-differs" not in codes
 
 
-def test_without_any_region_the_status_says_so(x):
+def test_without_any_region_it_is_said(x):
     compiled = rx.compile(lambda x: x.sin() * 2)
-    compiled(x)
+    with pytest.warns(UserWarning, match=r"\[region-empty\] There is no region"):
+        compiled(x)
     assert "no region: everything runs eagerly" in repr(rx.status(compiled))
+    with pytest.raises(PlanError, match="There is no region"):
+        rx.compile(lambda x: x.cos() * 2, strict=True)(x)
 
 
 def test_a_region_of_a_later_frame_is_not_called_empty():

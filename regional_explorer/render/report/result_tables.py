@@ -35,7 +35,8 @@ def timings_table(session: Session) -> Table:
         "Run time",
         ("phase", "variant", "median", "IQR", "speedup", "CI", "against eager", "verdict", "numerics", "samples"),
         tuple(map(_timing_row, timings)),
-        "Nothing measured yet. ex.benchmark() compares eager, aot_eager, regional and full.",
+        "Nothing measured yet. ex.benchmark(), or Compile & measure in the panel, compares eager, aot_eager, regional "
+        "and full.",
         "\n".join(filter(None, notes)),
         figures=frozenset({"median", "IQR", "speedup", "CI", "samples"}),
     )
