@@ -483,7 +483,7 @@ def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> No
 ALIVE = "[t.name for t in __import__('threading').enumerate() if 'regional' in t.name]"
 OFTEN = "from regional_explorer.ui.threads import heartbeat; heartbeat.INTERVAL_S = 0.25"
 CONTROL = "__import__('regional_explorer.ui.control').ui.control.control_of(ex)"
-NOTE, ENDED = f"{CONTROL}.state.note", f"{CONTROL}.wait(20)"
+NOTE, ENDED = f"{CONTROL}.state.note", f"{CONTROL}.jobs.wait(20)"
 
 
 @pytest.mark.compiles
