@@ -85,6 +85,19 @@ def draws_random(node: fx.Node) -> bool:
     return all(given.get(name, True) not in (0, False) for name in ("dropout_p", "dropout", "train", "training"))
 
 
+def computes_anew(node: fx.Node) -> bool:
+    """Return whether a node is an operator whose results are tensors of their own: no view, and no write in place."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    schema = node.target._schema
+    return not schema.is_mutable and all(one.alias_info is None for one in schema.returns)
+
+
+def is_elementwise(node: fx.Node) -> bool:
+    """Return whether each element that an operator gives depends on one element of each of its inputs."""
+    return torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
 def is_effect_token(node: fx.Node) -> bool:
     """Return whether a node stands for no data but for the order of ops with effects, such as the checks of ``linalg``.
 

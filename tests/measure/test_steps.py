@@ -112,6 +112,57 @@ def test_which_nodes_are_steps() -> None:
     assert [name.split(".")[1] for name in found] == ["round", "div", "gt", "_to_copy"]
 
 
+def rectified(x: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    """Norms over a batch of twelve amplify rounding from layer to layer, until it decides the sign before a ReLU."""
+    for w in weights:
+        y = x @ w
+        x = ((y - y.mean(0)) / (y.var(0) + 1e-5).sqrt()).relu() * scale
+    return x
+
+
+def rectified_in_two_sums(
+    x: torch.Tensor, weights: torch.Tensor, seen: list[torch.Tensor] | None = None
+) -> torch.Tensor:
+    for w in weights:
+        y = x[:, :100] @ w[:100] + x[:, 100:] @ w[100:]
+        y = (y - y.mean(0)) / (y.var(0) + 1e-5).sqrt()
+        x = y.relu()
+        if seen is not None:
+            seen.append(x > 0)
+    return x
+
+
+def rectified_inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(7)
+    x = torch.randn(12, 256)
+    return x.requires_grad_(), (torch.stack([torch.randn(256, 256) for _ in range(12)]) / 16).requires_grad_()
+
+
+def test_a_sign_that_amplified_rounding_decides_is_not_called_wrong() -> None:
+    rows = judged(rectified, rectified_inputs(), rectified_in_two_sums)
+    assert verdict(rows) == "not comparable", (
+        "the variant has a sign that eager has not: a ReLU's gradient is off by a step"
+    )
+
+
+WRONG_NETS: dict[str, Function] = {
+    "a factor": lambda x, w: rectified(x, w, 1.01),
+    "a layer less": lambda x, w: rectified(x, w[:-1]),
+    "no gradient of the input": lambda x, w: rectified(x.detach(), w) + 0 * x.sum(),
+    "a weight off by a hundredth": lambda x, w: rectified(
+        x, torch.cat([w[:3] * torch.linspace(1, 1.01, 256)[:, None], w[3:]])
+    ),
+    "noise": lambda x, w: rectified(x, w) * (1 + 1e-2 * torch.randn(256)),
+    "another sign in every tenth column": lambda x, w: rectified(x, w) * (1 - 2.0 * (torch.arange(256) % 10 == 0)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_NETS)
+def test_where_rounding_is_amplified_what_is_wrong_is_still_found(name: str) -> None:
+    rows = judged(rectified, rectified_inputs(), WRONG_NETS[name])
+    assert verdict(rows) == "failed"
+
+
 @pytest.mark.compiles
 def test_a_compiled_region_before_a_step_is_measured() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ from regional_explorer.measure.accuracy.steps import Shift, Shifted, Steps, has_
 from regional_explorer.measure.accuracy.trace_difference import trace_differs
 from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 TRACE_DIFFERS = "the trace differs from eager (trace-differs): compared with eager directly"
@@ -86,7 +87,8 @@ def _steps(call: Call, program: Program, eager: Values, arithmetic: Arithmetic) 
         before = [(live, live.implementation) for live in capture.live]
         try:
             for live, _ in before:
-                live.implementation = Shifted(live.gm, shift).call_boxed
+                before_others = live.kind is GraphKind.FORWARD
+                live.implementation = Shifted(live.gm, shift, before_others=before_others).call_boxed
             return run_once(call, capture.run)
         finally:
             for live, implementation in before:
