@@ -150,9 +150,7 @@ WRONG_NETS: dict[str, Function] = {
     "a factor": lambda x, w: rectified(x, w, 1.01),
     "a layer less": lambda x, w: rectified(x, w[:-1]),
     "no gradient of the input": lambda x, w: rectified(x.detach(), w) + 0 * x.sum(),
-    "a weight off by a hundredth": lambda x, w: rectified(
-        x, torch.cat([w[:3] * UNEVEN, w[3:]])
-    ),
+    "a weight off by a hundredth": lambda x, w: rectified(x, torch.cat([w[:3] * UNEVEN, w[3:]])),
     "noise": lambda x, w: rectified(x, w) * (1 + 1e-2 * torch.randn(256)),
     "another sign in every tenth column": lambda x, w: rectified(x, w) * (1 - 2.0 * (torch.arange(256) % 10 == 0)),
 }
