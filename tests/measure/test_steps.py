@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import regional_explorer as rx
 from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
@@ -112,7 +113,7 @@ def test_which_nodes_are_steps() -> None:
     assert [name.split(".")[1] for name in found] == ["round", "div", "gt", "_to_copy"]
 
 
-def rectified(x: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+def normed(x: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     """Norms over a batch of twelve amplify rounding from layer to layer, until it decides the sign before a ReLU."""
     for w in weights:
         y = x @ w
@@ -120,46 +121,83 @@ def rectified(x: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> tor
     return x
 
 
-def rectified_in_two_sums(
-    x: torch.Tensor, weights: torch.Tensor, seen: list[torch.Tensor] | None = None
-) -> torch.Tensor:
+def normed_in_two_sums(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     for w in weights:
         y = x[:, :100] @ w[:100] + x[:, 100:] @ w[100:]
-        y = (y - y.mean(0)) / (y.var(0) + 1e-5).sqrt()
-        x = y.relu()
-        if seen is not None:
-            seen.append(x > 0)
+        x = ((y - y.mean(0)) / (y.var(0) + 1e-5).sqrt()).relu()
     return x
 
 
-def rectified_inputs() -> tuple[torch.Tensor, torch.Tensor]:
+def residual(x: torch.Tensor, weights: torch.Tensor, scale: float = 1.0, noise: float = 0.0) -> torch.Tensor:
+    """Layers of a net in two bytes, where the rounding of one layer decides signs in the next."""
+    for number, w in enumerate(weights):
+        y = (F.layer_norm(x, (x.shape[-1],)) @ w).relu()
+        if number == 3:
+            y = y * scale + noise * y.detach().std() * torch.randn_like(y)
+        x = x + y
+    return x
+
+
+Judge = Callable[[Function], str]
+
+
+def judge_of(function: Function, x: torch.Tensor, weights: torch.Tensor) -> Judge:
+    """Return what judges variants, all by one reference."""
+    ex = rx.explore(function, (x.requires_grad_(), weights.requires_grad_()))
+    call = ex.live.call
+    assert call is not None
+    found = find_reference(call, ex.live.program)
+    assert not found.diagnostics
+    return lambda variant: verdict(compare("planted", run_once(call, variant), found.reference))
+
+
+@pytest.fixture(scope="module")
+def judge_normed() -> Judge:
     torch.manual_seed(7)
     x = torch.randn(12, 256)
-    return x.requires_grad_(), (torch.stack([torch.randn(256, 256) for _ in range(12)]) / 16).requires_grad_()
+    return judge_of(normed, x, torch.stack([torch.randn(256, 256) for _ in range(12)]) / 16)
 
 
-def test_a_sign_that_amplified_rounding_decides_is_not_called_wrong() -> None:
-    rows = judged(rectified, rectified_inputs(), rectified_in_two_sums)
-    assert verdict(rows) == "not comparable", (
-        "the variant has a sign that eager has not: a ReLU's gradient is off by a step"
-    )
+@pytest.fixture(scope="module", params=[torch.bfloat16, torch.float16], ids=str)
+def judge_residual(request: pytest.FixtureRequest) -> Judge:
+    torch.manual_seed(0)
+    x = torch.randn(32, 128).to(request.param)
+    return judge_of(residual, x, (torch.randn(6, 128, 128) / 11).to(request.param))
+
+
+def test_a_sign_that_amplified_rounding_decides_is_not_called_wrong(judge_normed: Judge) -> None:
+    assert judge_normed(normed_in_two_sums) == "not comparable", "one sign of 36,864 is another"
+
+
+def test_nor_are_signs_in_a_net_of_two_bytes_that_a_kernel_computes_in_float32(judge_residual: Judge) -> None:
+    assert judge_residual(lambda x, w: residual(x.float(), w.float()).to(x.dtype)) == "not comparable"
 
 
 UNEVEN = torch.linspace(1, 1.01, 256)[:, None]
-WRONG_NETS: dict[str, Function] = {
-    "a factor": lambda x, w: rectified(x, w, 1.01),
-    "a layer less": lambda x, w: rectified(x, w[:-1]),
-    "no gradient of the input": lambda x, w: rectified(x.detach(), w) + 0 * x.sum(),
-    "a weight off by a hundredth": lambda x, w: rectified(x, torch.cat([w[:3] * UNEVEN, w[3:]])),
-    "noise": lambda x, w: rectified(x, w) * (1 + 1e-2 * torch.randn(256)),
-    "another sign in every tenth column": lambda x, w: rectified(x, w) * (1 - 2.0 * (torch.arange(256) % 10 == 0)),
+WRONG_NORMED: dict[str, Function] = {
+    "a factor": lambda x, w: normed(x, w, 1.01),
+    "a layer less": lambda x, w: normed(x, w[:-1]),
+    "no gradient of the input": lambda x, w: normed(x.detach(), w) + 0 * x.sum(),
+    "a weight off by a hundredth": lambda x, w: normed(x, torch.cat([w[:3] * UNEVEN, w[3:]])),
+    "noise": lambda x, w: normed(x, w) * (1 + 1e-2 * torch.randn(256)),
+    "another sign in every tenth column": lambda x, w: normed(x, w) * (1 - 2.0 * (torch.arange(256) % 10 == 0)),
+}
+WRONG_RESIDUAL: dict[str, Function] = {
+    "a factor in one layer": lambda x, w: residual(x, w, 1.1),
+    "a layer less": lambda x, w: residual(x, w[:-1]),
+    "noise in one layer": lambda x, w: residual(x, w, noise=0.2),
+    "no gradient of the input": lambda x, w: residual(x.detach(), w) + 0 * x.sum(),
 }
 
 
-@pytest.mark.parametrize("name", WRONG_NETS)
-def test_where_rounding_is_amplified_what_is_wrong_is_still_found(name: str) -> None:
-    rows = judged(rectified, rectified_inputs(), WRONG_NETS[name])
-    assert verdict(rows) == "failed"
+@pytest.mark.parametrize("name", WRONG_NORMED)
+def test_where_rounding_is_amplified_what_is_wrong_is_still_found(judge_normed: Judge, name: str) -> None:
+    assert judge_normed(WRONG_NORMED[name]) == "failed"
+
+
+@pytest.mark.parametrize("name", WRONG_RESIDUAL)
+def test_what_is_wrong_in_a_net_of_two_bytes_is_still_found(judge_residual: Judge, name: str) -> None:
+    assert judge_residual(WRONG_RESIDUAL[name]) == "failed"
 
 
 @pytest.mark.compiles

@@ -21,7 +21,7 @@ from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.torch_api import BoxedInterpreter, computes_anew, draws_random, is_elementwise
 
 _UNITS = 2.0
-"""So many units of rounding are results on the way to step functions, and what these are given, moved by."""
+"""So many units of rounding the inputs of step functions are moved by."""
 
 _DRAWS = 14
 """So many times in random directions, after once up and once down."""
@@ -48,9 +48,11 @@ class Shift:
 
     @staticmethod
     def rounded_otherwise(value: torch.Tensor, draws: torch.Generator, *, elementwise: bool) -> torch.Tensor:
-        """Return a result off by rounding: of each element, and of the tensor where an op takes sums."""
+        """Return a result off by its own rounding and, where an op takes sums, by theirs, in float32 at least."""
         wide = value.double()
-        off = _UNITS * torch.finfo(value.dtype).eps * (wide.abs() + (0.0 if elementwise else rms(value)))
+        eps = torch.finfo(value.dtype).eps
+        in_sums = 0.0 if elementwise else min(eps, torch.finfo(torch.float32).eps) * rms(value)
+        off = eps / 2 * wide.abs() + in_sums
         sign = torch.rand(value.shape, generator=draws, device=value.device).sub_(0.5).sign()
         return torch.where(_is_exact(wide), wide, wide + off * sign).to(value.dtype)
 
@@ -154,8 +156,8 @@ class Steps:
         if moved is None or moved.shape != got.shape:
             return got
         # Where many steps add up, other ones go the other way in each run: what moves by a step may move as all do.
-        by_step = moved > SLACK * _UNITS * self.eps * (_wide(expected).abs() + rms(expected))
-        allowed = torch.where(by_step, moved.clamp(min=rms(moved)), moved)
+        by_step = moved > SLACK * self.eps * (_wide(expected).abs() + rms(expected))
+        allowed = torch.where(by_step, moved.clamp(min=rms(moved)), 0.0)
         return torch.where(_off(got, expected) <= SLACK * allowed, expected, got)
 
     @functools.cached_property
