@@ -54,7 +54,7 @@ class Shift:
         in_sums = 0.0 if elementwise else min(eps, torch.finfo(torch.float32).eps) * rms(value)
         off = eps / 2 * wide.abs() + in_sums
         sign = torch.rand(value.shape, generator=draws, device=value.device).sub_(0.5).sign()
-        return torch.where(_is_exact(wide), wide, wide + off * sign).to(value.dtype)
+        return torch.where(_is_exact(value), wide, wide + off * sign).to(value.dtype)
 
     def moved(self, value: torch.Tensor) -> torch.Tensor:
         """Return a value moved; whole numbers and infinities stay: positions, masks, what another step gave."""
@@ -65,11 +65,12 @@ class Shift:
         if not self.direction:
             generator = torch.Generator(value.device).manual_seed(self.seed)
             off = off * (torch.rand(value.shape, generator=generator, device=value.device) * 2 - 1).sign()
-        return torch.where(_is_exact(wide), wide, wide + off * (self.direction or 1.0)).to(value.dtype)
+        return torch.where(_is_exact(value), wide, wide + off * (self.direction or 1.0)).to(value.dtype)
 
 
-def _is_exact(wide: torch.Tensor) -> torch.Tensor:
-    return (wide == wide.round()) | ~wide.isfinite()
+def _is_exact(value: torch.Tensor) -> torch.Tensor:
+    """Return where a tensor is whole, which no rounding is behind, or infinite."""
+    return (value == value.round()) | ~value.isfinite()
 
 
 class Shifted(BoxedInterpreter):
