@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import regional_explorer as rx
 from benchmarks.clicks import LAYERS, bert
-from benchmarks.page import NewPage, packed, pages
+from benchmarks.page import READ_STATE, NewPage, packed, pages
 from regional_explorer.render.report.table import Cell, Table
 from regional_explorer.render.report.text import table_text
 from regional_explorer.ui.control import control_of
@@ -34,14 +34,7 @@ PARTS = ("attention.self", "attention.output", "intermediate")
 PAGE = """<!doctype html><meta charset="utf-8"><style>body { margin: 8px } %(style)s</style><div id="host"></div>
 <script type="application/json" id="given">%(given)s</script>
 <script type="module">
-const read = (value) => {
-  if (typeof value?.binary === "string") {
-    return new DataView(Uint8Array.from(atob(value.binary), (one) => one.charCodeAt(0)).buffer);
-  }
-  if (Array.isArray(value)) return value.map(read);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, read(one)]));
-};
+%(read)s
 class Model {
   heard = {};
   widget_manager = { get_model: async () => ({ comm_live: true }) };
@@ -181,7 +174,7 @@ def _shown(panel: Panel, new_page: NewPage) -> Iterator[Page]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
         text = json.dumps(given).replace("<", "\\u003c")
-        path.write_text(PAGE % {"style": style, "given": text}, encoding="utf-8")
+        path.write_text(PAGE % {"read": READ_STATE, "style": style, "given": text}, encoding="utf-8")
         page.goto(path.as_uri())
         page.wait_for_function("window.ready", timeout=60_000)
     yield page

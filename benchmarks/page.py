@@ -33,18 +33,21 @@ TRAITS = (
 
 NewPage = Callable[[], Page]
 
-# A page with a model of the same shape as a notebook's, so that nothing but the view itself is measured.
-PAGE = """<!doctype html><meta charset="utf-8"><style>body { margin: 8px } %(style)s</style><div id="host"></div>
-<script type="text/plain" id="code">%(script)s</script><script type="application/json" id="state">%(state)s</script>
-<script type="module">
-const read = (value) => {
+READ_STATE = """const read = (value) => {
   if (typeof value?.binary === "string") {
     return new DataView(Uint8Array.from(atob(value.binary), (one) => one.charCodeAt(0)).buffer);
   }
   if (Array.isArray(value)) return value.map(read);
   if (value === null || typeof value !== "object") return value;
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, read(one)]));
-};
+};"""
+"""JavaScript: makes of a state as JSON what a notebook's page gives a view, bytes as `DataView`."""
+
+# A page with a model of the same shape as a notebook's, so that nothing but the view itself is measured.
+PAGE = """<!doctype html><meta charset="utf-8"><style>body { margin: 8px } %(style)s</style><div id="host"></div>
+<script type="text/plain" id="code">%(script)s</script><script type="application/json" id="state">%(state)s</script>
+<script type="module">
+%(read)s
 const heard_by = {};
 const state = read(JSON.parse(document.getElementById("state").textContent));
 const model = { get: (name) => state[name], set: (name, value) => { state[name] = value; }, save_changes() {},
@@ -107,7 +110,9 @@ def in_page(view: GraphView, new_page: NewPage) -> Iterator[Page]:
     page = new_page()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
-        path.write_text(PAGE % {"style": view._css, "script": view._esm, "state": state}, encoding="utf-8")
+        path.write_text(
+            PAGE % {"read": READ_STATE, "style": view._css, "script": view._esm, "state": state}, encoding="utf-8"
+        )
         page.goto(path.as_uri())
         page.wait_for_function("window.ready", timeout=60_000)
     yield page

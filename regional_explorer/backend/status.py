@@ -73,13 +73,13 @@ def status_of(backend: PlannedBackend) -> Status:
     """Return the status of one backend."""
     program = backend.program
     parts, device = partitions(program), environment_of(backend.traced.graphs).device_type
-    told = {(found.code, found.region) for found in backend.findings}
+    reported = {(found.code, found.region) for found in backend.findings}
     found_now = (*diagnostics(program, parts, device), *backend.differences())
     empty = {found.region for found in backend.findings if found.code is DiagnosticCode.REGION_EMPTY}
     unheard = [
         found
         for found in found_now
-        if (found.code, found.region) not in told
+        if (found.code, found.region) not in reported
         and not (found.code is DiagnosticCode.PLAN_DIFFERS and found.region in empty)  # which says it already
     ]
     graphs = tuple(live.id for live in program.capture.live)

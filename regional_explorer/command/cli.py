@@ -71,8 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog='Example: regional-explorer run model.py "step(x)" -r mlp=modules:layers.*.mlp --save out.html',
         allow_abbrev=False,
     )
-    run.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines everything the call uses")
-    run.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
+    _add_call(run)
     add_options(run, leave_out=NOTEBOOK_ONLY)
     _add_json(run, "print the session as JSON instead of tables")
     run.set_defaults(run=_run)
@@ -91,6 +90,19 @@ def _parser() -> argparse.ArgumentParser:
     _add_json(doctor, "print a list of findings")
     doctor.set_defaults(run=_doctor, verbose=False)
     return parser
+
+
+def _add_call(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines everything the call uses")
+    parser.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
+
+
+def _add_call_under_plan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN", type=Path, help="a plan saved with ex.save_plan()")
+    _add_call(parser)
+    parser.add_argument("--grad", action=argparse.BooleanOptionalAction, help="take gradients, or run under no_grad")
+    parser.add_argument("--dynamic", action=argparse.BooleanOptionalAction, help="dynamic shapes, as in torch.compile")
+    parser.add_argument("--verbose", action="store_true", help="show the whole traceback of an error")
 
 
 def _add_json(parser: argparse.ArgumentParser, what: str) -> None:
@@ -124,12 +136,7 @@ def _add_check(commands: Any) -> None:
         epilog=f'Example: regional-explorer check plan.json model.py "step(x)". {EXIT_CODES}',
         allow_abbrev=False,
     )
-    check.add_argument("plan", metavar="PLAN", type=Path, help="a plan saved with ex.save_plan()")
-    check.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines everything the call uses")
-    check.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
-    check.add_argument("--grad", action=argparse.BooleanOptionalAction, help="take gradients, or run under no_grad")
-    check.add_argument("--dynamic", action=argparse.BooleanOptionalAction, help="dynamic shapes, as in torch.compile")
-    check.add_argument("--verbose", action="store_true", help="show the whole traceback of an error")
+    _add_call_under_plan(check)
     _add_json(check, "print what was found as JSON")
     check.set_defaults(run=_check)
 
@@ -142,15 +149,10 @@ def _add_source(commands: Any) -> None:
         epilog='Example: regional-explorer source plan.json model.py "step(x)" --apply.',
         allow_abbrev=False,
     )
-    source.add_argument("plan", metavar="PLAN", type=Path, help="a plan saved with ex.save_plan()")
-    source.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines everything the call uses")
-    source.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
+    _add_call_under_plan(source)
     source.add_argument(
         "--apply", action="store_true", help="write the files too, where git tracks them and has no changes"
     )
-    source.add_argument("--grad", action=argparse.BooleanOptionalAction, help="take gradients, or run under no_grad")
-    source.add_argument("--dynamic", action=argparse.BooleanOptionalAction, help="dynamic shapes, as in torch.compile")
-    source.add_argument("--verbose", action="store_true", help="show the whole traceback of an error")
     source.set_defaults(run=_source)
 
 
@@ -224,7 +226,7 @@ def _check(options: argparse.Namespace) -> int:
 def _source(options: argparse.Namespace) -> int:
     fn, args, kwargs = _call_under_plan(options)
 
-    from regional_explorer.exploration.exploration import explore  # imports torch: not before a mistake is told
+    from regional_explorer.exploration.exploration import explore  # imports torch: not before a mistake is reported
 
     exploration = explore(fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, plan=options.plan)
     try:

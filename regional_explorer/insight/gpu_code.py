@@ -32,8 +32,8 @@ class GpuCodeGenerator:
     """A child process that generates code for ``target``; it ends with the block it is used in.
 
     Raises:
-        CompileEnvironmentError: there is no C++ compiler, a setting cannot be sent, or the process could
-            not be started.
+        CompileEnvironmentError: there is no C++ compiler or no cache directory, a setting cannot be sent, or the
+            process could not be started.
     """
 
     def __init__(self, target: GpuTarget, cancelled: Callable[[], bool]) -> None:
@@ -52,10 +52,15 @@ class GpuCodeGenerator:
                 f"one, such as a pass of yours, cannot be sent there: {error}."
             ) from error
         try:
+            folder = os.path.join(inductor_cache_directory(), "regional_explorer")  # noqa: PTH118 - sent as text
+        except OSError as error:
+            raise CompileEnvironmentError(
+                f"No code for {target.title}: Inductor's cache directory cannot be used: {error}."
+            ) from error
+        try:
             self._child = Child("regional_explorer.insight.gpu_worker", answers=True)
         except OSError as error:
             raise CompileEnvironmentError(f"No process could be started for {target.title}: {error}.") from error
-        folder = os.path.join(inductor_cache_directory(), "regional_explorer")  # noqa: PTH118 - sent as text
         self._ready = (target, compiler, folder, settings)
 
     def __enter__(self) -> Self:

@@ -85,7 +85,7 @@ def draws_random(node: fx.Node) -> bool:
     return all(given.get(name, True) not in (0, False) for name in ("dropout_p", "dropout", "train", "training"))
 
 
-def computes_anew(node: fx.Node) -> bool:
+def returns_new_tensors(node: fx.Node) -> bool:
     """Return whether a node is an operator whose results are tensors of their own: no view, and no write in place."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False

@@ -15,6 +15,7 @@ import regional_explorer as rx
 from regional_explorer import torch_api
 from regional_explorer.compiler.processes import warmup
 from regional_explorer.torch_api import inductor as torch_compile
+from tests.no_room import assert_mended
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.compiles
@@ -164,7 +165,7 @@ def test_a_compiler_that_finds_no_room_is_a_full_disk():
 
 
 FULL = """
-import resource, torch
+import torch
 import regional_explorer as rx
 
 def f(x):
@@ -192,22 +193,7 @@ print("mended")
 @pytest.mark.parametrize("how", ["full", "no directory"])
 def test_no_file_can_be_written(how, tmp_path):
     """No file may grow, as on a full disk; or Inductor's cache directory is below a file."""
-    cache = tmp_path / "cache"
-    (tmp_path / "file").touch()
-    variable = "import os; os.environ['TORCHINDUCTOR_CACHE_DIR']"
-    broken, mended = {
-        "full": [f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, -1))" for size in (0, -1)],
-        "no directory": [f"{variable} = {str(path)!r}" for path in (tmp_path / "file" / "below", cache)],
-    }[how]
-    program = FULL.format(constant=time.time_ns() % 1000, break_it=broken, mend_it=mended)
-    done = subprocess.run(
-        [sys.executable, "-c", f"exec(compile({program!r}, {str(tmp_path / 'p.py')!r}, 'exec'))"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(cache)},
-    )
-    assert done.stdout.splitlines()[-1:] == ["mended"], done.stdout[-1000:] + done.stderr[-3000:]
+    assert_mended(FULL, how, tmp_path)
 
 
 def test_a_cache_directory_that_cannot_be_made_is_named_before_torch_fails_on_it(tmp_path):

@@ -1,12 +1,9 @@
-"""What may be wrong is told, and all else works: much code, kernels of nothing, a cache directory that fails."""
+"""What is wrong is reported, and all else works: much code, kernels of nothing, a cache directory that fails."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +13,8 @@ import regional_explorer as rx
 from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.render.style.element import to_html
 from regional_explorer.render.viewer.code_tree import MOST_LINES, code_rows
+from tests.no_room import assert_mended
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.compiles
 
 
@@ -79,8 +76,7 @@ def test_a_kernel_of_no_known_node_is_counted_and_shown_without(ex: rx.Explorati
 
 
 BROKEN = """
-import errno, os, resource, shutil, torch
-from pathlib import Path
+import torch
 import regional_explorer as rx
 
 def f(x):
@@ -121,20 +117,4 @@ print("mended")
 @pytest.mark.parametrize("how", ["full", "no directory", "gone"])
 def test_code_and_kernel_times_where_no_file_can_be_written(how: str, tmp_path: Path) -> None:
     """No file may grow, as on a full disk; or the cache directory is below a file; or somebody has deleted it."""
-    cache = tmp_path / "cache"
-    (tmp_path / "file").touch()
-    variable = "os.environ['TORCHINDUCTOR_CACHE_DIR']"
-    broken, mended = {
-        "full": [f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, -1))" for size in (0, -1)],
-        "no directory": [f"{variable} = {str(path)!r}" for path in (tmp_path / "file" / "below", cache)],
-        "gone": [f"shutil.rmtree({str(cache)!r})", ""],
-    }[how]
-    program = BROKEN.format(constant=time.time_ns() % 1000, break_it=broken, mend_it=mended)
-    done = subprocess.run(
-        [sys.executable, "-c", f"exec(compile({program!r}, {str(tmp_path / 'p.py')!r}, 'exec'))"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(cache)},
-    )
-    assert done.stdout.splitlines()[-1:] == ["mended"], done.stdout[-1000:] + done.stderr[-3000:]
+    assert_mended(BROKEN, how, tmp_path)

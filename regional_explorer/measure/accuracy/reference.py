@@ -87,8 +87,7 @@ def _steps(call: Call, program: Program, eager: Values, arithmetic: Arithmetic) 
         before = [(live, live.implementation) for live in capture.live]
         try:
             for live, _ in before:
-                before_others = live.kind is GraphKind.FORWARD
-                live.implementation = Shifted(live.gm, shift, before_others=before_others).call_boxed
+                live.implementation = Shifted(live.gm, shift, steps_follow=live.kind is GraphKind.FORWARD).call_boxed
             return run_once(call, capture.run)
         finally:
             for live, implementation in before:

@@ -1,7 +1,7 @@
 """Step functions: rounding to whole numbers, comparisons, indices. A rounding error before one moves results by a step.
 
 Errors add up on the way to a step, and some ops amplify them, such as a batch norm over few samples. How far, is found
-by running the call with every result on the way rounded otherwise (Monte Carlo arithmetic: Parker, Pierce and Eggert,
+by running the call with every result on the way rounded differently (Monte Carlo arithmetic: Parker, Pierce and Eggert,
 2000). ``docs/numerics.md`` states the rule.
 """
 
@@ -18,7 +18,7 @@ from torch import fx
 
 from regional_explorer.measure.accuracy.rounding import SLACK, is_floating, rms
 from regional_explorer.measure.accuracy.values import Values
-from regional_explorer.torch_api import BoxedInterpreter, computes_anew, draws_random, is_elementwise
+from regional_explorer.torch_api import BoxedInterpreter, draws_random, is_elementwise, returns_new_tensors
 
 _UNITS = 2.0
 """So many units of rounding the inputs of step functions are moved by."""
@@ -39,22 +39,12 @@ _STEPS = frozenset(
 class Shift:
     """How the inputs of step functions are moved: by rounding of ``eps``, up, down, or at random by ``seed``.
 
-    What is computed on the way to them is rounded otherwise in each run, by ``seed``.
+    What is computed on the way to them is rounded differently in each run, by ``seed``.
     """
 
     eps: float
     direction: float = 0.0
     seed: int = 0
-
-    @staticmethod
-    def rounded_otherwise(value: torch.Tensor, draws: torch.Generator, *, elementwise: bool) -> torch.Tensor:
-        """Return a result off by its own rounding and, where an op takes sums, by theirs, in float32 at least."""
-        wide = value.double()
-        eps = torch.finfo(value.dtype).eps
-        in_sums = 0.0 if elementwise else min(eps, torch.finfo(torch.float32).eps) * rms(value)
-        off = eps / 2 * wide.abs() + in_sums
-        sign = torch.rand(value.shape, generator=draws, device=value.device).sub_(0.5).sign()
-        return torch.where(_is_exact(value), wide, wide + off * sign).to(value.dtype)
 
     def moved(self, value: torch.Tensor) -> torch.Tensor:
         """Return a value moved; whole numbers and infinities stay: positions, masks, what another step gave."""
@@ -62,28 +52,42 @@ class Shift:
             return value
         wide = value.double()
         off = _UNITS * max(self.eps, torch.finfo(value.dtype).eps) * (wide.abs() + rms(value))
-        if not self.direction:
-            generator = torch.Generator(value.device).manual_seed(self.seed)
-            off = off * (torch.rand(value.shape, generator=generator, device=value.device) * 2 - 1).sign()
-        return torch.where(_is_exact(value), wide, wide + off * (self.direction or 1.0)).to(value.dtype)
+        signs = self.direction or _random_signs(value, torch.Generator(value.device).manual_seed(self.seed))
+        return torch.where(_is_exact(value), wide, wide + off * signs).to(value.dtype)
+
+
+def rounded_differently(value: torch.Tensor, draws: torch.Generator, *, elementwise: bool) -> torch.Tensor:
+    """Return the result of an op as other code may round it: each element, and the sums in it unless ``elementwise``.
+
+    Kernels sum in float32 what is narrower.
+    """
+    wide = value.double()
+    eps = torch.finfo(value.dtype).eps
+    in_sums = 0.0 if elementwise else min(eps, torch.finfo(torch.float32).eps) * rms(value)
+    off = eps / 2 * wide.abs() + in_sums
+    return torch.where(_is_exact(value), wide, wide + off * _random_signs(value, draws)).to(value.dtype)
+
+
+def _random_signs(value: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
+    return torch.rand(value.shape, generator=draws, device=value.device).sub_(0.5).sign_()
 
 
 def _is_exact(value: torch.Tensor) -> torch.Tensor:
-    """Return where a tensor is whole, which no rounding is behind, or infinite."""
+    """Return which elements no rounding moves: whole numbers and infinities."""
     return (value == value.round()) | ~value.isfinite()
 
 
 class Shifted(BoxedInterpreter):
-    """Runs a graph with what its step functions are given moved by ``shift``.
+    """Runs a graph with the inputs of its steps moved by ``shift``, and what leads to them rounded differently.
 
-    With ``before_others`` its outputs lead to step functions of other graphs, as those of a forward do.
+    With ``steps_follow`` the outputs lead to step functions too: those of a forward, to steps in the backward.
     """
 
-    def __init__(self, gm: fx.GraphModule, shift: Shift, *, before_others: bool = False) -> None:
+    def __init__(self, gm: fx.GraphModule, shift: Shift, *, steps_follow: bool = False) -> None:
         super().__init__(gm)
         self._shift = shift
         self._draws: dict[torch.device, torch.Generator] = {}
-        ends = [node for node in gm.graph.nodes if is_step(node) or (before_others and node.op == "output")]
+        ends = [node for node in gm.graph.nodes if is_step(node) or (steps_follow and node.op == "output")]
         self._leads_to_step = _ancestors(ends)
 
     def run_node(self, n: fx.Node) -> Any:
@@ -93,7 +97,7 @@ class Shifted(BoxedInterpreter):
             moved = tuple(self._shift.moved(item) if isinstance(item, torch.Tensor) else item for item in args)
             return self.call_function(n.target, moved, kwargs)
         result = super().run_node(n)
-        if n not in self._leads_to_step or not computes_anew(n) or draws_random(n):
+        if n not in self._leads_to_step or not returns_new_tensors(n) or draws_random(n):
             return result
         round_one = functools.partial(self._rounded, elementwise=is_elementwise(n))
         return tuple(map(round_one, result)) if isinstance(result, tuple) else round_one(result)
@@ -104,10 +108,11 @@ class Shifted(BoxedInterpreter):
         if (draws := self._draws.get(value.device)) is None:
             draws = torch.Generator(value.device).manual_seed(self._shift.seed)
             self._draws[value.device] = draws
-        return self._shift.rounded_otherwise(value, draws, elementwise=elementwise)
+        return rounded_differently(value, draws, elementwise=elementwise)
 
 
 def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    """Return all that ``nodes`` are computed from, in one graph."""
     found: set[fx.Node] = set()
     waiting = list(nodes)
     while waiting:
@@ -163,8 +168,8 @@ class Steps:
 
     @functools.cached_property
     def _moved(self) -> Mapping[str, torch.Tensor]:
-        ends = (Shift(self.eps, direction, seed) for seed, direction in enumerate((+1.0, -1.0), _DRAWS))
-        shifts = [*ends, *(Shift(self.eps, seed=seed) for seed in range(_DRAWS))]
+        up_and_down = (Shift(self.eps, direction, seed) for seed, direction in enumerate((+1.0, -1.0), _DRAWS))
+        shifts = [*up_and_down, *(Shift(self.eps, seed=seed) for seed in range(_DRAWS))]
         expected = _by_name(self.eager)
         found: dict[str, torch.Tensor] = {}
         for shift in shifts:
