@@ -39,7 +39,7 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
     blocks = [
         node(
             "details",
-            node("summary", node("b", one.name), node("span", f"{one.file}:{one.lines[0].number}")),
+            node("summary", node("b", one.name), node("span", start), title=f"{one.name} {start}"),
             node(
                 "div",
                 *(_row(line, regions, next(numbers) if line.passing else None) for line in one.lines),
@@ -50,6 +50,7 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
             open=not one.library,
         )
         for one in functions
+        for start in [f"{one.file}:{one.lines[0].number}"]
     ]
     listed = node("div", colours, *blocks, class_="rx rxs-list", style=f"max-height:{height}px", role="group")
     listed[1]["aria-label"] = "Source lines"
