@@ -21,7 +21,7 @@ import regional_explorer as rx
 from benchmarks.architectures import ARCHITECTURES
 from benchmarks.row import Row as TimedRow
 from regional_explorer.measure import BenchmarkOptions, TimedCall, run_rounds
-from regional_explorer.record.region import Cut
+from regional_explorer.record.plan import Cut
 from regional_explorer.record.timing import Phase
 from regional_explorer.record.variant_name import VariantName
 

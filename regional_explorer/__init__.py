@@ -44,9 +44,12 @@ if TYPE_CHECKING:
         UnknownRegionError,
         UnsupportedTorchError,
     )
-    from regional_explorer.exploration.exploration import Exploration, explore
+    from regional_explorer.exploration.exploration import Exploration
+    from regional_explorer.exploration.explore import explore
     from regional_explorer.exploration.results import SavedSession, load
-    from regional_explorer.record.region import DEFAULT, Plan, Region, Selector
+    from regional_explorer.record.plan import Plan
+    from regional_explorer.record.region import DEFAULT, Region
+    from regional_explorer.record.selector import Selector
     from regional_explorer.record.session import Session
     from regional_explorer.regions.annotate import region
 
@@ -96,15 +99,15 @@ __all__ = [
 _HOMES = {
     "DEFAULT": "record.region",
     "Exploration": "exploration.exploration",
-    "Plan": "record.region",
+    "Plan": "record.plan",
     "Region": "record.region",
     "SavedSession": "exploration.results",
-    "Selector": "record.region",
+    "Selector": "record.selector",
     "Session": "record.session",
     "Status": "backend.status",
     "compare": "export.compare",
     "compile": "backend.compile",
-    "explore": "exploration.exploration",
+    "explore": "exploration.explore",
     "last": "exploration.viewer",
     "load": "exploration.results",
     "region": "regions.annotate",

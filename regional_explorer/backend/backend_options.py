@@ -1,4 +1,4 @@
-"""The options of the backend: the plan, and what is to happen where it does not hold."""
+"""The options of the backend and of ``rx.compile``, checked, and the plan that they load."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from regional_explorer.errors import InvalidArgumentError, did_you_mean
 from regional_explorer.errors.arguments import check_argument, check_flag
 from regional_explorer.record.codec import load_plan_file
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import Explored
-from regional_explorer.record.region import Plan
 
 
 @dataclass(frozen=True)
 class LoadedPlan:
-    """A plan with how it was explored. ``unknown`` is what of it the running torch does not take.
+    """A plan and how it was explored; ``unknown`` are diagnostics of configs that the running torch does not accept.
 
     Without a ``plan`` the regions are those marked in the source.
     """
@@ -33,10 +33,10 @@ class LoadedPlan:
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What ``rx.compile`` and ``torch.compile(..., options=...)`` take.
+    """The options of ``rx.compile``, and of ``torch.compile(..., options=...)`` with this backend.
 
-    Without a ``plan`` the regions are those marked in the source. With ``strict``, whatever does not match the plan is
-    an error instead of a warning. The ``partitioner`` is by default that of the exploration a saved plan comes from.
+    Without a ``plan`` the regions are those marked in the source. With ``strict``, a difference from the plan is an
+    error instead of a warning. The ``partitioner`` is by default that of the exploration a saved plan comes from.
     ``artifacts`` is a directory that compiled partitions are loaded from and saved in.
     """
 
@@ -62,7 +62,7 @@ class BackendOptions:
         return cls(**(given or {}))
 
     def __post_init__(self) -> None:
-        """Refuse what is no option."""
+        """Check the values."""
         check_argument(
             "plan", self.plan, (Plan, str, Path, type(None)), "the path of a saved plan, an rx.Plan, or None"
         )
@@ -73,7 +73,7 @@ class BackendOptions:
             folder_at(self.artifacts)
 
     def load(self) -> LoadedPlan:
-        """Return what is to run.
+        """Return the plan to run.
 
         Raises:
             PlanError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""``rx.compile``: a function or module under a plan, for use outside of a notebook."""
+"""``rx.compile``: compiles a function or module under a plan, for use outside of a notebook."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from regional_explorer.backend.backend_options import BackendOptions
 from regional_explorer.backend.planned_backend import PlannedBackend
 from regional_explorer.errors.arguments import check_callable, check_flag
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.torch_api import compile_isolated
 
 
-def compile(  # noqa: A001 - as torch.compile is called
+def compile(  # noqa: A001 - named like torch.compile
     fn: Callable[..., Any],
     plan: Plan | str | Path | None = None,
     *,
@@ -31,18 +31,18 @@ def compile(  # noqa: A001 - as torch.compile is called
     Args:
         fn: the function or module.
         plan: a plan, or the path of one saved with ``ex.save_plan``; without it the regions marked in the source.
-        strict: raise PlanError where the plan does not hold, instead of warning once and running that part eagerly.
+        strict: raise PlanError if a call differs from the plan, instead of warning once and running that part eagerly.
         partitioner: as in ``rx.explore``; by default that of the exploration a saved plan comes from.
         artifacts: a directory of compiled partitions, as ``ex.save_artifacts`` writes it. What fits is loaded instead
-            of compiled; what does not is told, compiled, and saved there. Artifacts are code: name none that you
-            would not run.
+            of compiled; what does not is reported, compiled, and saved there. Artifacts are code: name no directory
+            whose code you would not run.
         dynamic: as in ``torch.compile``.
         fullgraph: as in ``torch.compile``.
 
     Raises:
         InvalidArgumentError: an argument has the wrong type.
-        ArtifactError: ``artifacts`` is no directory.
-        PlanError: the plan's file cannot be read; when called, with ``strict``: the plan does not hold.
+        ArtifactError: ``artifacts`` is not a directory.
+        PlanError: the plan's file cannot be read; when called, with ``strict``: the call differs from it.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
     """
     check_callable("fn", fn, "the function or module itself: rx.compile(fn, plan='plan.json')")

@@ -17,8 +17,8 @@ from regional_explorer.compiler.partition_records import environment_of, partiti
 from regional_explorer.compiler.recompile_warning import stacklevel_of_caller
 from regional_explorer.errors import PlanError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import differences_from
-from regional_explorer.record.region import Plan
 from regional_explorer.torch_api import backend_of, calling_wrapper, named_backend, traced_call
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ NOTHING_MARKED = Diagnostic(
 
 
 class PlannedBackend:
-    """One ``torch.compile`` under a plan: its graphs, artifacts and findings.
+    """The backend of one ``torch.compile`` under a plan, with its graphs, artifacts and findings.
 
-    ``findings`` are the warnings so far, or what would have been one under ``strict``.
+    ``findings`` are the diagnostics so far: each was a warning, or an error with ``strict``.
     """
 
     def __init__(self, options: BackendOptions) -> None:
-        self.__name__ = "regional_explorer"  # by which torch.compile calls a backend in its logs
+        self.__name__ = "regional_explorer"  # the name of the backend in torch.compile's logs
         self.options = options
         self.loaded = options.load()
         plan = self.loaded.plan
@@ -56,7 +56,7 @@ class PlannedBackend:
         self._checked = False
 
     def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        """Take a graph of Dynamo's and return what to run for it."""
+        """Compile a graph of Dynamo's: return the callable to run for it."""
         call = traced_call()
         if call is not None:
             self.traced.names = module_names(reachable_modules(call.fn, call.args, call.kwargs))
@@ -64,11 +64,11 @@ class PlannedBackend:
         return self.traced.add_frame(gm, inputs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle as the options alone: like that of any ``torch.compile``, the copy is traced anew."""
+        """Copy and pickle only the options: as with any ``torch.compile``, a copy is traced again."""
         return PlannedBackend, (self.options,)
 
     def _check_plan(self) -> None:
-        """Report, at the end of the first call, what of the plan was not found in it."""
+        """Report, at the end of the first call, which parts of the plan were not found in it."""
         if self._checked:
             return
         self._checked = True
@@ -82,17 +82,17 @@ class PlannedBackend:
                 self.report(found)
 
     def differences(self) -> list[Diagnostic]:
-        """Return what differs from the exploration that a saved plan comes from."""
+        """Return the differences from the exploration that a saved plan comes from."""
         if self.loaded.explored is None:
             return []
         here = environment_of(self.traced.graphs)
         return differences_from(self.loaded.explored, here, partitions(self.program))
 
     def report(self, found: Diagnostic) -> None:
-        """Warn, once per region and code, that something does not run as the plan says.
+        """Warn, once per region and code, that something does not run as planned.
 
         Raises:
-            PlanError: it is to be ``strict``.
+            PlanError: the option ``strict`` is set.
         """
         known = any((one.code, one.region) == (found.code, found.region) for one in self.findings)
         if not known:
@@ -105,7 +105,7 @@ class PlannedBackend:
 
 
 _NAMED: list[tuple[weakref.ref[Any], PlannedBackend]] = []
-"""The backends of functions that were compiled with the backend's name, each with torch's own object for it."""
+"""The backends of functions compiled with ``backend="regional_explorer"``, each with torch's wrapper object for it."""
 
 
 def regional_explorer(gm: fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
@@ -124,7 +124,7 @@ def _forget(wrapper: weakref.ref[Any]) -> None:
 
 
 def _find_named(wrapper: Any) -> PlannedBackend | None:
-    # Equal ones share Dynamo's cache entries, and so the backend.
+    # Equal wrappers share Dynamo's cache entries, and so the backend.
     return next((backend for known, backend in _NAMED if wrapper is not None and known() == wrapper), None)
 
 

@@ -1,4 +1,4 @@
-"""The graphs of a compiled function, cut along its plan; the partitions of each are compiled in its first run."""
+"""The graphs of a compiled function, cut along its plan; each graph's partitions are compiled in its first run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import CaptureError, NoCompilerError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.torch_api import BoxedCall
 
 
@@ -23,8 +23,8 @@ from regional_explorer.torch_api import BoxedCall
 class PlannedProgram(CutProgram):
     """The cut graphs of a compiled function.
 
-    ``report`` is told what does not run as the plan says. With ``from_source`` the plan is what the graphs are marked
-    with in the source, and grows with them.
+    ``report`` is called with a diagnostic of whatever does not run as planned. With ``from_source`` the plan is made of
+    the marks in the source, and grows with the graphs.
     """
 
     report: Callable[[Diagnostic], None] = lambda _found: None
@@ -46,7 +46,7 @@ class PlannedProgram(CutProgram):
     def keys(self) -> dict[Switch, str]:
         """Return the keys of the artifacts of partitions that have run.
 
-        What surrounded the first run holds for all: Dynamo traces anew where a setting changes that matters.
+        The global settings of the first run hold for all: Dynamo traces again if one that matters changes.
         """
         for switch, key in super().keys().items():
             self._keys.setdefault(switch, key)
@@ -79,7 +79,7 @@ class PlannedProgram(CutProgram):
             switch.record()
 
     def _repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
-        """Run a graph that does not run as torch traced it, with copies where it fails, and cut it again."""
+        """Repair a graph that fails as torch traced it, by copies of tensors; run it and cut it again."""
         cut.live.repair(next(record for record in frame.records if record.id == cut.live.id))
         try:
             results = cut.live.implementation(args)
@@ -106,7 +106,7 @@ class PlannedProgram(CutProgram):
         self._report_failures(switches)
 
     def _report_artifacts(self) -> None:
-        """Tell what of the folder of artifacts did not fit, was damaged, or could not be written."""
+        """Report which saved artifacts did not fit, were damaged, or could not be written."""
         while self.store.folder is not None and self.store.folder.findings:
             self.report(self.store.folder.findings.pop(0))
 

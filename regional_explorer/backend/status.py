@@ -1,4 +1,4 @@
-"""What of a compiled function runs compiled, what eagerly, and why."""
+"""``rx.status``: which regions of a compiled function run compiled, which run eagerly, and why."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.errors.texts import count
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.region import Partition, Plan, Region, State
+from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import Region
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a compiled function runs so far. ``partitions`` are those of all graphs traced so far."""
+    """How a compiled function runs; ``partitions`` are those of all graphs traced so far."""
 
     plan: Plan
     partitions: tuple[Partition, ...]
@@ -26,7 +28,7 @@ class Status:
     graphs: tuple[str, ...]
 
     def __repr__(self) -> str:
-        """Return a line per region, and why one runs eagerly."""
+        """Return a line per region and one per diagnostic."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -55,7 +57,7 @@ class Status:
 
 
 def status(compiled: Any) -> Status:
-    """Return what of ``compiled``, a result of ``rx.compile``, runs compiled, what runs eagerly, and why.
+    """Return which regions of ``compiled``, a result of ``rx.compile``, run compiled, which run eagerly, and why.
 
     Raises:
         InvalidArgumentError: it was not compiled by this backend.
@@ -76,11 +78,11 @@ def status_of(backend: PlannedBackend) -> Status:
     reported = {(found.code, found.region) for found in backend.findings}
     found_now = (*diagnostics(program, parts, device), *backend.differences())
     empty = {found.region for found in backend.findings if found.code is DiagnosticCode.REGION_EMPTY}
-    unheard = [
+    unreported = [
         found
         for found in found_now
         if (found.code, found.region) not in reported
-        and not (found.code is DiagnosticCode.PLAN_DIFFERS and found.region in empty)  # which says it already
+        and not (found.code is DiagnosticCode.PLAN_DIFFERS and found.region in empty)  # REGION_EMPTY covers it
     ]
     graphs = tuple(live.id for live in program.capture.live)
-    return Status(program.plan, parts, (*backend.findings, *unheard), graphs)
+    return Status(program.plan, parts, (*backend.findings, *unreported), graphs)

@@ -1,4 +1,4 @@
-"""Module paths for bodies that several calls share: Dynamo records those of the first call only."""
+"""Adds the module paths of all callers to ops of a shared body: Dynamo records those of the first call only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from regional_explorer.record.graph import Chain, ModuleCall, traced_from
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """The graph and op that a body belongs to.
+class BodyContext:
+    """Where a body is used.
 
     ``parent`` is the graph and the node that holds it, ``callers`` are the modules around each op that calls it.
     """
@@ -20,10 +20,10 @@ class Within:
 
 
 def with_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:
-    """Return the modules of an op in a body, each with the paths it has for the body's other callers as aliases.
+    """Return the modules of an op in a body; aliases are the paths that each has under the body's other callers.
 
     ``callers`` are the modules of the ops that call the body: ``layers.0.act`` in the body of ``layers.0`` is
-    ``layers.1.act`` too where ``layers.1`` calls.
+    ``layers.1.act`` too if ``layers.1`` calls it.
     """
     traced = traced_from(chain, callers)
     if not traced:
@@ -37,7 +37,7 @@ def with_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:
 
 def _with_aliases(call: ModuleCall, traced: ModuleCall, others: Sequence[ModuleCall]) -> ModuleCall:
     if call.path != traced.path and not call.path.startswith(f"{traced.path}."):
-        return call  # a module from elsewhere, which all callers share
+        return call  # a module outside of the first caller, which all callers share
     below = call.path.removeprefix(traced.path)
     paths = [f"{path}{below}" for other in others for path in (other.path, *other.aliases)]
     return replace(call, aliases=tuple(dict.fromkeys(p for p in (*call.aliases, *paths) if p != call.path)))

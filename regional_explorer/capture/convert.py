@@ -1,8 +1,7 @@
-"""Converts live graph modules to the record."""
+"""Converts live graphs to frozen records."""
 
 from __future__ import annotations
 
-import functools
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,20 +11,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from regional_explorer.capture.body_callers import Within, with_callers
-from regional_explorer.capture.call import is_internal
-from regional_explorer.capture.source_lines import source_line
-from regional_explorer.record.decode import DEEPEST, LARGEST
+from regional_explorer.capture.body_callers import BodyContext, with_callers
+from regional_explorer.capture.json_safe import json_safe
+from regional_explorer.capture.source_lines import parse_stack_trace
 from regional_explorer.record.graph import (
     Chain,
     Graph,
-    GraphBreak,
     GraphKind,
-    MarkedBlock,
     ModuleCall,
     Node,
     Role,
-    SourceLine,
     SubgraphOptions,
     TensorSpec,
 )
@@ -33,8 +28,6 @@ from regional_explorer.torch_api import (
     ANNOTATION,
     FALLBACK,
     ORIGIN,
-    Break,
-    OpenMark,
     bodies,
     calls_subgraph,
     draws_random,
@@ -56,7 +49,7 @@ def record_graphs(
     names: ModuleNames,
     origins: Mapping[int, Node] | None = None,
     inputs: Sequence[Node] = (),
-    within: Within | None = None,
+    body_context: BodyContext | None = None,
 ) -> list[Graph]:
     """Return the record of ``gm`` and, after it, of the bodies of its higher-order ops.
 
@@ -65,14 +58,14 @@ def record_graphs(
         graph_id: its id; a body gets ``graph_id/attribute``.
         kind: which of the graphs of its frame it is.
         frame: number of the Dynamo frame.
-        names: module paths keyed by ``id(module)``, from ``module_names``.
-        origins: the recorded Dynamo node of each origin; nodes take stack and modules from theirs.
-        inputs: the recorded inputs of the Dynamo graph in order, for graphs whose inputs are those.
-        within: for a body, where it belongs to.
+        names: module paths by ``id(module)``, from ``module_names``.
+        origins: the recorded Dynamo node of each origin; nodes copy its stack and modules.
+        inputs: the recorded inputs of the Dynamo graph in order, for graphs that have the same inputs.
+        body_context: for a body, the graph and the ops that use it.
     """
-    reader = _Reader(kind, names, origins or {}, inputs, within.callers if within else ())
-    nodes = tuple(reader.node(node, gm) for node in gm.graph.nodes)
-    found = [Graph(graph_id, kind, frame, nodes, within.parent if within else None)]
+    converter = _NodeConverter(kind, names, origins or {}, inputs, body_context.callers if body_context else ())
+    nodes = tuple(converter.convert(node, gm) for node in gm.graph.nodes)
+    found = [Graph(graph_id, kind, frame, nodes, body_context.parent if body_context else None)]
     modules = {node.name: node.modules for node in nodes}
     for node, body in bodies(gm):
         held = [other for other in gm.graph.find_nodes(op="get_attr") if resolve(gm, other) is body]
@@ -84,7 +77,7 @@ def record_graphs(
             frame,
             names=names,
             origins=origins,
-            within=Within((graph_id, node.name), [modules[user.name] for user in users]),
+            body_context=BodyContext((graph_id, node.name), [modules[user.name] for user in users]),
         )
         if kind is GraphKind.DYNAMO and users and calls_subgraph(users[0]):
             call = next(read for read in nodes if read.name == users[0].name)
@@ -96,7 +89,7 @@ def record_graphs(
 
 
 def _function_name(body: Graph, call: Node) -> str:
-    """Return the function that a body was traced from: its lines stand below that of the call."""
+    """Return the function that a body was traced from: in the stacks of its ops, the frame below that of the call."""
     below = (line for op in body.ops for line in op.stack[len(call.stack) : len(call.stack) + 1])
     return next((line.scope or line.function for line in below), "")
 
@@ -113,7 +106,9 @@ def _recorded_options(call: fx.Node) -> SubgraphOptions | None:
     )
 
 
-class _Reader:
+class _NodeConverter:
+    """Converts the nodes of one live graph."""
+
     def __init__(
         self,
         kind: GraphKind,
@@ -128,24 +123,25 @@ class _Reader:
         self._inputs = list(inputs)
         self._callers = callers
 
-    def node(self, node: fx.Node, gm: fx.GraphModule) -> Node:
+    def convert(self, node: fx.Node, gm: fx.GraphModule) -> Node:
+        """Return the record of a node."""
         custom = node.meta.get("custom") or {}
         role, label = self._role(node, gm)
         read = Node(
             name=node.name,
             role=role,
-            target=target_name(node),
+            target=_target_name(node),
             inputs=tuple(source.name for source in node.all_input_nodes),
             values=tuple(_specs(node)),
             label=label,
         )
         if role not in (Role.OP, Role.SUBGRAPH):
-            # Placeholders first read inside an annotated block carry its mark; it means nothing there.
+            # Placeholders that are first read inside an annotated block carry its mark, which means nothing there.
             return read
         origin = self._origins.get(custom.get(ORIGIN, -1))
         return replace(
             read,
-            stack=origin.stack if origin else _stack(node.meta.get("stack_trace")),
+            stack=origin.stack if origin else parse_stack_trace(node.meta.get("stack_trace")),
             modules=origin.modules if origin else self._modules(node.meta.get("nn_module_stack")),
             annotated=ANNOTATION in custom,
             annotation=json_safe(custom.get(ANNOTATION)),
@@ -156,7 +152,7 @@ class _Reader:
         )
 
     def _role(self, node: fx.Node, gm: fx.GraphModule) -> tuple[Role, str]:
-        """Return what a node is for, and the user's name of it if it is an input."""
+        """Return the role of a node, and for an input the name that the user knows it by."""
         match node.op:
             case "output":
                 return Role.OUTPUT, ""
@@ -175,7 +171,7 @@ class _Reader:
             return Role.TANGENT, ""
         if (match := re.fullmatch(r"(?:primals_|arg)(\d+)(?:_\d+)?", node.name)) is None:
             return Role.SAVED, ""
-        # AOTAutograd numbers its inputs as Dynamo's graph has them; primals_ counts from one.
+        # AOTAutograd numbers its inputs in the order of Dynamo's graph; primals_ counts from one.
         index = getattr(node.meta.get("desc"), "idx", int(match[1]) - node.name.startswith("primals_"))
         if 0 <= index < len(self._inputs):
             return self._inputs[index].role, self._inputs[index].label
@@ -213,7 +209,7 @@ def _readable(expression: str) -> str:
     return re.sub(r"^[LG]\['(\w+)'\]", r"\1", text)
 
 
-def target_name(node: fx.Node) -> str:
+def _target_name(node: fx.Node) -> str:
     """Return a readable, stable name of what a node calls, such as ``aten.mul.Tensor``."""
     target = node.target
     if isinstance(target, str):
@@ -242,81 +238,3 @@ def _specs(node: fx.Node) -> Iterator[TensorSpec]:
 
 def _size(size: Any) -> int | str:
     return size if type(size) is int else str(size)
-
-
-@functools.lru_cache(maxsize=4096)
-def _stack(trace: str | None) -> tuple[SourceLine, ...]:
-    """Read a ``stack_trace`` text; torch's own frames are left out unless there are no others."""
-    frames = [
-        source_line(file, int(line), clean_function(function), text)
-        for file, line, function, text in re.findall(
-            r'^\s*File "(.*?)", line (\d+), in (.*?)\n((?:(?!\s*File ").*)?)', trace or "", re.MULTILINE
-        )
-    ]
-    users = [frame for frame in frames if not is_internal(frame.file)]
-    return tuple(users or frames)
-
-
-def clean_function(name: str) -> str:
-    """Return a function's own name where Dynamo shows the name of a resume function behind a graph break."""
-    return re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1", name)
-
-
-def record_breaks(breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
-    """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it."""
-    found: dict[tuple[str, SourceLine | None], GraphBreak] = {}
-    for item in breaks:
-        if item.reason.startswith(_CONSEQUENCE) and found:
-            continue
-        stack = tuple(
-            source_line(file, line, clean_function(function))
-            for file, line, function in item.frames
-            if not is_internal(file)
-        )
-        reason = _first_sentences(item.reason)
-        key = (reason, stack[-1] if stack else None)
-        if key not in found or (item.marks and not found[key].blocks):
-            found[key] = GraphBreak(reason, stack, marked_blocks(item.marks), _hint(item.reason))
-    return tuple(found.values())
-
-
-_CONSEQUENCE = "torch.fx.traceback.annotate escaped"
-"""How Dynamo says that it cannot go on behind a break inside a marked block: the break itself was reported before."""
-
-
-def marked_blocks(marks: Sequence[OpenMark]) -> tuple[MarkedBlock, ...]:
-    """Return the record of marked blocks."""
-    return tuple(
-        MarkedBlock(
-            mark.block,
-            json_safe(mark.annotation),
-            None if is_internal(file) else source_line(file, line, clean_function(function)),
-        )
-        for mark in marks
-        for file, line, function in [mark.frame]
-    )
-
-
-def _first_sentences(reason: str) -> str:
-    """Keep Dynamo's headline and explanation; its hints and developer notes fill a screen."""
-    lines = [line.strip().rstrip(".") for line in reason.strip().splitlines() if line.strip()]
-    kept = [line.removeprefix("Explanation: ") for line in lines[1:] if line.startswith("Explanation:")]
-    return f"{'. '.join([*lines[:1], *kept])}{'.' if kept else ''}"
-
-
-def _hint(reason: str) -> str:
-    """Return the one of Dynamo's hints that names a way around the break, not the place to report it."""
-    hints = [line.strip() for line in reason.splitlines() if line.strip().startswith("Hint:")]
-    useful = (hint for hint in hints if "torch._dynamo.config." in hint or "`torch.cond`" in hint)
-    return next(useful, "").removeprefix("Hint: ").rstrip(".")
-
-
-def json_safe(value: Any, depth: int = 0) -> Any:
-    """Return ``value`` as plain JSON, with the ``repr`` of whatever JSON does not know, or reading would refuse."""
-    if isinstance(value, (Mapping, list, tuple)) and depth < DEEPEST:
-        if isinstance(value, Mapping):
-            return {str(key): json_safe(item, depth + 1) for key, item in value.items()}
-        return [json_safe(item, depth + 1) for item in value]
-    if value is None or isinstance(value, (bool, float, str)) or (isinstance(value, int) and abs(value) < LARGEST):
-        return value
-    return repr(value)

@@ -21,10 +21,10 @@ _NO_GRAPH = fx.GraphModule({}, fx.Graph())
 
 
 class LiveGraph:
-    """One graph that AOTAutograd runs, behind an implementation that can be replaced.
+    """One graph that AOTAutograd runs, through an implementation that can be replaced.
 
-    ``gm`` stays as captured, but for ``failed_ops``, which raised when it first ran and were repaired; ``eager`` runs
-    it as it is. ``implementation`` is what calls go to now.
+    ``gm`` stays as captured, except for ``failed_ops``, which raised when it first ran and were repaired; ``eager``
+    runs ``gm``. ``implementation`` is what calls run now.
     """
 
     def __init__(self, graph_id: str, kind: GraphKind, gm: fx.GraphModule) -> None:
@@ -38,7 +38,7 @@ class LiveGraph:
         self.raised = False
 
     def _first_run(self, args: list[Any]) -> Any:
-        """Run as captured, and note whether it is this graph that raises, rather than torch while tracing."""
+        """Run as captured, and note whether this graph raised, rather than torch while tracing."""
         try:
             return self.eager(args)
         except Exception:
@@ -46,7 +46,7 @@ class LiveGraph:
             raise
 
     def repair(self, record: Graph) -> None:
-        """Let the next run go op by op, and repair the ops that fail."""
+        """Make the next run go op by op and repair the ops that fail."""
         repairing = RepairRun(self.gm, record)
         self.raised, self.failed_ops, self.failed_targets = False, repairing.failed, repairing.targets
 
@@ -58,23 +58,23 @@ class LiveGraph:
         self.implementation = run
 
     def run_as_captured(self, failed: Collection[Any] = ()) -> None:
-        """Send calls to the graph as it is, after its first run; ops like ``failed`` ones of any graph are repaired."""
+        """Make calls run ``gm``, in which ops like those that ``failed`` in any graph are repaired first."""
         if failed:
             repair_alike(self.gm, failed)
             self.eager = boxed(self.gm)
         self.implementation = self.eager
 
     def as_boxed(self) -> BoxedCall:
-        """Return the function to hand to AOTAutograd."""
+        """Return the function to pass to AOTAutograd."""
 
         def call(args: list[Any]) -> Any:
             return self.implementation(args)
 
-        call._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells boxed functions
+        call._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd recognizes boxed functions
         return call
 
     def close(self) -> None:
-        """Free the graph and all that runs it: autograd graphs of the user's may still hold the function."""
+        """Free the graph and the code that runs it: the user's autograd graphs may still hold the function."""
         self.gm = _NO_GRAPH
         self.eager = self.implementation = closed
 
@@ -84,7 +84,7 @@ class Frame:
     """One Dynamo graph: its record, and the live graphs AOTAutograd made from it.
 
     ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
-    that failed. ``folded`` are the ops that gave way to equal ones.
+    that failed. ``folded`` are the ops that were replaced by equal ones.
     """
 
     index: int
@@ -106,11 +106,11 @@ class Frame:
         return [node for node in self.dynamo[0].nodes if node.role in GRAPH_INPUTS]
 
     def record(self, names: ModuleNames) -> None:
-        """Write down the live graphs as they are now."""
+        """Update the records from the live graphs as they are now."""
         self.records = [graph for live in self.live for graph in self.record_of(live, names)]
 
     def record_of(self, live: LiveGraph, names: ModuleNames) -> list[Graph]:
-        """Return the record of a live graph, and of its bodies, with the module paths ``names``."""
+        """Return the records of a live graph and its bodies; ``names`` are the module paths by ``id(module)``."""
         return record_graphs(
             live.gm, live.id, live.kind, self.index, names=names, origins=self.origins, inputs=self.inputs
         )

@@ -1,4 +1,4 @@
-"""Finds the modules that a call can reach and the paths that users know them by."""
+"""Finds the modules that a call can reach, and their paths."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch import nn
 
 MAX_DEPTH = 8
 MAX_SEEN = 20_000
-"""How deep, and through how many objects, containers, closures and attributes are searched for modules."""
+"""The depth and the number of objects to which containers, closures and attributes are searched for modules."""
 
 _MODULES_OWN = frozenset(vars(nn.Module()))
-"""Where a module keeps its parameters, children and hooks: what else it has is the user's."""
+"""The attributes in which a module keeps its parameters, children and hooks: all others are the user's."""
 
 
 def reachable_modules(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[nn.Module]:
     """Return the root modules of a call: passed, closed over, global, bound, in a container or in a partial.
 
-    What is nearer names its modules: a root found on the way to another stays one, though that may hold it.
+    Paths start at the nearest root: a root stays one even if a module that is found later contains it.
     """
     roots: list[nn.Module] = []
-    seen: dict[int, Any] = {}  # holds what it saw, lest an address comes back as somebody else's
+    seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
     level = [fn, *args, *(kwargs or {}).values()]
     for _ in range(MAX_DEPTH):
         found: list[nn.Module] = []
@@ -34,7 +34,7 @@ def reachable_modules(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
                 continue
             seen[id(value)] = value
             if isinstance(value, nn.Module):
-                # What torch.compile returns for a module is a module around it; users name paths below the inner one.
+                # torch.compile returns a module around the user's; users name paths below the inner one.
                 original = getattr(value, "_orig_mod", None)
                 value = original if isinstance(original, nn.Module) else value  # noqa: PLW2901 - the one users mean
                 found.append(value)
@@ -59,9 +59,9 @@ _DEAD_ENDS = (str, bytes, int, float, complex, types.ModuleType, types.BuiltinFu
 
 
 def _contents(value: Any) -> Iterator[Any]:
-    """Yield what ``value`` holds, as far as a call of it could reach modules there."""
+    """Yield what ``value`` holds, if a call of it could reach modules there."""
     if isinstance(value, nn.Module):
-        # Children have names below it; modules it holds otherwise are roots of their own.
+        # Its children have paths below it; modules that it holds in other ways are roots themselves.
         for name, item in vars(value).items():
             if name not in _MODULES_OWN and isinstance(item, (list, tuple, Mapping)):
                 yield item
@@ -89,7 +89,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _attributes(value: Any) -> Iterator[Any]:
-    """Yield the attributes of an object or a class; of its classes, modules and containers alone."""
+    """Yield the attributes of an object or a class; of class attributes, only modules and containers."""
     kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__
     if not isinstance(value, type):
         yield from getattr(value, "__dict__", {}).values()

@@ -1,4 +1,4 @@
-"""Repairs captured graphs that fail when they run: ops whose input has other strides than the trace took it for."""
+"""Repairs captured graphs that fail when they run, because an input of an op has other strides than when traced."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _CONTIGUOUS: dict[str, Any] = {"memory_format": torch.contiguous_format}
 _SILENTLY_WRONG = {
     torch.ops.aten.native_group_norm.default: torch.ops.aten.native_group_norm_backward.default,
 }
-"""Operators that refuse an input, with those that read the same one as if it were in another order (torch 2.13)."""
+"""Operators that refuse an input's strides, each with one that instead reads it in the wrong order (torch 2.13)."""
 
 
 class RepairRun(BoxedInterpreter):
-    """Runs a graph op by op; an op that its input's strides do not allow is given a copy of that input.
+    """Runs a graph op by op; an op that fails on the strides of an input gets a copy of that input.
 
-    AOTAutograd decides by the strides that fake tensors have whether ``reshape`` is a ``view``, and in which order
-    group norm reads its input, and kernels give others: ``native_dropout_backward``, for example (torch 2.13,
-    ``docs/upstream.md``). A view becomes a ``reshape``, which copies where it must; any other op that reads something
-    in other strides than the trace says gets contiguous inputs, as in eager. ``targets`` are the operators that failed.
+    AOTAutograd decides by the strides of fake tensors whether ``reshape`` is a ``view``, and in which order group norm
+    reads its input; some kernels return other strides: ``native_dropout_backward``, for example (torch 2.13,
+    ``docs/upstream.md``). A view becomes a ``reshape``, which copies if it must; any other op that reads an input with
+    other strides than in the trace gets contiguous inputs, as in eager. ``targets`` are the operators that failed.
 
     Raises:
         CaptureError: an op fails for another reason.
@@ -43,7 +43,7 @@ class RepairRun(BoxedInterpreter):
         self._graph_id = record.id
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run one op, and repair it if it fails at the strides of its input."""
+        """Run one op, and repair it if it fails on the strides of its input."""
         try:
             return self._run_or_repair(n)
         except Exception as error:
@@ -54,7 +54,7 @@ class RepairRun(BoxedInterpreter):
                 RefusalCode.GRAPH_FAILED,
                 f"torch traced the call, but the graph it made fails when it runs: {n.name} ({n.target}) raises "
                 f"{type(error).__name__}{place}: {what} Eager runs the same call. Explore the part of the call "
-                "that does without this line.",
+                "that does not need this line.",
             ) from error
 
     def _run_or_repair(self, n: fx.Node) -> Any:
@@ -69,7 +69,7 @@ class RepairRun(BoxedInterpreter):
         return super().run_node(n)
 
     def _repair(self, n: fx.Node) -> bool:
-        """Copy what the op reads in other strides than the trace says; return False if there is no such thing."""
+        """Copy the inputs whose strides differ from the trace; return whether there are any."""
         if n.target in _VIEWS:
             n.target = torch.ops.aten.reshape.default
             return True
@@ -82,7 +82,7 @@ class RepairRun(BoxedInterpreter):
 
 
 def repair_alike(gm: fx.GraphModule, targets: Collection[Any]) -> None:
-    """Repair ops like those that failed in another graph, or in another run: ``targets``."""
+    """Repair ops like those that failed in another graph or another run, whose operators are ``targets``."""
     alike = {*targets, *(_SILENTLY_WRONG[target] for target in targets if target in _SILENTLY_WRONG)}
     for node in list(gm.graph.nodes):
         if node.target in alike and node.target in _VIEWS:
@@ -92,13 +92,13 @@ def repair_alike(gm: fx.GraphModule, targets: Collection[Any]) -> None:
 
 
 def _strides(value: Any) -> tuple[int, ...]:
-    """Return the strides of a tensor, of a fake one those it was traced with; nothing for anything else."""
+    """Return the strides of a tensor (of a fake one, as traced), or nothing for other values."""
     strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
     return tuple(map(size_hint, value.stride())) if strided else ()
 
 
 def _copies_for(node: fx.Node) -> list[fx.Node]:
-    """Let ``node`` read contiguous copies of its inputs, and return the new ones; they belong where it does."""
+    """Make ``node`` read contiguous copies of its inputs, and return the new nodes, which get its metadata."""
     copies = []
     for source in node.all_input_nodes:
         if len(_strides(source.meta.get("val"))) <= 1 or source.kwargs == _CONTIGUOUS:

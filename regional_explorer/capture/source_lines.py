@@ -1,20 +1,29 @@
-"""Looks up a line of the user's program and the function around it."""
+"""Lines of the user's program: found in tracebacks and stack traces, each with its text and the function around it."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import linecache
+import os
+import re
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
+
+import torch
 
 from regional_explorer.record.graph import SourceLine
 
+_TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # torchvision is not torch
+_THIS_PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
+
 
 def source_line(file: str, line: int, function: str, text: str | None = None) -> SourceLine:
-    """Return the line with its text, and the function around it."""
+    """Return the line with its text and the function around it."""
     linecache.checkcache(file)  # edited since, under autoreload
     shown = linecache.getline(file, line) if text is None else text
-    # linecache knows the cells of a notebook too, whose files are temporary names that exist nowhere.
+    # linecache also has the cells of a notebook, whose temporary file names exist nowhere.
     around = [found for found in _functions("".join(linecache.getlines(file))) if found[0] <= line <= found[1]]
     start, _, scope = max(around, default=(0, 0, ""))
     return SourceLine(file, line, function, shown.strip(), start, scope)
@@ -22,15 +31,15 @@ def source_line(file: str, line: int, function: str, text: str | None = None) ->
 
 @functools.lru_cache(maxsize=256)
 def _functions(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Return first line, last line and name of every function of a module's text."""
+    """Return first line, last line and name of every function in the source text of a module."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return ()
-    return tuple(_inside(tree, ""))
+    return tuple(_functions_below(tree, ""))
 
 
-def _inside(tree: ast.AST, scope: str) -> Iterator[tuple[int, int, str]]:
+def _functions_below(tree: ast.AST, scope: str) -> Iterator[tuple[int, int, str]]:
     for node in ast.iter_child_nodes(tree):
         name = scope
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -39,4 +48,44 @@ def _inside(tree: ast.AST, scope: str) -> Iterator[tuple[int, int, str]]:
             name = f"{scope}.<lambda>".lstrip(".")
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             yield node.lineno, node.end_lineno or node.lineno, name
-        yield from _inside(node, name)
+        yield from _functions_below(node, name)
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_stack_trace(trace: str | None) -> tuple[SourceLine, ...]:
+    """Return the lines of a node's ``stack_trace``; torch's own frames are left out unless there are no others."""
+    frames = [
+        source_line(file, int(line), original_function(function), text)
+        for file, line, function, text in re.findall(
+            r'^\s*File "(.*?)", line (\d+), in (.*?)\n((?:(?!\s*File ").*)?)', trace or "", re.MULTILINE
+        )
+    ]
+    users = [frame for frame in frames if not is_internal(frame.file)]
+    return tuple(users or frames)
+
+
+def original_function(name: str) -> str:
+    """Return the name of the function that a Dynamo resume function continues after a graph break; others as is."""
+    return re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1", name)
+
+
+def user_line(error: BaseException) -> SourceLine | None:
+    """Return the innermost line of the user's program in the traceback of ``error``, or None."""
+    return innermost_user_line(traceback.extract_tb(error.__traceback__))
+
+
+def innermost_user_line(frames: traceback.StackSummary) -> SourceLine | None:
+    """Return the innermost line of the user's program in a stack, or None."""
+    for frame in reversed(frames):
+        if not is_internal(frame.filename):
+            return SourceLine(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
+    return None
+
+
+def is_internal(file: str) -> bool:
+    """Return whether a file belongs to torch, to this package or to the interpreter, rather than to the user."""
+    if file.startswith("<ipython-input"):
+        return False
+    return (
+        file.startswith((_TORCH, _THIS_PACKAGE, "<")) or "/unittest/mock.py" in file or file.endswith("/contextlib.py")
+    )

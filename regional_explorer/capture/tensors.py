@@ -1,4 +1,4 @@
-"""Finding tensors inside whatever a call takes and returns."""
+"""Finds the tensors inside the arguments and results of a call."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torch import nn
 
 MAX_DEPTH = 16
 MAX_OBJECTS = 20_000
-"""How deep, and into how many objects is looked."""
+"""The depth and the number of objects to which a value is searched."""
 
-_PLAIN = (
+_WITHOUT_TENSORS = (
     *(type(None), bool, int, float, complex, str, bytes, enum.Enum, type),
     *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
 )
-"""What holds no tensor."""
+"""Types that hold no tensors."""
 
 
 def tensors_in(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Yield every tensor inside ``value`` with its path, such as ``[0].logits``.
 
     Looks into lists, tuples, mappings, dataclasses, model outputs and the attributes of other objects (a KV cache, a
-    class of the user's), each once; not into modules, whose tensors are no results.
+    class of the user's), each once; not into modules, whose tensors are not results.
     """
     return ((path, leaf) for path, leaf in _leaves(value, name, set()) if isinstance(leaf, torch.Tensor))
 
 
 def opaque_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield path and type of every object inside ``value`` that ``tensors_in`` cannot look into."""
+    """Yield the path and the type of every object inside ``value`` that ``tensors_in`` cannot look into."""
     return (
         (path, type(leaf).__name__) for path, leaf in _leaves(value, name, set()) if not isinstance(leaf, torch.Tensor)
     )
@@ -43,7 +43,7 @@ def _leaves(value: Any, name: str, seen: set[int], depth: int = 0) -> Iterator[t
     if isinstance(value, torch.Tensor):
         yield name, value
         return
-    if isinstance(value, _PLAIN) or id(value) in seen:
+    if isinstance(value, _WITHOUT_TENSORS) or id(value) in seen:
         return
     seen.add(id(value))
     items = None if depth > MAX_DEPTH or len(seen) > MAX_OBJECTS else _items(value)
@@ -55,11 +55,11 @@ def _leaves(value: Any, name: str, seen: set[int], depth: int = 0) -> Iterator[t
 
 
 def _items(value: Any) -> list[tuple[str, Any]] | None:
-    """Return what ``value`` holds, each with how it is reached, or None where that is not known."""
+    """Return what ``value`` holds, each item with its key in the path, or None if that is not known."""
     if isinstance(value, nn.Module):
         return None
     if isinstance(value, Mapping):
-        # Model outputs of transformers are both mapping and dataclass; their mapping leaves out what is None.
+        # Model outputs of transformers are both mapping and dataclass; as a mapping they leave out what is None.
         return [(f".{key}" if str(key).isidentifier() else f"[{key!r}]", item) for key, item in value.items()]
     if dataclasses.is_dataclass(value):
         return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
@@ -68,7 +68,7 @@ def _items(value: Any) -> list[tuple[str, Any]] | None:
     if isinstance(value, (list, tuple)):
         return [(f"[{index}]", item) for index, item in enumerate(value)]
     attributes = _attributes(value)
-    # By name: a trace may set them in another order than the program does.
+    # Sorted by name: a trace may set them in another order than the program does.
     return None if attributes is None else [(f".{key}", attributes[key]) for key in sorted(attributes)]
 
 
@@ -78,8 +78,8 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     if not slots and not hasattr(value, "__dict__"):
         return None
     names = [name for some in slots for name in ((some,) if isinstance(some, str) else some)]
-    found = {name: getattr(value, name) for name in names if hasattr(value, name) and name not in _NO_ATTRIBUTES}
+    found = {name: getattr(value, name) for name in names if hasattr(value, name) and name not in _SPECIAL_SLOTS}
     return found | {str(key): item for key, item in getattr(value, "__dict__", {}).items()}
 
 
-_NO_ATTRIBUTES = ("__dict__", "__weakref__")
+_SPECIAL_SLOTS = ("__dict__", "__weakref__")

@@ -1,4 +1,4 @@
-"""Traces a call once: Dynamo's graphs and AOTAutograd's, with origins stamped."""
+"""Traces a call once into Dynamo's and AOTAutograd's graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 
 from regional_explorer.capture.call import Call, closed
-from regional_explorer.capture.convert import record_breaks
+from regional_explorer.capture.graph_breaks import record_breaks
 from regional_explorer.capture.modules import module_names
 from regional_explorer.capture.traced_graphs import TracedGraphs
 from regional_explorer.errors import CaptureError, RefusalCode
@@ -27,14 +27,14 @@ from regional_explorer.torch_api import (
 )
 
 _TRACING = threading.RLock()
-"""Held while a call is captured: what listens to Dynamo meanwhile is the same for all threads."""
+"""Held while a call is captured: all threads share the hooks that listen to Dynamo meanwhile."""
 
 
 class Capture(TracedGraphs):
     """The trace of one call.
 
     ``run`` is the traced callable; calling it on other shapes or in another grad mode makes Dynamo trace again, which
-    adds a frame and calls ``on_frame``.
+    adds a frame and calls ``on_graph``.
 
     Args:
         call: the call to trace; it is run once, and its gradients taken once if it has any.
@@ -75,12 +75,12 @@ class Capture(TracedGraphs):
             raise CaptureError(RefusalCode.NOTHING_CAPTURED, _nothing_captured(self.breaks))
 
     def _ran(self, locked: ExitStack) -> bool:
-        """Run the traced call; return False where a captured graph failed and the next run is to repair it."""
+        """Run the traced call; return False if a captured graph failed, to be repaired in the next run."""
         try:
             outputs = self.call.forward(self.run)
             if self.call.grad:
                 if torch.accelerator.is_available():
-                    # Autograd has threads of its own for those, which may have to compile.
+                    # Autograd runs the backward of a device on its own threads, which may have to compile.
                     locked.close()
                 self.call.backward(outputs)
         except CaptureError:
@@ -95,12 +95,12 @@ class Capture(TracedGraphs):
         return True
 
     def is_late(self, reason: str) -> bool:
-        """Return whether a frame that comes now belongs to another call than the one captured."""
+        """Return whether a frame that is traced now belongs to another call than the captured one."""
         del reason
         return self.complete
 
     def close(self) -> None:
-        """Free the live graphs, the traced callable, and what torch keeps for it; the record stays."""
+        """Free the live graphs, the traced callable, and what torch keeps for it; the records stay."""
         self.closed = True
         release_compiled(self.run)
         super().close()
@@ -111,10 +111,10 @@ _KEPT = "_regional_explorer_capture"
 
 
 def _backend_of(capture: Capture) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
-    """Return the backend that hands Dynamo's graphs to ``capture`` and does not keep it.
+    """Return the backend that passes Dynamo's graphs to ``capture``, to which it holds a weak reference only.
 
-    Dynamo keeps the backend and what it made until they are released, and would keep with them the arguments of the
-    call. Who can call the traced callable has the capture, too: ``_KEPT`` is an attribute of it.
+    Dynamo keeps the backend and what it made until they are released, and would keep the arguments of the call with
+    them. The traced callable itself keeps the capture alive, as its attribute ``_KEPT``.
     """
     owner = weakref.ref(capture)
 
@@ -128,7 +128,7 @@ def _backend_of(capture: Capture) -> Callable[[fx.GraphModule, Sequence[Any]], A
 
 
 def traceable(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fn`` in a form that Dynamo starts on at once: partials and callable objects get a plain function."""
+    """Return ``fn`` in a form that Dynamo traces from its first frame: partials and callable objects are wrapped."""
     if isinstance(fn, nn.Module) or hasattr(fn, "__code__"):
         return fn
 
@@ -146,10 +146,10 @@ def _nothing_captured(breaks: Sequence[GraphBreak]) -> str:
     if listed:
         lost = dict.fromkeys(repr(block.region) for item in breaks for block in item.blocks)
         why = (
-            f" Lost with them: region {', '.join(lost)} (region-lost). A graph break inside a marked block throws the "
-            "whole function back to plain Python: move the line below out of the block."
+            f" Lost with them: region {', '.join(lost)} (region-lost). A graph break inside a marked block makes the "
+            "whole function run as plain Python: move the line below out of the block."
         )
-        do = " Change the lines below, or explore the part of the call that does without them."
+        do = " Change the lines below, or explore the part of the call that does not need them."
         return f"Nothing was captured: every frame of the call fell back to plain Python.{why if lost else do}{listed}"
     return "Nothing was captured: the call runs no torch operation that Dynamo could trace."
 

@@ -6,7 +6,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.capture.convert import marked_blocks, record_graphs
+from regional_explorer.capture.convert import record_graphs
+from regional_explorer.capture.graph_breaks import marked_blocks
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.repair import repair_alike
 from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class TracedGraphs:
-    """What Dynamo traced, and what AOTAutograd made of it.
+    """The graphs that Dynamo traced, and those that AOTAutograd made of them.
 
-    ``on_graph`` gets every graph that AOTAutograd runs. ``complete`` is False while a call is captured that may
-    have to be run again. ``names`` are the module paths by ``id(module)``.
+    ``on_graph`` is called with every graph that AOTAutograd runs. ``complete`` is False during a capture, whose call
+    may have to run again. ``names`` are the module paths by ``id(module)``.
 
     Args:
         partitioner: ``"default"`` or ``"min_cut"``, how AOTAutograd splits forward from backward.
@@ -79,11 +80,11 @@ class TracedGraphs:
         self.generated.release()
 
     def is_late(self, reason: str) -> bool:
-        """Return whether a frame that comes now is a late one; ``reason`` is the guard that failed, if any did."""
+        """Return whether a frame that is traced now is late; ``reason`` is the guard that failed, if any did."""
         return bool(reason and self.frames)
 
     def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        """Take a graph of Dynamo's, as its backend, and return what to run for it."""
+        """Add a graph of Dynamo's, as its backend; return the callable to run for it."""
         index = len(self.frames)
         self._stamp(gm, self._module_of_frame())
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self.names)
@@ -93,21 +94,21 @@ class TracedGraphs:
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
             capture = owner()
-            if capture is None:  # a backward is compiled when it is first run: nobody may be left by then
+            if capture is None:  # a backward is compiled when it first runs: the capture may be gone by then
                 return boxed(aot_gm)
-            # For a backward, which may be compiled when it is first run, nobody holds the lock yet.
+            # A backward may be compiled when it first runs, and then nothing holds the lock yet.
             with compile_lock():
                 return capture.add_graph(frame, GraphKind(kind), aot_gm)
 
         backend = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)
         with self.generated.collected():
             compiled = backend(gm, inputs)
-        # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what came through.
+        # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what succeeded.
         self.frames.append(frame)
         return compiled
 
     def add_graph(self, frame: Frame, kind: GraphKind, gm: fx.GraphModule) -> BoxedCall:
-        """Take a graph that AOTAutograd made of the frame's, and return what to run for it."""
+        """Add a graph that AOTAutograd made of the frame's; return the callable to run for it."""
         if self.complete and self.failed_ops:
             repair_alike(gm, self.failed_targets)
         live = LiveGraph(f"{frame.index}/{kind}", kind, gm)
@@ -119,17 +120,17 @@ class TracedGraphs:
         return live.as_boxed()
 
     def _module_of_frame(self) -> nn.Module | None:
-        """Return the module below the root that the frame runs in: behind a graph break its ops know of none."""
+        """Return the module below the root that the frame runs in: after a graph break its ops do not record it."""
         module = frame_module()
         return None if "" in self.names.get(id(module), ("",)) else module
 
     def _stamp(self, gm: fx.GraphModule, module: nn.Module | None) -> None:
-        """Give every op its origin, and ``module`` around those it is called by, inside bodies too."""
+        """Give every op its origin, and put ``module`` around ops that do not record it; bodies included."""
         for node in gm.graph.nodes:
             stack = node.meta.get("nn_module_stack") or {}
             if module is not None and str(id(module)) not in (str(key).partition("@")[0] for key in stack):
                 node.meta["nn_module_stack"] = {str(id(module)): ("", type(module)), **stack}
-            # Nodes of one annotated block share one dict: each gets its own before it is written to.
+            # Nodes of one annotated block share one dict: each gets its own copy before it is changed.
             custom = dict(node.meta.get("custom") or {})
             marks = custom.pop(MARKS, ())
             if node.op not in ("placeholder", "output"):

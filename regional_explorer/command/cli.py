@@ -1,13 +1,11 @@
-"""The command line: ``regional-explorer run model.py "step(x)"``, ``show``, ``compare``, ``check``, ``doctor``."""
+"""The command line ``regional-explorer``: ``run``, ``show``, ``compare``, ``check``, ``source``, ``doctor``."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import linecache
 import sys
 import traceback
-import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.command.command import Command
 from regional_explorer.command.expression import read_call
 from regional_explorer.command.options import NOTEBOOK_ONLY, CommandError, add_options
+from regional_explorer.command.program_file import execute, read_source
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
@@ -24,16 +23,13 @@ if TYPE_CHECKING:
 
 DONE, FAILED, MISUSED, NO = 0, 1, 2, 3
 """Exit codes: success; the call or the measurement failed, or a saved file cannot be read; the command was invalid; a
-check came out negative."""
+check was negative."""
 
 EXIT_CODES = (
     "Exit codes: 0 success; 1 the call or the measurement failed, or a saved file cannot be read; 2 the command was "
     "invalid; 3 the answer is no: slower than allowed (compare), the plan does not hold (check), something needed is "
     "missing (doctor)."
 )
-
-EXPLORED = "__explored__"
-"""The module name under which the file runs; no other module can have it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,7 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_check(commands)
     _add_source(commands)
     doctor = commands.add_parser(
-        "doctor", help="what works on this machine, and what to install", description="Tell what works on this machine."
+        "doctor",
+        help="what works on this machine, and what to install",
+        description="Check what works on this machine.",
     )
     _add_json(doctor, "print a list of findings")
     doctor.set_defaults(run=_doctor, verbose=False)
@@ -144,14 +142,14 @@ def _add_check(commands: Any) -> None:
 def _add_source(commands: Any) -> None:
     source = commands.add_parser(
         "source",
-        help="show a saved plan as a change of the source, or make it",
+        help="show a saved plan as a change of the source, or apply it",
         description="Trace CALL, and print PLAN as a diff of the files it runs through; nothing is compiled.",
         epilog='Example: regional-explorer source plan.json model.py "step(x)" --apply.',
         allow_abbrev=False,
     )
     _add_call_under_plan(source)
     source.add_argument(
-        "--apply", action="store_true", help="write the files too, where git tracks them and has no changes"
+        "--apply", action="store_true", help="also write the files, if git tracks them and they have no changes"
     )
     source.set_defaults(run=_source)
 
@@ -161,9 +159,9 @@ def _run(options: argparse.Namespace) -> int:
 
     command = Command.of(options)
     call = read_call(options.call)
-    source = _read(options.file)
+    source = read_source(options.file)
     command.check()
-    fn, args, kwargs = call.evaluate(_execute(options.file, source))
+    fn, args, kwargs = call.evaluate(execute(options.file, source))
     stream = StreamProgress(sys.stderr)
     progress = Throttle(stream)
     progress("capturing the call", 0.0)
@@ -226,7 +224,7 @@ def _check(options: argparse.Namespace) -> int:
 def _source(options: argparse.Namespace) -> int:
     fn, args, kwargs = _call_under_plan(options)
 
-    from regional_explorer.exploration.exploration import explore  # imports torch: not before a mistake is reported
+    from regional_explorer.exploration.explore import explore  # imports torch: only after errors are reported
 
     exploration = explore(fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, plan=options.plan)
     try:
@@ -248,42 +246,13 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _call_under_plan(options: argparse.Namespace) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
-    """Return the call, once it is known that there is a plan to try it under: executing the file may take long."""
+    """Return the call to explore; the plan is read first, because executing the file may take long."""
     from regional_explorer.record.codec import load_plan_file
 
     call = read_call(options.call)
-    source = _read(options.file)
+    source = read_source(options.file)
     load_plan_file(options.plan)
-    return call.evaluate(_execute(options.file, source))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # a ValueError: it is no text, or no file can have such a name
-        raise CommandError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
-
-
-def _execute(path: Path, source: str) -> dict[str, Any]:
-    """Execute a file as a module and return its namespace.
-
-    Its name is not ``__main__``, so ``if __name__ == "__main__"`` blocks do not run.
-    """
-    file = str(path.resolve())
-    module = types.ModuleType(EXPLORED)
-    module.__file__ = file
-    # Registered because dataclasses look up their module; the file's folder is importable, as for scripts.
-    sys.modules[EXPLORED] = module
-    sys.path.insert(0, str(path.resolve().parent))
-    linecache.checkcache(file)
-    try:
-        exec(compile(source, file, "exec"), vars(module))  # noqa: S102 - the user's file, which they asked to run
-    except Exception as error:
-        place = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        line = place[-1].lineno if place else getattr(error, "lineno", None)
-        where = f", line {line}" if line else ""
-        raise RegionalExplorerError(f"{path}{where}: {type(error).__name__}: {error}") from error
-    return vars(module)
+    return call.evaluate(execute(options.file, source))
 
 
 def _print(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The parsed command and its steps: check, explore, measure, finish."""
+"""The parsed command of the magic and of ``run``, and its steps: check, explore, measure, finish."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from regional_explorer.command.interrupt import Interrupts
 from regional_explorer.command.options import CommandError
 from regional_explorer.errors import did_you_mean
-from regional_explorer.record.region import Direction, Plan
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import Direction
 
 if TYPE_CHECKING:
     from regional_explorer.compiler.run_context import ProgressCallback
@@ -75,13 +76,13 @@ class Command:
             writable_path(self.save, CommandError)
 
     def explore(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exploration:
-        """Trace the call, mark and configure its regions.
+        """Trace the call, then mark and configure its regions.
 
         Raises:
             RegionalExplorerError: as ``rx.explore``, ``mark`` and ``configure``.
         """
         from regional_explorer.compiler.config.catalogue import parse_value
-        from regional_explorer.exploration.exploration import explore
+        from regional_explorer.exploration.explore import explore
 
         exploration = explore(fn, tuple(args), kwargs, grad=self.grad, dynamic=self.dynamic, plan=self.plan)
         try:

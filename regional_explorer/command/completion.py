@@ -13,11 +13,11 @@ from regional_explorer.record.region import Direction
 from regional_explorer.record.variant_name import VariantName
 
 MOST_PATHS = 400
-"""So many module paths are offered."""
+"""The most module paths that are offered."""
 
 
 def completions(names: Mapping[str, Any], before: str, line: str) -> list[str]:
-    """Return what may stand at the cursor, the likeliest first.
+    """Return the completions at the cursor, the likeliest first.
 
     Args:
         names: the user's variables.
@@ -47,7 +47,7 @@ def _mark_words(names: Mapping[str, Any], line: str, word: str) -> list[str]:
 
 
 def _module_paths(names: Mapping[str, Any], line: str) -> list[str]:
-    """Return the paths below the modules named in ``line``, else below all there are: globs over equal ones first."""
+    """Return the paths below the modules named in ``line``, or else below all; globs over equal modules come first."""
     from torch import nn
 
     modules = {
@@ -77,7 +77,7 @@ def _setting_words(names: Mapping[str, Any], before: str, word: str) -> list[str
 
 
 def _values(key: str) -> Iterator[str]:
-    """Yield the values that a config key takes: its choices, or what is not its default first."""
+    """Yield the values that a config key takes: its choices, or for a bool the value that is not its default first."""
     from regional_explorer.compiler.config.catalogue import catalogue
 
     entry = catalogue().get(key)

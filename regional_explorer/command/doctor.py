@@ -1,4 +1,4 @@
-"""Says what works on this machine, and what to install for the rest."""
+"""``regional-explorer doctor``: checks what works on this machine, and what to install for the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regional_explorer.compiler.requirements import Finding, torch_findings
 
 
 def examine() -> Iterator[Finding]:
-    """Yield what works here: torch, the C++ compiler, GPUs, and the packages that draw and show."""
+    """Yield a finding for torch, the C++ compiler, GPUs, and each package for drawing and notebooks."""
     yield Finding("Python", works=True, found=platform.python_version(), needed=True)
     if importlib.util.find_spec("torch") is None:
         yield Finding("torch", works=False, found="not installed", remedy="pip install torch", needed=True)

@@ -16,7 +16,7 @@ from regional_explorer.errors.arguments import shown_value
 
 EXAMPLE = "model(x)"
 
-_COLLECT = "regional_explorer collects the call"  # no identifier, so no name of the user's
+_COLLECT = "regional_explorer collects the call"  # not an identifier, so it cannot be a name of the user's
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class CallText:
         Raises:
             CommandError: a name in it does not exist, or evaluating a part of it raises.
         """
-        # The call with another function in its place, so that Python itself handles stars, keywords and order.
+        # The call with ``_collect`` as its function, so that Python itself handles stars, keywords and order.
         collect = ast.Call(ast.Name(_COLLECT, ast.Load()), [self.call.func, *self.call.args], self.call.keywords)
         tree = ast.fix_missing_locations(ast.Expression(ast.copy_location(collect, self.call)))
         try:

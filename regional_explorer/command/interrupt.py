@@ -12,7 +12,7 @@ class Interrupts:
     """Context manager that records a keyboard interrupt in addition to raising it.
 
     Dynamo and Inductor run callbacks in which Python drops exceptions; work that checks ``seen`` stops nevertheless.
-    Does nothing on other threads than the main one, which receive no signals.
+    Does nothing on threads other than the main one, because they receive no signals.
     """
 
     def __init__(self) -> None:

@@ -63,12 +63,12 @@ class RegionalMagics(Magics):
         __tracebackhide__ = True  # IPython leaves this frame out of a traceback of the cell's own lines
         verbose = "--verbose" in line.split()
         if cell is None and line.strip() in {"", "-h", "--help", "?"}:
-            print(USAGE)  # noqa: T201 - what an empty line asks for
+            print(USAGE)  # noqa: T201 - the help that an empty line requests
             return None
         with _as_usage_error(verbose=verbose):
             command, before, call = self._read(line, cell)
             command.check()
-        # Outside: exceptions of the user's own lines are shown unchanged, with their traceback.
+        # Not inside: exceptions of the user's own lines are shown unchanged, with their traceback.
         self._run(before)
         with _as_usage_error(verbose=verbose):
             exploration = self._explore(command, call, local_ns)
@@ -123,7 +123,7 @@ class RegionalMagics(Magics):
         return exploration
 
     def _is_assigned(self, line: str) -> bool:
-        """Return whether the running cell assigns the magic's result: IPython would display an unassigned one again."""
+        """Return whether the running cell assigns the magic's result; IPython would display an unassigned one again."""
         history = self.shell.history_manager.input_hist_parsed
         try:
             tree = ast.parse(history[-1] if history else "")
@@ -166,7 +166,7 @@ def _import_inductor() -> None:
 
 
 def _import_explorer() -> None:
-    importlib.import_module("regional_explorer.exploration.exploration")
+    importlib.import_module("regional_explorer.exploration.explore")
     importlib.import_module("regional_explorer.ui.display")
 
 
@@ -175,7 +175,7 @@ preload = Preload((_import_dynamo, _import_inductor, _import_explorer), afterwar
 
 
 def _matcher(shell: InteractiveShell) -> Any:
-    """Return what completes a line of the magic, in this order and with nothing else beside it."""
+    """Return an IPython matcher that completes a line of the magic, and suppresses other completions."""
 
     @context_matcher(identifier=NAME)
     def match(context: CompletionContext) -> SimpleMatcherResult:

@@ -1,4 +1,4 @@
-"""The options of the magic and the command line, defined once: parsing, help and completion come from this table."""
+"""The table of options of the magic and the command line, which parsing, help and completion use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def _mark(text: str) -> tuple[str, str, str]:
 
 
 def _setting(text: str) -> tuple[str, str, str]:
-    # The last colon before the first "=": a region made per module call may have colons in its name, a key has none.
+    # The last colon before the first "=": the name of a region may have colons, such as one per module call; a key has
+    # none.
     position, equals, value = text.partition("=")
     region, colon, key = position.rpartition(":")
     if not (equals and colon and region.strip() and key.strip()):
@@ -188,7 +189,7 @@ def add_options(parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = 
     for option in OPTIONS:
         arguments = {"type": _argument_type(option.arguments["type"])} if "type" in option.arguments else {}
         arguments = {**option.arguments, **arguments, **({"metavar": option.metavar} if option.takes_value else {})}
-        # A switch of two names makes the second one itself.
+        # argparse derives the second name of a switch itself.
         names = option.names[:1] if arguments.get("action") is _SWITCH else option.names
         if arguments.get("dest", option.names[-1].lstrip("-")) not in leave_out:
             parser.add_argument(*names, help=f"{option.help}, e.g. {option.example}".replace("%", "%%"), **arguments)

@@ -1,4 +1,4 @@
-"""Checks whether a saved plan still holds for a call: its regions, their compile, and the numerics."""
+"""``regional-explorer check``: whether a saved plan still holds for a call: regions, compile and numerics."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 
 if TYPE_CHECKING:
     from regional_explorer.compiler.run_context import ProgressCallback
 
 BUDGET_S = 0.05
-"""Only the numerics check is of interest; the few rounds after it are not looked at."""
+"""Only the numerics check is of interest; the few rounds after it are ignored."""
 
 BROKEN = frozenset(
     {
@@ -26,12 +26,12 @@ BROKEN = frozenset(
         DiagnosticCode.NO_COMPILER,
     }
 )
-"""What, as a warning or an error, means that a plan does not hold."""
+"""The diagnostics that, as a warning or an error, mean that a plan does not hold."""
 
 
 @dataclass(frozen=True)
 class PlanCheck:
-    """What came of a plan: how many partitions are compiled, what the numerics check says, and what does not hold."""
+    """The result: how many partitions are compiled, the numerics verdict, and the problems."""
 
     partitions: int
     compiled: int
@@ -74,7 +74,7 @@ def check_saved_plan(
     Raises:
         RegionalExplorerError: as ``rx.explore`` and ``ex.benchmark``.
     """
-    from regional_explorer.exploration.exploration import explore
+    from regional_explorer.exploration.explore import explore
     from regional_explorer.record.codec import load_plan_file
 
     explored = load_plan_file(plan).explored

@@ -1,4 +1,4 @@
-"""Imports the modules of the first exploration in the background, while no cell runs."""
+"""Imports the modules that the first exploration needs in the background, while no cell runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Preload:
 
     A cell that starts during a stage waits for it: two threads inside torch's circular imports may see partially
     initialized modules. ``afterwards`` may run in parallel with cells. Without torch imported nothing runs. Exceptions
-    stop the thread silently: code that needs the same import raises them again.
+    stop the thread silently: code that needs the same import will raise them again.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Compares the speedups of two saved sessions: is the later one slower, and is that real?"""
+"""``regional-explorer compare``: compares the speedups of two saved sessions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SpeedComparison(SpeedChange):
         return asdict(self)
 
     def __str__(self) -> str:
-        """Return it in one line, and how the plans differ."""
+        """Return the comparison in one line, and how the plans differ."""
         plans = [f"{name}: {'; '.join(own)}" for name, own in zip("AB", self.plans_differ, strict=False) if own]
         plans += [f"Changed: {'; '.join(self.changed)}"] if self.changed else []
         if self.problem:
@@ -46,7 +46,7 @@ def compare_speed(before: Session, after: Session) -> SpeedComparison:
     """Compare the whole call's speedup over eager, each against the eager samples of its own session.
 
     Raises:
-        SessionError: a session was not measured with eager and regional, or the two are of other phases.
+        SessionError: a session was not measured with eager and regional, or the two measured different phases.
     """
     change = speed_change(before, after)
     plans = tuple(tuple(own) for own in differences([before.plan, after.plan]))
@@ -60,10 +60,10 @@ def read_limit(text: str) -> float:
     """Return ``3%`` or ``0.03`` as 0.03.
 
     Raises:
-        CommandError: it is neither.
+        CommandError: it is neither form, or not below 1.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
     value = float(found[1]) / (100.0 if found[2] else 1.0) if found else -1.0
     if not 0.0 <= value < 1.0:
-        raise CommandError(f"--fail-if-slower takes a part below 1, such as 3% or 0.03; got {text!r}.")
+        raise CommandError(f"--fail-if-slower takes a fraction below 1, such as 3% or 0.03; got {text!r}.")
     return value

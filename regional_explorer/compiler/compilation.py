@@ -1,4 +1,4 @@
-"""Compiles what is stale, one artifact after the other, with help from the compile pool."""
+"""Compiles the stale partitions of a program, one artifact after the other, with help from the compile pool."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ def compile_stale(
     *,
     cold: bool = False,
 ) -> Iterator[CompileStep]:
-    """Compile what is stale, yielding before each compile; a region that fails runs eagerly, the rest go on.
+    """Compile the stale partitions, yielding before each compile; a region that fails runs eagerly, the rest go on.
 
     The compile lock is held for one artifact at a time, so that other compiles of the process get their turn;
-    ``on_wait`` is called where there is to wait for one. With ``cold`` all artifacts are compiled, anew if they are
-    there, with empty caches.
+    ``on_wait`` is called if one has to be waited for. With ``cold`` all artifacts are compiled, existing ones again,
+    and with empty caches.
 
     Raises:
         NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
     """
-    stale, store = program.stale(anew=cold), program.store
+    stale, store = program.stale(everything=cold), program.store
     known_failures = dict(store.failures)
     requested = {key: program.config_for(switch) for key, switch in stale.items()}
-    # All that is saved comes first: without a compiler the first compile is the end.
+    # Saved artifacts are loaded first: without a compiler the first compile ends this function.
     wanted = {key: switch for key, switch in stale.items() if cold or not _loaded(program, key, switch, requested[key])}
 
     def sendable(key: str) -> bytes | None:
         try:
             with compile_lock():
                 return portable(wanted[key].piece, wanted[key].inputs or (), requested[key])
-        except Exception:  # noqa: BLE001 - what cannot be made ready to be sent is compiled, or fails, here
+        except Exception:  # noqa: BLE001 - what cannot be serialized is compiled, or fails, in this process
             return None
 
     try:
@@ -78,7 +78,7 @@ def compile_stale(
                 store.artifacts[key] = replace(artifact, made=replace(artifact.made, cold=cold))
                 program.tried.setdefault(switch.fingerprint(), {})[key] = requested[key]
     except (KeyboardInterrupt, GeneratorExit):
-        # An interrupt reaches the C++ compiler too: what it broke off is no failure of the region's.
+        # An interrupt reaches the C++ compiler too: a compile that it ended is not a failure of the region.
         store.failures = known_failures
         raise
     finally:
@@ -86,28 +86,29 @@ def compile_stale(
 
 
 def _loaded(program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any]) -> bool:
-    """Load an artifact that an earlier process saved; tell whether there was one."""
-    assert switch.inputs is not None  # noqa: S101 - what is stale has had its layouts recorded
+    """Load an artifact that an earlier process saved; return whether there was one."""
+    assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
     return program.store.load(key, switch.piece, switch.inputs, config) is not None
 
 
 def _artifact(
     program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool
 ) -> Artifact:
-    """Compile a partition; a failure beside helpers is believed only if it comes again without them."""
-    assert switch.inputs is not None  # noqa: S101 - what is stale has had its layouts recorded
+    """Compile a partition; after a failure while helper processes run, try again without them."""
+    assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
     try:
         return program.store.make(key, switch.piece, switch.inputs, config)
     except RegionCompileError:
-        if not compile_pool.stop_workers():
+        if not compile_pool.stop_helpers():
             raise
         return program.store.make(key, switch.piece, switch.inputs, config)
 
 
 class Compiling:
-    """Compiles the stale partitions of ``program``, in turn with other threads of the process.
+    """Compiles the stale partitions of ``program``, while no other thread of the process compiles.
 
-    ``toolchain`` is the cost of starting the toolchain, counted for no region; None before the first compile.
+    ``toolchain`` is the cost of starting the toolchain, which is not charged to any region; None before the first
+    compile.
     """
 
     def __init__(self, program: Program, device_type: str) -> None:
@@ -116,7 +117,7 @@ class Compiling:
         self.toolchain: CompileCost | None = None
 
     def compile_stale(self, run: RunContext, *, cold: bool = False) -> set[str]:
-        """Compile the stale partitions, with ``cold`` all and with empty caches; return the keys of the new artifacts.
+        """Compile the stale partitions, or with ``cold`` all, with empty caches; return the keys of the new artifacts.
 
         Artifacts compiled before an interrupt are kept. Compiles of other threads are waited for.
 
@@ -130,7 +131,7 @@ class Compiling:
         with acquired(self._program.compiling, run.cancelled, on_wait) as is_free:
             before = dict(self._program.store.artifacts)
             if is_free and _is_free_to_compile(run.cancelled, on_wait):
-                if self._program.stale(anew=cold):
+                if self._program.stale(everything=cold):
                     self.start_toolchain(run.progress)
                 for step in compile_stale(self._program, run.cancelled, on_wait, cold=cold):
                     run.progress(_describe(step), step.done / step.total)

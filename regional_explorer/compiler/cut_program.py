@@ -1,4 +1,4 @@
-"""Graphs cut along a plan, with a switch at every partition."""
+"""The captured graphs, cut into the partitions of a plan; each partition is called through a switch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from regional_explorer.compiler.artifacts.artifact import ArtifactStore
 from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.region import Direction, Plan, Region, config_of
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import Direction, Region, config_of
 from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
 from regional_explorer.regions.cutting.partition_ids import PartitionNumbering
 from regional_explorer.regions.select import Assignment, assign
@@ -33,8 +34,8 @@ class SwitchedGraph:
 class CutProgram:
     """Every live graph with its partitions cut out, and the artifacts that the partitions can be switched to.
 
-    ``capture`` stays untouched by plans: a new plan only cuts again, and only when regions changed their nodes. Cutting
-    waits until somebody looks, so that many edits in a row cost one cut.
+    A new plan never traces again: it cuts the graphs of ``capture`` again, and only if regions changed their nodes. The
+    cut is made when it is first used, so that many edits in a row cost one cut.
     ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
     ``compiling`` is held by the one thread that compiles what is stale.
     """
@@ -51,7 +52,7 @@ class CutProgram:
     _numbering: PartitionNumbering = field(default_factory=PartitionNumbering)
 
     def __post_init__(self) -> None:
-        """Cut what is there, and whatever later calls make Dynamo trace."""
+        """Cut the graphs that exist, and those that later calls make Dynamo trace."""
         self.capture.on_graph = self._add
         self.cut(self.plan)
 
@@ -59,7 +60,7 @@ class CutProgram:
         """Replace the plan; graphs are cut again only if it moves nodes between regions.
 
         Raises:
-            SelectorError: a selector is malformed; all stays as it was.
+            SelectorError: a selector is malformed; nothing has changed.
         """
         before = self.plan
         moved = before.cut is not plan.cut or len(before.regions) != len(plan.regions)
@@ -79,7 +80,7 @@ class CutProgram:
     @property
     def _cuts(self) -> list[SwitchedGraph]:
         if self._made is None:
-            # New nodes take over what a trace in another thread is at (fx.traceback.current_meta is one for all).
+            # New nodes copy fx.traceback.current_meta, which all threads share: no other thread may trace meanwhile.
             with compile_lock():
                 graphs = self.capture.graphs
                 self._cyclic, self._numbering = [], PartitionNumbering()
@@ -90,11 +91,11 @@ class CutProgram:
 
     @property
     def cyclic(self) -> list[tuple[str, frozenset[str]]]:
-        """The regions that feed each other both ways, by graph; some of them had to be split."""
+        """The regions that feed each other in both directions, by graph; some of them had to be split."""
         return self._cyclic if self._cuts else []
 
     def _add(self, frame: Frame, live: LiveGraph) -> None:
-        """Cut a graph that came after the others, and let ``prepare`` say how it runs."""
+        """Cut a graph that a later call traced, and let ``prepare`` choose how it runs."""
         graphs = self.capture.graphs
         if frame not in self.capture.frames:
             graphs += [*frame.dynamo, *frame.records]
@@ -105,15 +106,15 @@ class CutProgram:
         self.prepare(frame, next(cut for cut in self._cuts if cut.live is live))
 
     def plan_for(self, graphs: Sequence[Graph]) -> Plan:
-        """Return the plan now that these graphs are there."""
+        """Return the plan for these graphs."""
         del graphs
         return self.plan
 
     def adopt_facts(self) -> None:
-        """Give the partitions of a new cut the facts known of equal ones."""
+        """Copy what is known about equal partitions of earlier cuts to those of a new cut."""
 
     def prepare(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Set what calls of a graph that came after the others run."""
+        """Set how a graph that a later call traced runs."""
         raise NotImplementedError
 
     def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> SwitchedGraph:
@@ -131,17 +132,17 @@ class CutProgram:
             proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
             self._cyclic += proposed.cyclic()
             made = cut_graph(proposed, call_for)
-            # What has no partition runs as captured, so that there is nothing to pay for.
+            # A graph without partitions runs as captured, without overhead.
             return SwitchedGraph(live, boxed(made.gm) if switches else live.eager, switches)
 
     def cut_again(self, cut: SwitchedGraph) -> None:
-        """Cut a graph anew that was repaired after it was cut."""
+        """Cut a graph again that was repaired after it was cut."""
         with compile_lock():
             again = self._cut(cut.live, self.capture.graphs)
         cut.run, cut.switches = again.run, again.switches
 
     def select_regional(self, *, on: bool) -> None:
-        """Run the cut graphs, or with ``on=False`` the graphs as captured: that is ``aot_eager``."""
+        """Run the cut graphs, or with ``on=False`` the graphs as captured, which is the variant ``aot_eager``."""
         self._selected = on
         for cut in self._cuts:
             cut.live.implementation = cut.run if on else cut.live.eager
@@ -154,9 +155,9 @@ class CutProgram:
     # ----------------------------------------------------------------------------------------------------- compiling
 
     def keys(self) -> dict[Switch, str]:
-        """Return the key of the artifact that each partition needs under the present settings.
+        """Return the key of the artifact that each partition needs under the current settings.
 
-        A partition of a disabled region asks for none, nor does one whose layouts are not known yet.
+        Partitions of disabled regions, and those whose layouts are not known yet, need none.
         """
         here = surroundings()
         enabled = {region.name for region in self.plan.regions if region.enabled}
@@ -172,34 +173,34 @@ class CutProgram:
         return config_of(self.plan[piece.claim.region], Direction.of_graph(piece.graph_id))
 
     def apply_artifacts(self) -> None:
-        """Switch every partition to its artifact under the plan, where that has been compiled; compiles nothing."""
+        """Switch every partition to its artifact under the plan if that has been compiled, else to eager code."""
         keys = self.keys()
         for switch in self.switches:
             artifact = self.store.artifacts.get(keys.get(switch, ""))
             if switch.inputs is None and switch.failure is None:
-                # A graph that a call on other shapes brought: its next call says what flows through it.
+                # A graph that a call on other shapes traced: its layouts are recorded in its next call.
                 switch.record()
             elif artifact is None:
                 switch.use_eager()
             elif switch.artifact is not artifact and switch.refused is not artifact:
                 switch.use(artifact)
 
-    def stale(self, *, anew: bool = False) -> dict[str, Switch]:
+    def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Return the artifacts still to compile, by key, each with the first partition that needs it.
 
-        With ``anew`` those that are there count as well.
+        With ``everything`` artifacts that exist are included.
         """
         keys = self.keys()
         wanted: dict[str, Switch] = {}
         for switch in self.switches:
             key = keys.get(switch)
             failed = key in self.store.failures and key not in self.store.retried
-            if key is not None and (anew or key not in self.store.artifacts) and not failed:
+            if key is not None and (everything or key not in self.store.artifacts) and not failed:
                 wanted.setdefault(key, switch)
         return wanted
 
     def close(self) -> None:
-        """Free the artifacts and everything live. The record stays."""
+        """Free the artifacts and all live objects. The record stays."""
         self._made = []
         self.capture.close()
         self.store.generated.release()

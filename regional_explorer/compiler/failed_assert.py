@@ -1,7 +1,7 @@
-"""Finds out where an assert in compiled code failed: the node and the source line.
+"""Finds the node and the source line at which an assert in compiled code failed.
 
-Inductor's asserts are bare: ``assert not buf0.isnan().any().item()``. The partition is run again op by op, on copies of
-what it was given, to see which node first gives such a value.
+Inductor's asserts have no message: ``assert not buf0.isnan().any().item()``. The partition is run again op by op, on
+copies of its inputs, to see which node first returns such a value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from regional_explorer.regions.cutting.cut import Piece
 def failed_assert(
     error: AssertionError, piece: Piece, args: Sequence[Any], inputs: Sequence[Layout], nodes: Mapping[str, Node]
 ) -> RegionAssertionError:
-    """Return what to raise in place of ``error``; ``args`` is what the partition was given, ``nodes`` its graph's."""
+    """Return the error to raise instead of ``error``; ``args`` are the partition's inputs, ``nodes`` its graph."""
     place = f"Region {piece.claim.region!r}, graph {piece.graph_id}"
     placeholders = [node.name for node in piece.gm.graph.find_nodes(op="placeholder")]
     if text := str(error).strip():
@@ -54,7 +54,7 @@ def _named(name: str, nodes: Mapping[str, Node]) -> str:
 
 
 def _not_finite(value: Any) -> str:
-    """Return what is wrong with a tensor: NaN or infinity, or nothing."""
+    """Return ``NaN`` or ``infinity`` if a tensor contains it, else an empty text."""
     if isinstance(value, (tuple, list)):
         return next(filter(None, map(_not_finite, value)), "")
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
@@ -65,7 +65,7 @@ def _not_finite(value: Any) -> str:
 
 
 def _values(gm: fx.GraphModule, args: Sequence[Any]) -> Iterator[tuple[fx.Node, Any]]:
-    """Yield each op with its result, on copies of ``args``, and without moving random generators."""
+    """Run the graph on copies of ``args`` and yield each op with its result; random generators are restored."""
     interpreter = fx.Interpreter(gm)
     copies = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
     given = iter(copies)

@@ -15,10 +15,10 @@ from regional_explorer.compiler.switch import Switch
 
 @dataclass(frozen=True)
 class Recorded:
-    """The inputs of one partition, and how often one call runs each of those that were watched.
+    """The inputs of one partition, and how often one call runs each of the partitions that were watched.
 
-    ``switch`` is the first that the call came by, and ``args`` what it was fed there; both are None where the call came
-    by none: a branch not taken.
+    ``switch`` is the first of them that the call ran, and ``args`` are its inputs; both are None if the call ran none:
+    a branch not taken.
     """
 
     switch: Switch | None
@@ -29,8 +29,8 @@ class Recorded:
 def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
     """Run the call once, the ``switches`` eagerly, and return the inputs of the first of them.
 
-    The tensors are those of the call, not copies, with their strides and aliasing; where Python code between two graphs
-    may write to them later they are copied storage by storage, so that views of one storage still share one.
+    The tensors are those of the call, not copies, with their strides and aliasing; with several graphs,
+    where Python code between them may write to the tensors, they are copied storage by storage: views still share one.
     """
     call, capture = program.capture.call, program.capture
     several_graphs = len(capture.frames) > 1
@@ -57,7 +57,7 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
 
 
 def copied(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return copies of the tensors among ``values``: those that shared a storage still do, at the same places in it."""
+    """Return copies of the tensors among ``values``: those that shared a storage still do, at the same offsets."""
     storages: dict[int, torch.UntypedStorage] = {}
     return tuple(_copied(value, storages) for value in values)
 

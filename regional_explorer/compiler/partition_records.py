@@ -1,4 +1,4 @@
-"""The partitions of a program as records, and the diagnostics about them."""
+"""Converts the partitions of a program to records, and collects the diagnostics about them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from regional_explorer.compiler.recompiles import recompiles
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.preview import Preview
-from regional_explorer.record.region import DEFAULT, Direction, Partition, Plan, Region, State, config_of
+from regional_explorer.record.region import DEFAULT, Direction, Region, config_of
 from regional_explorer.record.session import Environment
 from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.checks.failures import check_failures
@@ -91,7 +93,7 @@ def unmatched_regions(program: CutProgram) -> list[Diagnostic]:
 
 
 def compile_failures(program: CutProgram, parts: Sequence[Partition]) -> list[Diagnostic]:
-    """Return the diagnostics about those of ``parts`` that did not compile."""
+    """Return the diagnostics about the partitions among ``parts`` that did not compile."""
     return list(check_failures(_evidence_of(program, parts)))
 
 
@@ -115,7 +117,7 @@ def environment_of(graphs: Sequence[Graph]) -> Environment:
 
 
 def inert_configs(program: CutProgram, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
-    """Return one ``config-inert`` per config key that is known, or was seen, to change nothing for its region."""
+    """Return one ``config-inert`` per config key that is known, or was observed, to have no effect in its region."""
     seen = _without_effect(program)
     found = []
     for region in program.plan.regions:
@@ -150,8 +152,8 @@ def _direction(part: Partition) -> Direction:
 def _without_effect(program: CutProgram) -> dict[tuple[str, Direction | None], set[str]]:
     """Return the config keys that made no difference to the code of any partition they were tried on.
 
-    Tried is what was compiled, and what was generated to be looked at. Keyed by region, with None where one config
-    holds for both directions.
+    A config was tried if code was compiled, or only generated, under it. Keyed by region and direction, which is None
+    if one config is for both directions.
     """
     keys = program.keys()
     same: dict[tuple[str, Direction | None], set[str]] = {}

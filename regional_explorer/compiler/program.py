@@ -1,4 +1,4 @@
-"""The captured call, cut along a plan: its layouts are recorded by running it again."""
+"""The captured call, cut into the partitions of a plan; their layouts are recorded by running the call again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regional_explorer.compiler.cut_program import CutProgram, SwitchedGraph
 from regional_explorer.compiler.recompile_warning import warn_of_trace
 from regional_explorer.compiler.switch import PieceFacts, Switch
 from regional_explorer.errors.texts import count
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.regions.cutting.cut import PieceContent
 
 
@@ -23,9 +23,9 @@ from regional_explorer.regions.cutting.cut import PieceContent
 class Program(CutProgram):
     """The cut graphs of a captured call.
 
-    ``_recorded`` are the surroundings that layouts were last recorded in, nothing before. ``_facts`` has what was
-    learned there about every piece that was ever cut, so that what an edit leaves alone, or undo brings back, stays
-    compiled.
+    ``_recorded`` are the global settings under which layouts were last recorded, empty before. ``_facts`` has what was
+    learned then about every piece that was ever cut, so that pieces that an edit does not change, or that undo
+    restores, stay compiled.
     """
 
     capture: Capture
@@ -41,7 +41,7 @@ class Program(CutProgram):
         self._facts |= {content: what for content, what in facts.items() if what is not None}
 
     def adopt_facts(self) -> None:
-        """Give every piece that was cut before its known facts; the next recorded run finds those of the others."""
+        """Copy the known facts to pieces that were cut before; the next recorded run collects those of the others."""
         for switch in self.switches:
             if facts := self._facts.get(switch.piece.content):
                 switch.adopt(facts)
@@ -50,7 +50,7 @@ class Program(CutProgram):
         self.apply_artifacts()
 
     def prepare(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Let the partitions of a graph that a later call brought run eagerly until the next compile."""
+        """Run the partitions of a graph that a later call traced eagerly until the next compile."""
         for switch in cut.switches:
             switch.record()
         if cut.switches and not self._recording:
@@ -58,10 +58,10 @@ class Program(CutProgram):
         self.select_regional(on=self._selected)
 
     def record_layouts(self) -> None:
-        """Run the call once, eagerly, so that every partition it comes by knows what flows through it.
+        """Run the call once, eagerly, and record the layouts of the inputs and outputs of every partition.
 
-        Again where what surrounds it has changed: Dynamo guards on the number of threads and the like and traces anew,
-        and it is those graphs that have to be compiled then.
+        Repeated when global settings have changed: Dynamo guards on the number of threads and the like, traces again,
+        and the new graphs are the ones to compile.
         """
         here = surroundings()
         if not self.switches or (self._recorded == here and not self._unknown):
@@ -87,16 +87,16 @@ class Program(CutProgram):
             self.apply_artifacts()
             self.select_regional(on=selected)
 
-    def stale(self, *, anew: bool = False) -> dict[str, Switch]:
-        """Return the artifacts still to compile, once the layouts are recorded."""
+    def stale(self, *, everything: bool = False) -> dict[str, Switch]:
+        """Record the layouts, then return the artifacts still to compile."""
         self.record_layouts()
-        return super().stale(anew=anew)
+        return super().stale(everything=everything)
 
     @contextlib.contextmanager
     def drawing_as_eager(self) -> Iterator[None]:
         """A block in which compiled pieces draw the random numbers that eager draws, so that results can be compared.
 
-        Inductor has a generator of its own; a twin of each piece that draws is compiled under ``fallback_random``.
+        Inductor has its own generator; each piece that draws is replaced by a twin compiled under ``fallback_random``.
 
         Raises:
             RegionCompileError: a twin does not compile.
@@ -110,12 +110,12 @@ class Program(CutProgram):
             self.apply_artifacts()
 
     def twin(self, switch: Switch, config: Mapping[str, Any]) -> Artifact:
-        """Return the artifact of a partition under ``config`` on top of its region's, compiled where it has none yet.
+        """Return the artifact of a partition under its region's config with ``config`` on top; compile it if needed.
 
         Raises:
             RegionCompileError: it does not compile.
         """
-        assert switch.inputs is not None  # noqa: S101 - whoever has an artifact has had its layouts recorded
+        assert switch.inputs is not None  # noqa: S101 - layouts are recorded before an artifact is compiled
         requested = {**self.config_for(switch), **config}
         key = artifact_key(switch.fingerprint(), requested, surroundings())
         return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, requested)
@@ -129,6 +129,6 @@ class Program(CutProgram):
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
 
     def close(self) -> None:
-        """Let go of the artifacts and of everything live. The record stays."""
+        """Free the artifacts and all live objects. The record stays."""
         self._facts.clear()
         super().close()

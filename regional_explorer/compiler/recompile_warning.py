@@ -1,4 +1,4 @@
-"""Warns that a call on other inputs made Dynamo trace again."""
+"""The warning that a call with other inputs was traced again by Dynamo."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def warn_of_trace(frame: Frame, partitions: str) -> None:
 
 
 def frame_inputs(frame: Frame) -> list[str]:
-    """Return dtypes and shapes of the first few inputs of a frame."""
+    """Return the dtypes and shapes of the first few inputs of a frame."""
     nodes = [node for node in frame.dynamo[0].nodes if node.role is Role.INPUT]
     return [str(value) for node in nodes[:4] for value in node.values]
 
 
 def stacklevel_of_caller() -> int:
-    """Return the stacklevel of the line that made the call; between lie torch, ourselves and the standard library."""
+    """Return the stacklevel of the user's line: the first outside torch, this package and the stdlib."""
     inner = tuple(
         f"{Path(file).parent}{os.sep}" for file in (torch.__file__, Path(__file__).parent, contextlib.__file__)
     )

@@ -1,4 +1,4 @@
-"""Diagnostics of graphs that later calls made Dynamo trace: one per region and guard, however many calls there were."""
+"""The ``recompiled`` diagnostics: graphs that Dynamo traced in later calls, one per region and failed guard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOUND = re.compile(r"[.,]? *\b(expected|actual)\b.*| == .*?(?= +#|$)")
 
 
 def recompiles(program: CutProgram) -> list[Diagnostic]:
-    """Return one ``recompiled`` per region and guard that failed; without a region for graphs that have none."""
+    """Return one ``recompiled`` per region and failed guard; graphs without regions get one without a region."""
     found: dict[tuple[str | None, frozenset[str]], list[tuple[Frame, Node | None]]] = {}
     for frame in program.capture.frames:
         if frame.late:
@@ -56,6 +56,6 @@ def _recompiled(region: str | None, places: list[tuple[Frame, Node | None]]) -> 
         region=region,
         graph=frames[0].dynamo[0].id,
         where=tuple(dict.fromkeys(node.source for _, node in places if node is not None and node.source is not None)),
-        upstream="it would compile all its regions anew at that moment.",
+        upstream="it would compile all its regions again at that moment.",
         remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may spare the trace.",
     )

@@ -1,4 +1,4 @@
-"""What compiling needs of a machine: a torch that is supported, and a C++ compiler."""
+"""Checks what compiling requires of a machine: a supported torch, and a C++ compiler."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from regional_explorer.errors import RegionalExplorerError
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for: whether it is there, which it is, and what to do where it is not.
+    """The result of one check: whether the thing was found and works, what was found, and what to do if it was not.
 
-    ``needed`` says that nothing compiles without it.
+    ``needed`` means that nothing compiles without it.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Finding:
 
 
 def torch_findings() -> Iterator[Finding]:
-    """Yield what there is of torch, of a C++ compiler and of GPUs; torch must be installed."""
+    """Yield a finding each for torch, the C++ compiler and GPUs; torch must be installed."""
     import torch
 
     try:

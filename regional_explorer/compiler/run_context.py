@@ -1,4 +1,4 @@
-"""What a long run takes from its caller: cancellation, progress, and the threads to run on."""
+"""What the caller of a long run provides: cancellation, a progress callback, and the threads to run on."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ProgressCallback = Callable[[str, float], object]
 class Executor(Protocol):
     """Runs work and returns what it returns, or raises what it raises.
 
-    The two are kept apart because a thread is not like another: each one that runs a parallel kernel gets a team of
-    OpenMP threads, and from the second team on they are more than the machine has cores. GNU OpenMP then lets them
-    sleep sooner between kernels (``gomp_managed_threads`` in libgomp's wait.h), and everything takes longer, eager code
-    the most. So what is timed runs where the user's code runs, and what is not leaves no thread behind.
+    The thread matters: each thread that runs a parallel kernel gets an OpenMP team of its own, and with two teams there
+    are more threads than the machine has cores. GNU OpenMP then lets them sleep sooner between kernels
+    (``gomp_managed_threads`` in libgomp's wait.h), and everything takes longer, eager code the most. So timed work runs
+    on the thread of the user's code, and untimed work leaves no thread behind.
     """
 
     def run_timed(self, work: Callable[[], T]) -> T:
-        """Run what is timed, or a piece of it: it may take turns with other work of that thread.
+        """Run timed work, or a part of it; other work of that thread may run between two parts.
 
         Raises:
             concurrent.futures.CancelledError: the measurement was cancelled before its turn came.
@@ -71,7 +71,7 @@ class RunContext:
     def checked(
         cls, cancelled: Callable[[], bool], progress: ProgressCallback, executor: Executor = SAME_THREAD
     ) -> RunContext:
-        """Return the context of arguments that a user gave.
+        """Return the context made of a user's arguments.
 
         Raises:
             InvalidArgumentError: one cannot be called, or ``executor`` lacks a method.

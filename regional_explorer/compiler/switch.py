@@ -33,7 +33,7 @@ REFUSED = "the compiled code refused its inputs"
 
 
 class PieceFacts(NamedTuple):
-    """What a switch has learned about its piece; equal pieces of another cut take it over."""
+    """What a switch has learned about its piece; switches of equal pieces in later cuts adopt it."""
 
     inputs: tuple[Layout, ...] | None
     outputs: tuple[Layout, ...]
@@ -46,12 +46,12 @@ class PieceFacts(NamedTuple):
 class Switch:
     """One partition in the live callable; ``partition`` is its id, ``piece`` its graph.
 
-    ``inputs`` and ``outputs`` are the layouts seen in the last recorded eager run, or those of the trace where that run
-    did not reach it; None before. ``artifact`` is what calls go to now, None for the eager piece. ``refused`` is an
-    artifact that would not take what the call really feeds it, ``refusal`` what it said; such a partition stays eager.
-    ``failure`` says why nothing is known of what flows through it: no artifact can be made for such a partition.
-    ``on_eager`` is called with the reason why calls run eagerly although there is an artifact.
-    Implementations take one argument list, which they empty. ``nodes`` is the record of the graph it was cut out of.
+    ``inputs`` and ``outputs`` are the layouts seen in the last recorded eager run, or those of the trace if that run
+    did not reach the partition; None before. ``artifact`` is what calls run now, None for the eager piece. ``refused``
+    is an artifact that rejected the inputs of a call or raised, ``refusal`` the reason; the partition stays eager.
+    ``failure`` says why the layouts could not be recorded; such a partition cannot be compiled.
+    ``on_eager`` is called with the reason when calls run eagerly although there is an artifact.
+    Implementations take one argument list, which they empty. ``nodes`` are the records of the graph it was cut out of.
     """
 
     def __init__(self, piece: Piece, partition: PartitionId, nodes: Mapping[str, Node] | None = None) -> None:
@@ -80,7 +80,7 @@ class Switch:
         return PieceFacts(self.inputs, self.outputs, self._fingerprint, self.failure, self.refused, self.refusal)
 
     def adopt(self, facts: PieceFacts) -> None:
-        """Take over what another switch learned about an equal piece."""
+        """Copy what another switch learned about an equal piece."""
         self.inputs, self.outputs, self._fingerprint, self.failure, self.refused, self.refusal = facts
 
     @property
@@ -102,7 +102,7 @@ class Switch:
         self.implementation = self.eager
 
     def record(self) -> None:
-        """Run the next call eagerly and note the layouts of what it takes and gives."""
+        """Run the next call eagerly and record the layouts of its inputs and outputs."""
         self.artifact = self.failure = None
         self.implementation = self._recorded
 
@@ -126,7 +126,7 @@ class Switch:
         self.outputs = outputs or ()
 
     def _described(self, describe: Callable[[], _T]) -> _T | None:
-        """Return what ``describe`` does; where it raises, this partition has failed and no other."""
+        """Return what ``describe`` returns; if it raises, this partition has failed, and no other."""
         try:
             return describe()
         except Exception as error:  # noqa: BLE001 - tensors of any subclass, constants of any kind
@@ -135,7 +135,7 @@ class Switch:
 
     @contextlib.contextmanager
     def watched(self, seen: Callable[[Sequence[Any]], None]) -> Iterator[None]:
-        """A block in which calls run eagerly, and ``seen`` gets the inputs of each first."""
+        """A block in which calls run eagerly, after ``seen`` has been called with their inputs."""
 
         def watching(args: list[Any]) -> Any:
             seen(tuple(args))
@@ -148,18 +148,18 @@ class Switch:
             self.implementation = before
 
     def assume(self) -> None:
-        """Take the layouts from the trace, for a piece that the recorded run did not reach: a branch not taken."""
+        """Take the layouts from the trace: the recorded run did not reach this piece, as in a branch not taken."""
         graph = self.piece.gm.graph
         inputs = traced_layouts(graph.find_nodes(op="placeholder"))
         self._set_layouts(inputs, traced_layouts(graph.output_node().all_input_nodes) or ())
 
     def fingerprint(self) -> str:
         """Return the hash that equal pieces share. Layouts must be known."""
-        assert self._fingerprint is not None  # noqa: S101 - it is, where ``inputs`` are
+        assert self._fingerprint is not None  # noqa: S101 - it is known if ``inputs`` are
         return self._fingerprint
 
     def _checked(self, args: list[Any]) -> Any:
-        """Run the artifact for the first time, and choose the cheapest way to call it from now on."""
+        """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
         artifact = self.artifact
         assert artifact is not None  # noqa: S101 - set together with this implementation
         if why := misread(args, self.inputs or ()):
@@ -169,21 +169,21 @@ class Switch:
             return results
         wrong = [index for index, layout in enumerate(self.outputs) if not as_recorded(results[index], layout)]
         self.implementation = self._settled(artifact, wrong)
-        return self._mended(results, wrong)
+        return self._relaid(results, wrong)
 
     def _settled(self, artifact: Artifact, wrong: list[int]) -> BoxedCall:
         keeping = artifact.dynamic or _asserts(artifact)
         call, fits = artifact.call, None if keeping else fitting(self.inputs or ())
 
         def settled(args: list[Any]) -> Any:
-            # Code that might refuse its inputs is given a copy of the list: eager may need them afterwards.
+            # Code that might reject its inputs is called with a copy of the list: eager may need them afterwards.
             if not fits or not fits(args):
                 return self._or_eager(artifact, args)
             try:
                 return call(args)
             except Exception as error:
-                # The inputs are gone, so this call cannot be saved. The next one is checked again, and eager code then
-                # says whether the artifact is to blame or the inputs are.
+                # The inputs are gone, so this call cannot be repeated. The next one is checked again, and running eager
+                # code then shows whether the artifact or the inputs are the cause.
                 if self.artifact is artifact:
                     self.implementation = self._checked
                 region = self.piece.claim.region
@@ -192,24 +192,24 @@ class Switch:
 
         if not wrong:
             return settled
-        return lambda args: self._mended(settled(args), wrong)
+        return lambda args: self._relaid(settled(args), wrong)
 
-    def _mended(self, results: Any, wrong: list[int]) -> Any:
+    def _relaid(self, results: Any, wrong: list[int]) -> Any:
         if not wrong:
             return results
-        mended = list(results)
+        relaid = list(results)
         for index in wrong:
-            mended[index] = laid_out(mended[index], self.outputs[index])
-        return tuple(mended)
+            relaid[index] = laid_out(relaid[index], self.outputs[index])
+        return tuple(relaid)
 
     def _or_eager(self, artifact: Artifact, args: list[Any]) -> Any:
-        """Run the artifact; where it raises and eager code does not, switch to eager for good and say why.
+        """Run the artifact; if it raises and eager code does not, stay eager from then on and report why.
 
-        An AssertionError is how generated code refuses inputs of other sizes or strides. Where asserts were asked for,
-        it is told where they failed.
+        Generated code rejects inputs of other sizes or strides with an AssertionError. If the config enables asserts,
+        the error says which node failed.
 
         Raises:
-            RegionAssertionError: an assert that the region's config asks for failed.
+            RegionAssertionError: an assert that the region's config enables failed.
         """
         try:
             if artifact.guard is None or artifact.guard(args):
@@ -219,9 +219,9 @@ class Switch:
             if _asserts(artifact):
                 raise failed_assert(error, self.piece, args, self.inputs or (), self._nodes) from error
             why = f"{REFUSED}: {error}"
-        except Exception as error:  # noqa: BLE001 - out of memory, a kernel's own check: the others go on
+        except Exception as error:  # noqa: BLE001 - out of memory, a kernel's own check: other partitions go on
             why = f"the compiled code raised {type(error).__name__}: {error}"
-        # Not while the error is handled: it keeps alive what the compiled code had allocated.
+        # Outside the except block: the error keeps alive what the compiled code had allocated.
         if why:
             return self._refuse(artifact, why, args)
         self.on_eager("these sizes are outside the guards of the compiled code")
@@ -237,7 +237,7 @@ class Switch:
 
 
 def _asserts(artifact: Artifact) -> bool:
-    """Tell whether asserts were asked for; some are there by default, to keep code from misreading its inputs."""
+    """Return whether the config enables asserts; by default code only asserts what keeps it from misreading inputs."""
     return any(artifact.config.get(key) for key in ASSERTS) if artifact.config else False
 
 

@@ -1,4 +1,4 @@
-"""What torch keeps per thread, so that work can run on another thread as it would have run on this one."""
+"""Torch's thread-local state, copied so that work runs on another thread as it would on this one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ThreadModes:
 
     def run(self, work: Callable[[], None]) -> None:
         """Run ``work`` on the calling thread under these modes."""
-        # A context can be entered once at a time: a copy per run.
+        # A context cannot be entered twice at the same time: each run gets a copy.
         self.context.copy().run(self._run, work)
 
     def _run(self, work: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The plan as upstream runs it: its marks on the captured call, compiled by ``regional_inductor`` or in lite mode."""
+"""Marks the captured call with the plan, has upstream compile it, and reports how that differs from the plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from regional_explorer.compiler.cut_program import CutProgram
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, marked_region
-from regional_explorer.record.region import Direction, Plan, Region, SelectorKind, config_of
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import Direction, Region, config_of
+from regional_explorer.record.selector import SelectorKind
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api import (
@@ -35,7 +37,7 @@ _WAYS = {"upstream": "Upstream's regional_inductor", LITE: "torch.compile(mode='
 
 @dataclass(frozen=True)
 class CompiledPiece:
-    """What upstream compiled as one: the origins of its ops, its direction, and the configs that held meanwhile."""
+    """What upstream compiled as one piece: the origins of its ops, its direction, and the configs that were set."""
 
     origins: frozenset[int]
     direction: Direction
@@ -47,7 +49,7 @@ class Marks:
     """The marks of a plan on the nodes of Dynamo's graphs, and what upstream did with them.
 
     ``eager`` and ``compiled`` are the origins that lite mode left to eager kernels and that it compiled; ``decided``
-    counts all ops it did either with, those that lost their origin included.
+    counts the ops of both kinds, including those that lost their origin. ``usual`` are the configs outside of regions.
     """
 
     graphs: Sequence[Graph]
@@ -75,14 +77,14 @@ class Marks:
         return sorted({key for region in regions for direction in Direction for key in config_of(region, direction)})
 
     def content(self) -> Any:
-        """Return what another compile is needed for when it changes."""
+        """Return the value that a compile depends on: another value needs another compile."""
         return self.plan, len(self.graphs)
 
-    def put(self, gm: fx.GraphModule) -> None:
-        """Mark the nodes of a graph that Dynamo traced, as those of the captured graph it equals.
+    def mark(self, gm: fx.GraphModule) -> None:
+        """Mark the nodes of a graph that Dynamo traced, like those of the equal captured graph.
 
         Raises:
-            RegionalExplorerError: it equals none.
+            RegionalExplorerError: it equals no captured graph.
         """
         records = self._records_of(gm)
         for record, graph in zip(records, all_graphs(gm), strict=True):
@@ -104,13 +106,13 @@ class Marks:
             records for records in frames.values() if [[node.name for node in one.nodes] for one in records] == names
         ]
         if not fitting:
-            raise RegionalExplorerError("Dynamo traced another graph than the one that was explored.")
+            raise RegionalExplorerError("Dynamo traced a different graph than the one that was explored.")
         chosen = next((records for records in fitting if records[0].id not in self._used), fitting[0])
         self._used.add(chosen[0].id)
         return chosen
 
     def _value(self, claim: Claim | None, known: Node, node: fx.Node) -> Any:
-        """Return what a mark in the source gives to ``compile_with_inductor``, None for an op of no enabled region."""
+        """Return the value of a node's ``compile_with_inductor`` annotation, None for an op of no enabled region."""
         region = self.plan[claim.region] if claim is not None else None
         if region is None or not region.enabled:
             return None
@@ -126,15 +128,15 @@ class Marks:
 
     def regional(self) -> Callable[..., Any]:
         """Return the backend that marks Dynamo's graphs and hands them to ``regional_inductor``."""
-        return self._marking(upstream_backend(self._begin))
+        return self._with_marks(upstream_backend(self._begin))
 
     def lite(self, *, dynamic: bool | None) -> Callable[..., Any]:
         """Return the backend that marks Dynamo's graphs and compiles them in lite mode."""
-        return self._marking(lite_backend(dynamic=dynamic))
+        return self._with_marks(lite_backend(dynamic=dynamic))
 
-    def _marking(self, backend: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_marks(self, backend: Callable[..., Any]) -> Callable[..., Any]:
         def compile_marked(gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-            self.put(gm)
+            self.mark(gm)
             return backend(gm, inputs)
 
         return compile_marked
@@ -143,13 +145,13 @@ class Marks:
         self._direction = Direction(direction)
 
     def watched(self, variant: str) -> AbstractContextManager[None]:
-        """Return a block that notes what upstream compiles, and under which configs."""
+        """Return a block that records what upstream compiles, and under which configs."""
         return noting_lite(self._note_op) if variant == LITE else noting_pieces(self._note_piece)
 
     def _note_piece(self, origins: frozenset[int]) -> None:
         self.pieces.append(CompiledPiece(origins, self._direction, read_config(self.keys)))
 
-    def _note_op(self, origin: int | None, compiled: bool) -> None:  # noqa: FBT001 - what a callback is told
+    def _note_op(self, origin: int | None, compiled: bool) -> None:  # noqa: FBT001 - the signature of a callback
         self.decided += 1
         if origin is not None:
             (self.compiled if compiled else self.eager).add(origin)
@@ -157,7 +159,7 @@ class Marks:
     # --------------------------------------------------------------------------------------------------------- findings
 
     def findings(self, variant: str) -> Iterator[Diagnostic]:
-        """Yield what upstream did otherwise than the plan asks for."""
+        """Yield a diagnostic for each difference between the plan and what upstream did."""
         owners = {
             node.origin: claim
             for graph in self.graphs
@@ -199,16 +201,16 @@ class Marks:
         wanted: dict[str, Any] = {}
         other: dict[str, Any] = {}
         for piece in pieces:
-            asked_for = {**self.usual, **config_of(region, piece.direction)}
+            requested = {**self.usual, **config_of(region, piece.direction)}
             for key in self.keys:
-                if piece.config[key] != asked_for[key]:
-                    wanted[key], other[key] = asked_for[key], piece.config[key]
+                if piece.config[key] != requested[key]:
+                    wanted[key], other[key] = requested[key], piece.config[key]
         if other:
             got = ", ".join(f"{key}={value!r}" for key, value in other.items())
-            asked = ", ".join(f"{key}={wanted[key]!r}" for key in other)
+            planned = ", ".join(f"{key}={wanted[key]!r}" for key in other)
             yield Diagnostic(
                 DiagnosticCode.UPSTREAM_CONFIG,
-                f"{_WAYS[variant]} compiles ops of region {region.name!r} under {got}; asked for was {asked}.",
+                f"{_WAYS[variant]} compiles ops of region {region.name!r} under {got}; requested was {planned}.",
                 Severity.WARNING,
                 region=region.name,
                 upstream="regional_inductor takes the first config it meets in a piece, that of a region feeding it "
@@ -240,7 +242,7 @@ def _instances(piece: CompiledPiece, region: Region, owners: Mapping[int, Claim]
 
 
 def failed(variant: str, error: Exception) -> Diagnostic:
-    """Return what there is to say when upstream raised."""
+    """Return the diagnostic of a variant that raised."""
     first = (str(error).splitlines() or [""])[0]
     return Diagnostic(
         DiagnosticCode.UPSTREAM_FAILED,

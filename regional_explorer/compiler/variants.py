@@ -40,9 +40,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The call as torch compiled it for one variant: what its first call cost, and what was done otherwise than asked.
+    """The call as torch compiled it for one variant, what its first call cost, and what differs from the plan.
 
-    ``content`` is what it was compiled for: of another plan another one is needed.
+    ``content`` is what it was compiled from; another plan needs another compile.
     """
 
     function: Callable[..., Any]
@@ -59,7 +59,7 @@ class Variants:
         self.program = program
         self.dynamic = dynamic
         self._compiled: dict[VariantName, Compiled] = {}
-        self._traced_anew: set[VariantName] = set()
+        self._retraced: set[VariantName] = set()
 
     def get(self, name: VariantName) -> Variant:
         """Return the variant ``name``; those of ``BY_TORCH`` need ``compile`` first."""
@@ -78,7 +78,7 @@ class Variants:
         return self._compiled[name].function if name in BY_TORCH else self.program.capture.run
 
     def compile(self, name: VariantName) -> Compiled:
-        """Compile the call for a variant of ``BY_TORCH``, unless that was done for this plan; note what it cost.
+        """Compile the call for a variant of ``BY_TORCH``, unless that was done for this plan; record what it cost.
 
         Raises:
             Exception: whatever torch raises.
@@ -132,16 +132,16 @@ class Variants:
             release_compiled(compiled.function)
 
     def traced_since(self, before: Mapping[VariantName, int]) -> dict[VariantName, int]:
-        """Return how often Dynamo has traced the call since ``traces`` returned ``before``, where it has at all."""
+        """Return how often Dynamo has traced each variant since ``traces`` returned ``before``; only those it has."""
         since = {name: count - before[name] for name, count in self.traces().items() if count != before[name]}
-        self._traced_anew |= since.keys()
+        self._retraced |= since.keys()
         return since
 
     def given_up(self) -> set[VariantName]:
-        """Return the variants that Dynamo traced anew while they were measured, now or before, until it gave up."""
-        return {name for name in self._traced_anew if has_given_up(self._function(name))}
+        """Return the variants that Dynamo traced again during measurements, now or before, until it gave up."""
+        return {name for name in self._retraced if has_given_up(self._function(name))}
 
     def close(self) -> None:
-        """Free what torch compiled, and what it keeps for it."""
+        """Free what torch compiled, and what it keeps for each compile."""
         for name in list(self._compiled):
             self._release(name)

@@ -12,11 +12,11 @@ class RegionalExplorerError(Exception):
 
 
 class InvalidArgumentError(RegionalExplorerError):
-    """An argument is of the wrong type, or a value that it cannot have; the text says what to give."""
+    """An argument has a wrong type or an invalid value; the text says what to pass."""
 
 
 class UnsupportedTorchError(RegionalExplorerError):
-    """The installed torch is too old, or lacks a part this package stands on."""
+    """The installed torch is too old, or lacks a part that this package depends on."""
 
 
 class RefusalCode(StrEnum):
@@ -69,7 +69,7 @@ class InvalidConfigValueError(RegionalExplorerError):
 
 
 class NotCompiledError(RegionalExplorerError):
-    """Something was asked for that compiled code alone can tell, of a region that has none."""
+    """The requested information exists only for compiled code, and the region has none."""
 
 
 class RegionCompileError(RegionalExplorerError):
@@ -81,15 +81,15 @@ class RegionAssertionError(RegionalExplorerError, AssertionError):
 
 
 class CompileEnvironmentError(RegionCompileError):
-    """The machine, not the region, kept it from being compiled: disk, memory, a directory. Tried again next time."""
+    """The region was not compiled because of the machine (disk, memory, a directory); the next compile tries again."""
 
 
 class CacheDirectoryError(RegionalExplorerError):
-    """Inductor's cache directory cannot be used, without which torch does not even import its compilers."""
+    """Inductor's cache directory cannot be used; without it, torch cannot import its compilers."""
 
 
 class NoCompilerError(RegionCompileError):
-    """No working C++ compiler, which Inductor needs for CPU code."""
+    """There is no working C++ compiler, which Inductor needs for CPU code."""
 
 
 class MeasureError(RegionalExplorerError):
@@ -109,7 +109,7 @@ class SourcePatchError(RegionalExplorerError):
 
 
 class ReproError(RegionalExplorerError):
-    """A partition cannot be written as a script that stands alone; the text names what of it."""
+    """A partition cannot be written as a self-contained script; the text names the reason."""
 
 
 class SessionError(RegionalExplorerError):
@@ -125,7 +125,7 @@ class ClosedError(RegionalExplorerError):
 
 
 LONGEST_NAME = 500
-"""Nobody mistypes a longer one, and comparing it with each name would take minutes."""
+"""Longer names get no suggestions: nobody mistypes one, and comparing it with each name would take minutes."""
 
 
 def did_you_mean(word: object, known: Iterable[str], *, limit: int = 3) -> str:

@@ -1,18 +1,18 @@
-"""Checks arguments of public functions: what does not fit is refused at once, with what to give instead."""
+"""Checks arguments of public functions; the error says what to pass instead."""
 
 from __future__ import annotations
 
 from regional_explorer.errors import InvalidArgumentError, RegionalExplorerError
 
 SHOWN = 80
-"""Characters shown of a value."""
+"""The maximum number of characters shown of a value."""
 
 
 def shown_value(value: object) -> str:
-    """Return the ``repr`` of anything on one short line; one that raises is replaced by the type."""
+    """Return the ``repr`` of a value on one short line, or its type if ``repr`` raises."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # noqa: BLE001 - the user's own __repr__ may do whatever it likes
+    except Exception:  # noqa: BLE001 - the user's own __repr__ may raise anything
         text = f"<{type(value).__name__}>"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
@@ -24,7 +24,7 @@ def check_argument(
     wanted: str,
     error: type[RegionalExplorerError] = InvalidArgumentError,
 ) -> None:
-    """Raise ``error`` unless ``value`` is of ``kind``; ``wanted`` says in words what to give."""
+    """Raise ``error`` unless ``value`` is of ``kind``; ``wanted`` says in words what to pass."""
     if not isinstance(value, kind):
         raise error(f"{name}={shown_value(value)}: give {wanted}.")
 

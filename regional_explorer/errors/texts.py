@@ -1,4 +1,4 @@
-"""Words for messages and tables: how many there are of something, and the first few of a list."""
+"""Formats counts and shortened lists for messages and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def listing(texts: Iterable[str], most: int = 4, *, joint: str = ", ") -> str:
-    """Return the first ``most`` texts, and how many more there are: ``a, b, … (3 more)``."""
+    """Return the first ``most`` texts and the number of the others: ``a, b, … (3 more)``."""
     items = list(texts)
     more = f"{joint}… ({len(items) - most} more)" if len(items) > most else ""
     return joint.join(items[:most]) + more

@@ -1,4 +1,4 @@
-"""Diagnostics from the timings of regions: which are worth compiling, and which cost more than they gain."""
+"""Diagnostics from the timings and numerics of regions: worth compiling, slower compiled, or wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from regional_explorer.errors.texts import listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.region import Partition
+from regional_explorer.record.partition import Partition
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics, NumericsVerdict, Verdict
@@ -19,7 +19,7 @@ UNSURE = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)
 
 
 def numerics_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
-    """Return a ``region-numerics`` for each partition whose output is wrong, with the config that cures it."""
+    """Return a ``region-numerics`` for each partition whose output is wrong, with the config that corrects it."""
     failed: dict[str, list[Numerics]] = {}
     for row in session.partition_numerics:
         if row.verdict is NumericsVerdict.FAILED:
@@ -43,8 +43,8 @@ def _numerics_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, An
         f"({worst.tolerance:.2g} is allowed), so no speedup is shown.",
         region=part.region,
         graph=part.graph,
-        upstream="runs it all the same.",
-        remedy=f"No config was found that cures it: ex.disable({part.region!r})."
+        upstream="runs it anyway.",
+        remedy=f"No config was found that corrects it: ex.disable({part.region!r})."
         if cure is None
         else f"ex.configure({part.region!r}, {dict(cure)!r}) passes the check.",
     )

@@ -24,14 +24,15 @@ from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.region import Partition, Plan, State
+from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_timing import region_timings
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import Reconciled
 from regional_explorer.record.variant_name import BY_TORCH, VariantName
 
 REGION_SHARE = 0.5
-"""Measuring regions alone takes this share of the budget in addition."""
+"""Measuring regions alone takes this much of the budget in addition."""
 
 
 class Benchmarks:
@@ -69,7 +70,9 @@ class Benchmarks:
         check_clock(clock)
         if self._variants.program.capture.failed_ops:  # reported as aot-eager-failed
             names = [name for name in names if name is not VariantName.AOT_EAGER]
-        if VariantName.AOT_EAGER in names and not self._variants.program.switches:  # nothing is cut out: it is the same
+        if (
+            VariantName.AOT_EAGER in names and not self._variants.program.switches
+        ):  # nothing is cut out: they would be the same
             marked = (VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE)
             names = [name for name in names if name not in marked]
         outcome = Outcome()
@@ -109,7 +112,7 @@ class Benchmarks:
         if not outcome.timings and ((last and last.outcome.timings) or not (outcome.numerics or outcome.diagnostics)):
             return
         is_current = self._variants.program.plan == plan
-        # An artifact may have refused its inputs meanwhile: what ran is what is there now.
+        # An artifact may have rejected its inputs during the run: what ran is what the program has now.
         self.measurements.add(partitions(self._variants.program) if is_current else compiled, outcome)
         self.revision += 1
         if not is_current:
@@ -118,7 +121,7 @@ class Benchmarks:
         self.revision += 1
         if outcome.timings:
             now = session()
-            others = (run for run in self.runs if _artifacts(run) != _artifacts(now))
+            others = (run for run in self.runs if _history_key(run) != _history_key(now))
             self.runs = (*others, now)[-MAX_PLANS:]
 
     def _compile(self, names: list[VariantName], run: RunContext) -> tuple[list[VariantName], Outcome]:
@@ -134,8 +137,8 @@ class Benchmarks:
         return names, Outcome()
 
 
-def _artifacts(run: Session) -> list[tuple[str, tuple[str, ...], str | None, State]]:
-    """Return what tells the plans of the history apart: configs too, though they may give equal code."""
+def _history_key(run: Session) -> list[tuple[str, tuple[str, ...], str | None, State]]:
+    """Return what distinguishes plans in the history: configs too, even where they give equal code."""
     states = {State.MEASURED: State.COMPILED}
     return [(part.graph, part.nodes, part.artifact, states.get(part.state, part.state)) for part in run.partitions]
 

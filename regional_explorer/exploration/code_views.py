@@ -1,4 +1,4 @@
-"""``ex.code``, ``ex.kernel_times`` and ``ex.diagnose``: looks into the generated code."""
+"""``ex.code``, ``ex.stages``, ``ex.kernel_times`` and ``ex.diagnose``: views of the generated code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class CodeViews:
-    """What an exploration can show of the code that Inductor generates."""
+    """Shows and measures the code that Inductor generates for the regions of an exploration."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -49,20 +49,20 @@ class CodeViews:
     ) -> RegionCode:
         """Return the generated code of a region, each kernel linked to the nodes and lines it computes.
 
-        What the kernels are is found out when first asked for: Inductor lowers each distinct partition once more,
-        without compiling it. From then on the session has it. With ``config`` or ``target`` nothing needs to have been
+        The kernels are determined on the first call: Inductor lowers each distinct partition once more, without
+        compiling it. From then on the session has them. With ``config`` or ``target`` nothing needs to have been
         compiled: that code is generated and not run.
 
         Args:
             name: the region.
-            config: changes to the region's config, to see the code it would have: ``ex.code("mlp").diff(…)``.
-            target: a GPU that need not be here, to see its Triton code: h100, b200, a100, l4 or mi300x.
-            cancelled: called between partitions; if it returns True the rest is left out.
-            progress: called with what is being done and the fraction done.
+            config: changes to the region's config, to see the code it would give: ``ex.code("mlp").diff(…)``.
+            target: a GPU, which this machine need not have, to see its Triton code: h100, b200, a100, l4 or mi300x.
+            cancelled: called between partitions; if it returns True the remaining ones are left out.
+            progress: called with the current task and the fraction done.
 
         Raises:
             UnknownRegionError: there is no such region.
-            NotCompiledError: it has not been compiled as it stands, and neither ``config`` nor ``target`` is given.
+            NotCompiledError: it is not compiled or has changed since, and neither ``config`` nor ``target`` is given.
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: ``config`` is invalid.
             InvalidArgumentError: there is no such target.
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
@@ -73,7 +73,7 @@ class CodeViews:
         gpu = None if target is None else gpu_target(target)
         if config is None and gpu is None:
             if self._live.is_open:
-                self._live.codes.look_at(region, run)
+                self._live.codes.read(region, run)
             known = self._results.code(name)
             if not known.partitions and not cancelled():
                 raise NotCompiledError(why_no_code(self._live.session, region))
@@ -93,26 +93,26 @@ class CodeViews:
         cancelled: Callable[[], bool] = never_cancelled,
         progress: ProgressCallback = no_progress,
     ) -> RegionStages:
-        """Return a region from stage to stage, with a picture of each and what it changed in words.
+        """Return the stages of a region, with a picture of each and a description of its changes.
 
-        The stages are Dynamo's graph, AOTAutograd's forward or backward, the partition, what Inductor's passes leave,
-        and Inductor's output: as a graph where it is Triton code, else the kernels. ``.follow("gelu")`` follows a node
-        through all of them.
+        The stages are Dynamo's graph, AOTAutograd's forward or backward, the partition, the graph after Inductor's
+        passes, and Inductor's output: as a graph if it is Triton code, else the kernels. ``.follow("gelu")`` follows a
+        node through all of them.
 
         Args:
             name: the region.
             config: changes to the region's config, as in ``code``.
-            target: a GPU that need not be here, as in ``code``.
-            cancelled: called between partitions; if it returns True the rest is left out.
-            progress: called with what is being done and the fraction done.
+            target: a GPU, which this machine need not have, as in ``code``.
+            cancelled: called between partitions; if it returns True the remaining ones are left out.
+            progress: called with the current task and the fraction done.
 
         Raises:
             UnknownRegionError: there is no such region.
-            NotCompiledError: it has not been compiled as it stands, and neither ``config`` nor ``target`` is given.
+            NotCompiledError: it is not compiled or has changed since, and neither ``config`` nor ``target`` is given.
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: ``config`` is invalid.
             InvalidArgumentError: there is no such target.
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
-            ClosedError: the exploration is closed, and only what is known of its artifacts is kept.
+            ClosedError: the exploration is closed, and only the code of its artifacts is kept.
         """
         found = self.code(name, config=config, target=target, cancelled=cancelled, progress=progress)
         return RegionStages.of(self._results.session, found, needed=not cancelled())
@@ -126,22 +126,22 @@ class CodeViews:
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
     ) -> pd.DataFrame:
-        """Time each kernel of a region in place, and return the kernels, most wasted time first.
+        """Time each kernel of a region inside its generated code; return one row each, most wasted time first.
 
-        The generated code of each distinct partition is loaded once more, with a clock around every launch, and runs on
-        inputs recorded from the call. The timings of regions and variants never come from it. ``wasted_us`` is the time
-        beyond the bound: that of copying as many bytes on this machine, or of a matrix product of its size.
+        The generated code of each distinct partition is loaded again, with a clock around every launch, and runs on
+        inputs recorded from the call. The timings of regions and variants do not come from this run. ``wasted_us`` is
+        the time beyond the bound: that of copying as many bytes on this machine, or of a matrix product of its size.
 
         Args:
             name: the region; it must have been compiled.
             budget_s: seconds to measure, divided among its distinct partitions.
-            cancelled: called between rounds; what was measured before is kept.
-            progress: called with what is being done and the fraction done.
+            cancelled: called between rounds; if it returns True the run stops and keeps its results.
+            progress: called with the current task and the fraction done.
             executor: runs timed and untimed work on the right threads.
 
         Raises:
             UnknownRegionError: there is no such region.
-            NotCompiledError: it has not been compiled as it stands.
+            NotCompiledError: it is not compiled or has changed since.
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
         """
@@ -161,21 +161,21 @@ class CodeViews:
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
     ) -> list[Diagnostic]:
-        """Return why a region is fast or slow, as far as its kernels tell; ``diagnostics`` has it from then on.
+        """Return why a region is fast or slow, as far as its kernels show; ``diagnostics`` has it from then on.
 
-        That is ``kernel-bound``, ``launch-bound``, ``op-recomputed`` or ``fusion-refused``, or nothing. A remedy is
-        compiled and measured against the region as it is before it is offered.
+        The findings are ``kernel-bound``, ``launch-bound``, ``op-recomputed`` or ``fusion-refused``, or none. A remedy
+        is compiled and measured against the current region before it is suggested.
 
         Args:
             name: the region; it must have been compiled.
             budget_s: seconds to measure: half of it the kernels, half of it remedies.
             cancelled: called between rounds; if it returns True there are no findings.
-            progress: called with what is being done and the fraction done.
+            progress: called with the current task and the fraction done.
             executor: runs timed and untimed work on the right threads.
 
         Raises:
             UnknownRegionError: there is no such region.
-            NotCompiledError: it has not been compiled as it stands.
+            NotCompiledError: it is not compiled or has changed since.
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed.
         """
@@ -184,4 +184,4 @@ class CodeViews:
         self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
         parts = self._results.code(name).partitions
         times = self._live.kernel_times.found
-        return list(self._live.diagnoses.look_at(name, parts, times, half_s, run))
+        return list(self._live.diagnoses.diagnose(name, parts, times, half_s, run))

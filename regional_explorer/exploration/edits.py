@@ -1,4 +1,4 @@
-"""``ex.mark``, ``ex.configure`` and the other edits of a plan."""
+"""``ex.mark``, ``ex.configure`` and the other edits of a plan, as methods of ``Draft``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from regional_explorer.compiler.config.validate import checked_direction, config
 from regional_explorer.errors import SelectorError
 from regional_explorer.errors.arguments import check_argument, check_flag
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.presets import preset
-from regional_explorer.record.region import Direction, Plan
+from regional_explorer.record.region import Direction
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, uncarved
 from regional_explorer.regions.split import split
 
@@ -54,7 +55,7 @@ class Draft:
             nodes: names of nodes, of any graph, or ``0/forward:mul_1``.
             subgraphs: globs over the functions that ``nested_compile_region`` marks, such as ``Block.forward`` or
                 ``Block``; ``*`` for all. What is marked is the body, for all calls that share it.
-            innermost: of ``lines``, leave out ops of functions that are called there.
+            innermost: with ``lines``, leave out ops of functions that are called there.
             only: restrict the selected nodes to these names; instances stay the same.
             each: one region per module call that matches, named ``name[path]``, instead of one with many instances.
 
@@ -81,7 +82,7 @@ class Draft:
     def merge(self, *names: str, name: str | None = None, config: Mapping[str, Any] | None = None) -> Self:
         """Merge several regions into one. Their instances become one where they feed each other directly.
 
-        So two consecutive modules become one partition, in each layer that has them.
+        For example, two consecutive modules become one partition in each layer that has them.
 
         Args:
             *names: the regions; the merged one takes the position of the first of them in the plan.
@@ -127,9 +128,9 @@ class Draft:
         ops: Patterns = None,
         nodes: Patterns = None,
     ) -> Self:
-        """Run single ops of a region eagerly, as ``annotate({"fallback_to_eager": True})`` does in the source.
+        """Run some ops of a region eagerly, as ``annotate({"fallback_to_eager": True})`` does in the source.
 
-        This includes all nodes that an op was traced to, also in the backward. The selectors are those of ``mark``;
+        This includes all nodes that an op was traced to, in the backward too. The selectors are those of ``mark``;
         nodes outside the region are ignored.
 
         Raises:
@@ -166,7 +167,7 @@ class Draft:
         return self
 
     def enable(self, name: str) -> Self:
-        """Run a region compiled again."""
+        """Run a disabled region compiled again."""
         self.plan = self.plan.changed(name, enabled=True)
         return self
 
@@ -181,14 +182,14 @@ class Draft:
     ) -> Self:
         """Merge ``config`` into a region's config; the value ``DEFAULT`` removes a key.
 
-        ``ex.configure("mlp", max_fusion_size=8)`` is ``ex.configure("mlp", {"max_fusion_size": 8})``. To find out what
-        is wrong in a region there are presets: ``"no fusion"``, ``"NaN asserts"`` and ``"size asserts"``. With asserts
-        a call raises ``RegionAssertionError``, which names the region, the node and the source line.
+        ``ex.configure("mlp", max_fusion_size=8)`` is ``ex.configure("mlp", {"max_fusion_size": 8})``. Presets for
+        debugging a region are ``"no fusion"``, ``"NaN asserts"`` and ``"size asserts"``. With asserts a failing call
+        raises ``RegionAssertionError``, which names the region, the node and the source line.
 
         Args:
             name: the region.
             config: Inductor config keys, dotted, and their values, or the name of a preset.
-            keys: more of them, as keywords.
+            keys: more config keys, as keyword arguments.
             direction: ``"forward"`` or ``"backward"`` to set it for the region's partitions in those graphs alone;
                 for both when left out.
 

@@ -1,13 +1,11 @@
-"""``rx.explore`` and the Exploration it returns."""
+"""The Exploration: one traced call, with its plan, artifacts, measurements and results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
-from regional_explorer.capture.call import Call
-from regional_explorer.capture.call_arguments import check_call, check_options
 from regional_explorer.compiler.config.validate import check_plan
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.run_context import (
@@ -21,77 +19,28 @@ from regional_explorer.compiler.run_context import (
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.errors.arguments import check_flag
 from regional_explorer.exploration.code_views import CodeViews
-from regional_explorer.exploration.dropped import collect_dropped, note_when_dropped
+from regional_explorer.exploration.dropped import note_when_dropped
 from regional_explorer.exploration.edits import Draft, edit_of_plan
+from regional_explorer.exploration.exports import Exports
 from regional_explorer.exploration.live import Live, delegate
 from regional_explorer.exploration.profiling import Profiling
 from regional_explorer.exploration.results import Results, ResultTable
 from regional_explorer.exploration.rooflines import Rooflines
-from regional_explorer.exploration.taking_home import TakingHome
 from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.save import save
 from regional_explorer.export.shown_diagnostics import DiagnosticList
 from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.measure.timing.clock import Clock
-from regional_explorer.record.codec import load_plan_file
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.plan_file import PlanFile
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.preview import Preview
-from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.record.variant_name import BY_DEFAULT
 
 if TYPE_CHECKING:
     import graphviz
     import pandas as pd
-
-
-def explore(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    grad: bool | None = None,
-    dynamic: bool | None = None,
-    plan: Plan | str | Path | None = None,
-    partitioner: str = "default",
-) -> Exploration:
-    """Trace one call and return an Exploration of it, without compiling or measuring.
-
-    The call runs once in eager mode and once traced, each with gradients if it has any. In-place changes and random
-    generators are restored afterwards; arguments are kept by reference.
-
-    Args:
-        fn: the function or module.
-        args: its positional arguments, a tuple or list.
-        kwargs: its keyword arguments.
-        grad: whether to take gradients; None as the call would, False to run under ``no_grad``.
-        dynamic: as in ``torch.compile``.
-        plan: a plan, or the path of a saved one, to use instead of the regions marked in the source.
-        partitioner: how AOTAutograd splits forward from backward, ``"default"`` (as upstream's regional path) or
-            ``"min_cut"``.
-
-    Raises:
-        InvalidArgumentError: an argument has the wrong type, or ``fn`` was made by torch.jit.
-        CaptureError: the call raises, trains by itself, or cannot be traced.
-        UnknownConfigKeyError, InvalidConfigValueError: a region marked in the source has an invalid config.
-        SelectorError: a selector of the plan is malformed.
-        UnsupportedTorchError: torch is too old.
-        PlanError: the plan's file cannot be read.
-    """
-    check_options(grad, dynamic, partitioner)
-    check_call(fn, args, kwargs)
-    if isinstance(plan, (str, Path)):
-        first: Plan | PlanFile | None = load_plan_file(plan)
-    else:
-        first = plan
-        if plan is not None:
-            check_plan(plan)
-    collect_dropped()
-    title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
-    call = Call(fn, args, kwargs, grad=grad)
-    return Exploration(Live(call, title, dynamic=dynamic, plan=first, partitioner=partitioner))
 
 
 class Exploration:
@@ -133,10 +82,10 @@ class Exploration:
     diagnose = delegate(CodeViews, CodeViews.diagnose)
     profile = delegate(Profiling, Profiling.profile)
     roofline = delegate(Rooflines, Rooflines.roofline)
-    to_source = delegate(TakingHome, TakingHome.to_source)
-    repro = delegate(TakingHome, TakingHome.repro)
-    save_plan = delegate(TakingHome, TakingHome.save_plan)
-    save_artifacts = delegate(TakingHome, TakingHome.save_artifacts)
+    to_source = delegate(Exports, Exports.to_source)
+    repro = delegate(Exports, Exports.repro)
+    save_plan = delegate(Exports, Exports.save_plan)
+    save_artifacts = delegate(Exports, Exports.save_artifacts)
 
     def __init__(self, live: Live) -> None:
         self.live = live
@@ -186,14 +135,14 @@ class Exploration:
         """Compile the stale partitions; return one row per partition that was compiled or failed, with its cost.
 
         A region that fails to compile gets a diagnostic and runs eagerly; the others are compiled. Artifacts compiled
-        before an interrupt are kept. Compiles of other threads are waited for: torch allows one at a time per process.
-        ``caches`` and ``compile_times`` tell what the caches said and where the time went.
+        before an interrupt are kept. Compiles on other threads finish first: torch allows one at a time per process.
+        ``caches`` has the cache hits and misses, ``compile_times`` the compile time by phase.
 
         Args:
-            cold: compile every partition, anew if need be, with empty caches, to see what it costs the first time. The
-                caches on disk are left as they are; compiles of other threads meanwhile are not kept there either.
+            cold: compile every partition, again if necessary, with empty caches, to see what the first compile costs.
+                The caches on disk are left as they are; nor do they keep compiles of other threads during that time.
             cancelled: called between compiles; if it returns True the rest stays stale.
-            progress: called with what is being done and the fraction done.
+            progress: called with the current task and the fraction done.
 
         Raises:
             NoCompilerError: there is no C++ compiler.
@@ -232,18 +181,18 @@ class Exploration:
 
         With ``regions`` each distinct partition is also measured alone, compiled against eager, on inputs recorded
         from the call: see ``region_timings``, ``partition_timings``, ``region_numerics``, and ``reconciliation`` for
-        how the regions add up to the whole. That takes half the budget in addition, divided among the distinct
+        how the regions add up to the whole. That takes half of the budget in addition, divided among the distinct
         partitions and a run that measures the cost of dispatching the cut graph. ``memory`` has the peak memory of
         each variant.
 
         Args:
-            variants: some of eager, aot_eager, regional and full, and what the marks alone would give: upstream (under
+            variants: some of eager, aot_eager, regional and full, and what the marks alone give: upstream (under
                 torch's ``regional_inductor``) and lite (under ``torch.compile(mode="lite")``). Eager is always
-                included. Without a region ``regional`` is ``aot_eager`` and is left out beside it.
+                included. Without a region ``regional`` equals ``aot_eager`` and is left out if that is measured.
             budget_s: seconds to measure the variants, without compile time.
             regions: whether to measure regions alone too; requires the variant ``regional``.
             cancelled: called between compiles and samples; if it returns True the run stops and keeps its results.
-            progress: called with what is being done and the fraction done.
+            progress: called with the current task and the fraction done.
             executor: runs timed and untimed work on the right threads.
             clock: times the calls and the budget; the device's by default.
 
@@ -295,7 +244,7 @@ class Exploration:
         return self.results.graph(graph_id)
 
     def save(self, path: str | Path) -> Path:
-        """Write everything to a ``.json``, ``.html`` (a page to look around in), ``.svg`` or ``.csv`` file."""
+        """Write everything to a ``.json``, ``.html`` (an interactive page), ``.svg`` or ``.csv`` file."""
         return save(self.session, path, self.runs)
 
     def show(self, *, widget: bool = True) -> None:
@@ -323,5 +272,5 @@ class Exploration:
         )
 
     def close(self) -> None:
-        """Free arguments, traces and artifacts. The session stays readable; nothing can be run any more."""
+        """Free arguments, traces and artifacts. The session stays readable; nothing can be run after that."""
         self.live.close()

@@ -1,4 +1,4 @@
-"""The live objects behind an exploration, and the session made of them."""
+"""The live objects of an exploration (call, trace, program, measurements), and the session made from them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from regional_explorer.compiler.partition_records import environment_of
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError
 from regional_explorer.exploration.benchmarks import Benchmarks
-from regional_explorer.exploration.first_plan import begin
+from regional_explorer.exploration.initial_plan import initial_program
 from regional_explorer.exploration.snapshot import Insights, take_snapshot
 from regional_explorer.insight.codes import Codes
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_timer import KernelTimes
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import PlanFile
 from regional_explorer.record.profile import Profile
-from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 
 Part = TypeVar("Part")
@@ -30,9 +30,9 @@ P = ParamSpec("P")
 
 
 class Live:
-    """The call, its trace and its program, and what compiles, measures and reads the code of the program.
+    """The call, its trace and its program, and the objects that compile it, measure it and read its code.
 
-    For tools that build on an exploration; nothing of it is saved, and its classes may change.
+    For tools that build on an exploration; none of it is saved, and the classes may change.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Live:
         self.call = call
         self.capture = Capture(call, dynamic=dynamic, partitioner=partitioner)
         self.environment = environment_of(self.capture.graphs)
-        self.program, self.plan_diagnostics = begin(self.capture, plan, self.environment)
+        self.program, self.plan_diagnostics = initial_program(self.capture, plan, self.environment)
         self.variants = Variants(call, self.program, dynamic=dynamic)
         self.compiling = Compiling(self.program, self.environment.device_type)
         self.benchmarks = Benchmarks(self.variants, self.compiling, self.environment)
@@ -58,8 +58,8 @@ class Live:
         """The frozen record of all results so far; after ``close`` the last one."""
         revision = None
         if self.is_open:
-            looked_at = len(self.codes.found), self.kernel_times.revision, self.diagnoses.revision
-            revision = (self.program.revision(), self.benchmarks.revision, looked_at, self.profile)
+            insights = len(self.codes.found), self.kernel_times.revision, self.diagnoses.revision
+            revision = (self.program.revision(), self.benchmarks.revision, insights, self.profile)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             taken = take_snapshot(
                 self.title,
@@ -74,7 +74,7 @@ class Live:
         return self._snapshot[1]
 
     def require_open(self) -> None:
-        """Raise ClosedError once it is closed."""
+        """Raise ClosedError if the exploration is closed."""
         if not self.is_open:
             raise ClosedError(f"The exploration of {self.title} was closed. Make a new one with rx.explore(...).")
 
@@ -97,7 +97,7 @@ class LiveOwner(Protocol):
 def delegate(
     part: Callable[[Live], Part], method: Callable[Concatenate[Part, P], Result]
 ) -> Callable[Concatenate[LiveOwner, P], Result]:
-    """Return a method that calls ``method`` of a ``part`` made for its owner's live objects."""
+    """Return a method that calls ``method`` on a ``part`` constructed from its owner's live objects."""
 
     @functools.wraps(method)
     def delegated(owner: LiveOwner, /, *args: P.args, **kwargs: P.kwargs) -> Result:

@@ -1,4 +1,4 @@
-"""Everything that was measured, found again by what was compiled: edits, undo and other names lose no figure."""
+"""Stores benchmark results by what was compiled, so that edits, undo and renames keep them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regional_explorer.measure.benchmark import Outcome
+from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan_content import PartitionContent, PlanContent, partition_content, plan_content
-from regional_explorer.record.region import Partition
 from regional_explorer.record.timing import Numerics, PartitionTiming, Reconciled
 
 MAX_PLANS = 50
-"""How many measured plans are kept."""
+"""The number of measured plans that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPartition:
-    """The figures of one partition alone; ``sampled`` is the run and the partition that the samples were taken of."""
+    """The figures of one partition alone; ``sampled`` is the run and the partition that the samples are of."""
 
     timing: PartitionTiming
     numerics: tuple[Numerics, ...]
@@ -27,7 +27,7 @@ class MeasuredPartition:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlan:
-    """One benchmark: the ``partitions`` it ran with, and what it found of the whole and of each of them."""
+    """One benchmark: the ``partitions`` it ran with, and its results for the call and for each partition."""
 
     partitions: tuple[Partition, ...]
     outcome: Outcome
@@ -36,7 +36,7 @@ class MeasuredPlan:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFigures:
-    """The figures of the partitions of one plan, under the names they have in it; ``cures`` is by partition id."""
+    """The figures of the partitions of one plan, by their current names; ``cures`` is by partition id."""
 
     timings: tuple[PartitionTiming, ...]
     numerics: tuple[Numerics, ...]
@@ -53,7 +53,7 @@ class Measurements:
         self._runs = 0
 
     def add(self, partitions: Sequence[Partition], outcome: Outcome) -> None:
-        """Keep what a benchmark found, in place of an earlier one of the same plan."""
+        """Store the results of a benchmark, replacing those of an earlier one of the same plan."""
         self._runs += 1
         self.last = MeasuredPlan(tuple(partitions), outcome, _by_content(self._runs, partitions, outcome))
         self._alone.update(self.last.alone)
@@ -74,11 +74,11 @@ class Measurements:
         return self._plans.get(plan_content(partitions))
 
     def figures(self, partitions: Sequence[Partition]) -> PartitionFigures:
-        """Return the figures of every partition that was measured as it is: in this plan, or else in any other."""
+        """Return the figures of every partition with measured content, from this plan or else from any other."""
         own = self.of(partitions)
         known = self._alone if own is None else {**self._alone, **own.alone}
         found = [(part, known[content]) for part in partitions if (content := partition_content(part)) in known]
-        # The partition that was sampled stands for its kind; where it is gone, the first that took over its figures.
+        # Partitions with equal content refer to the one that was sampled, or if that is gone, to the first of them.
         names = {one.sampled: part.id for part, one in reversed(found)}
         names |= {one.sampled: part.id for part, one in found if one.sampled[1] == partition_content(part)}
         timings, numerics, cures = [], [], {}

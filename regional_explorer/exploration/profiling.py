@@ -1,4 +1,4 @@
-"""``ex.profile()``: where the time of the call goes, before anything is marked."""
+"""``ex.profile()``: the eager time of every op of the call, to find what is worth marking."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Profiling:
     ) -> pd.DataFrame:
         """Measure the eager time of every op of the captured graphs, and return ``op_times``: where the time goes.
 
-        Forward and backward run op by op, in rounds that take turns with the untouched ``aot_eager``; what timing an op
-        costs is measured and taken off. Nothing is compiled, and the plan does not matter.
+        Forward and backward run op by op, in rounds that alternate with an unmodified ``aot_eager``; the cost of timing
+        an op is measured and subtracted. Nothing is compiled, and the plan does not matter.
 
         Args:
-            budget_s: seconds to measure for; at most one round more is spent.
+            budget_s: seconds to measure, exceeded by one round at most.
             cancelled: called between rounds; if it returns True the run stops and keeps its results.
-            progress: called with what is being done and the fraction done.
+            progress: called with the current task and the fraction done.
             executor: runs timed and untimed work on the right threads.
 
         Raises:

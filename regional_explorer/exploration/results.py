@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def result_table(make: Callable[[Any], pd.DataFrame]) -> property:
-    """Return a property that shows the DataFrame of ``make`` readably in a notebook; its values stay exact."""
+    """Return a property whose DataFrame is rounded where a notebook shows it; its values stay exact."""
 
     def table(results: Any) -> pd.DataFrame:
         return ShownFrame(make(results))
@@ -65,7 +65,7 @@ class Results:
 
     @result_table
     def region_timings(self) -> pd.DataFrame:
-        """One row per region and phase, alone: eager against compiled; filled by ``benchmark(regions=True)``."""
+        """One row per region and phase, measured alone, eager against compiled; filled by ``ex.benchmark()``."""
         return region_frames.region_timings_frame(self.session)
 
     @result_table
@@ -75,7 +75,7 @@ class Results:
 
     @result_table
     def reconciliation(self) -> pd.DataFrame:
-        """How the regions and the rest add up to the whole, from one variant to the next."""
+        """How the regions and the rest add up to the whole call, from one variant to the next."""
         return region_frames.reconciliation_frame(self.session)
 
     @result_table
@@ -100,16 +100,16 @@ class Results:
 
     @result_table
     def caches(self) -> pd.DataFrame:
-        """One row per artifact: what Inductor's cache answered, and for a miss which parts of the key changed."""
+        """One row per artifact: whether Inductor's cache had it, and for a miss which parts of the key changed."""
         return caches_frame(self.session)
 
     @result_table
     def compile_times(self) -> pd.DataFrame:
-        """One row per region: its compile time by phase, which add up to ``compile_s``."""
+        """One row per region: its compile time by phase; the phases add up to ``compile_s``."""
         return compile_times_frame(self.session)
 
     def code(self, name: str) -> RegionCode:
-        """Return the generated code of a region, as far as ``ex.code(name)`` or a benchmark put it into the session.
+        """Return the generated code of a region, as far as ``ex.code(name)`` or a benchmark has added it.
 
         Raises:
             UnknownRegionError: there is no such region.
@@ -117,11 +117,11 @@ class Results:
         return RegionCode.of(self.session, name)
 
     def stages(self, name: str) -> RegionStages:
-        """Return a region from stage to stage, as far as the session has its code.
+        """Return the stages of a region, as far as the session has its code.
 
         Raises:
             UnknownRegionError: there is no such region.
-            NotCompiledError: nothing of it was compiled, or ``ex.stages(name)`` was not asked for.
+            NotCompiledError: nothing of it was compiled, or ``ex.stages(name)`` was not called.
         """
         return RegionStages.of(self.session, self.code(name))
 

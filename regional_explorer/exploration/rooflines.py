@@ -1,4 +1,4 @@
-"""``ex.roofline()``: full Inductor as the roofline of the plan."""
+"""``ex.roofline()``: compares the plan with full Inductor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from regional_explorer.record.roofline import Launches, borders, eager_ops, roun
 
 
 class Rooflines:
-    """Holds the plan of an exploration against full Inductor."""
+    """Compares the plan of an exploration with full Inductor."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -42,16 +42,16 @@ class Rooflines:
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
     ) -> Roofline:
-        """Return what the plan reaches of full Inductor, and where the rest lies.
+        """Return how much of full Inductor's gain the plan reaches, and where the rest is lost.
 
-        It has each region's part of full's gain; the bytes that cross from region to region and to eager ops, and
-        what of them full would fuse away, by the code that Inductor writes for the whole graphs; and how full's results
-        differ from eager's: by op, and in bits.
+        It has each region's part of full's gain; the bytes that move between regions and eager ops, and how many of
+        them full Inductor avoids by fusion, according to the code that it generates for the whole graphs; and how the
+        results of full differ from those of eager: by op, and bitwise.
 
         Args:
-            bitwise: whether to compile the whole call again under configs that may make full bitwise eager.
-            cancelled: called between steps; if it returns True what is left is left out.
-            progress: called with what is being done and the fraction done.
+            bitwise: whether to compile the whole call again under configs that may make full bitwise equal to eager.
+            cancelled: called between steps; if it returns True the remaining steps are left out.
+            progress: called with the current task and the fraction done.
             executor: runs timed and untimed work on the right threads.
 
         Raises:
@@ -66,7 +66,7 @@ class Rooflines:
         progress("writing the code of the whole graphs", 0.0)
         found = executor.run_untimed(lambda: full_graphs(program))
         for region in self._live.session.plan.regions:
-            executor.run_untimed(lambda name=region.name: self._live.codes.look_at(name, run))  # type: ignore[misc]
+            executor.run_untimed(lambda name=region.name: self._live.codes.read(name, run))  # type: ignore[misc]
         session = self._live.session
         full = {graph: one for graph, one in found.items() if one.code.problem is None}
         mine = list(partition_codes(session))

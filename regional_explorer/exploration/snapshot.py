@@ -21,7 +21,7 @@ from regional_explorer.regions.select import members
 
 @dataclass(frozen=True)
 class Insights:
-    """What was found out about the generated code: codes and kernel times by artifact, and why regions are slow."""
+    """Results about the generated code: codes and kernel times by artifact, and why regions are slow."""
 
     codes: Mapping[str, ArtifactCode]
     kernel_times: Mapping[str, ArtifactKernelTimes]

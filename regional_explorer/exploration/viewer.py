@@ -1,7 +1,7 @@
-"""Opens the panel of an exploration without importing it: the engine needs no widgets.
+"""Opens the panel of an exploration, importing it only then: the engine needs no widgets.
 
-The package's ``__init__`` names the panel when it is imported, so ``ex.show()`` works whether or not the notebook
-extension was loaded.
+The package's ``__init__`` sets the module of the panel, so ``ex.show()`` works whether or not the notebook extension
+was loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def use_panel(module: str) -> None:
 
 
 def remember_last(exploration: Any) -> None:
-    """Make ``exploration`` what ``last`` returns, as long as it is used."""
+    """Make ``last`` return ``exploration``, for as long as it is referenced."""
     global _last  # noqa: PLW0603 - one per process, as the panel
     _last = weakref.ref(exploration)
 
@@ -36,7 +36,7 @@ def last() -> Any:
     """Return the exploration that was shown last.
 
     Raises:
-        SessionError: none was shown, or it is no longer used.
+        SessionError: none was shown, or it is no longer referenced.
     """
     found = None if _last is None else _last()
     if found is None:

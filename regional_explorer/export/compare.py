@@ -1,4 +1,4 @@
-"""Compares measured plans: one row per session."""
+"""``rx.compare``: compares measured sessions in a table, one row each."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def compare(*views: SessionOwner | Session) -> pd.DataFrame:
     """Return one row per exploration or saved session: step times, speedup, compile time, and what changed.
 
     Each speedup is against the eager samples of its own run, so sessions of other machines and versions of torch can be
-    compared. ``changed`` says what else than the plan is not as in the first row: torch, machine, ops, partitions,
-    generated code where both sessions have it. ``slowdown`` is the first speedup divided by this one, with its 99 %
+    compared. ``changed`` says what differs from the first row besides the plan: torch, machine, ops, partitions, and
+    generated code if both sessions have it. ``slowdown`` is the first speedup divided by this one, with its 99 %
     interval; ``difference`` says whether that is real. ``rx.compare(*ex.runs)`` compares the plans that one exploration
     measured.
     """
@@ -80,7 +80,7 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
 
 
 def _change(first: Session, run: Session) -> SpeedChange:
-    """Return how the speedup changed from the first session, or why that cannot be said."""
+    """Return how the speedup changed from the first session, or why it cannot be compared."""
     if run is first:
         return SpeedChange(problem="first")
     try:

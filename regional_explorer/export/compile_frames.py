@@ -1,4 +1,4 @@
-"""How artifacts were compiled, as pandas DataFrames: what the caches said, and where the time went."""
+"""How artifacts were compiled, as pandas DataFrames: cache hits and misses, and compile time by phase."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ CACHE_COLUMNS = (
 
 
 def caches_frame(session: Session) -> pd.DataFrame:
-    """Return one row per artifact: what Inductor's cache answered, and why.
+    """Return one row per artifact: whether Inductor's cache had it, and why.
 
     ``answer`` is hit, miss, bypass or off. ``changed`` lists the parts of the key that differ from ``nearest``, the
-    artifact that this process compiled before whose key is most alike; in ``why`` they stand with their values.
-    ``pre_grad_passes`` says when those run, ``pre_grad_s`` what they took in this compile.
+    artifact with the most similar key that this process compiled before; ``why`` gives their values too.
+    ``pre_grad_passes`` says when those passes run, ``pre_grad_s`` how long they took in this compile.
     """
     rows = [
         {
@@ -49,10 +49,10 @@ def caches_frame(session: Session) -> pd.DataFrame:
 
 
 def compile_times_frame(session: Session) -> pd.DataFrame:
-    """Return one row per region: where its compile time went, by phase; the phases add up to ``compile_s``.
+    """Return one row per region with its compile time by phase; the phases add up to ``compile_s``.
 
-    ``tracing_s`` is AOTAutograd with the passes over graphs, ``code_s`` code generation, ``build_s`` the C++ compiler
-    or Triton, ``cache_s`` keys and look-ups, ``other_s`` what no phase accounts for.
+    ``tracing_s`` is AOTAutograd and the graph passes, ``code_s`` code generation, ``build_s`` the C++ compiler or
+    Triton, ``cache_s`` computing keys and look-ups, ``other_s`` the time that belongs to no phase.
     """
     columns = ["region", "artifacts", "compile_s", *map(_column, CompilePhase)]
     found: dict[str, dict[str, Any]] = {}

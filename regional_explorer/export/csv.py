@@ -1,4 +1,4 @@
-"""Writes tables as CSV, safe to open in a spreadsheet: no text is run as a formula."""
+"""Writes tables as CSV that is safe to open in a spreadsheet: no text is run as a formula."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def table_csv(frame: pd.DataFrame) -> str:
-    """Return ``frame`` as CSV with escaped texts."""
+    """Return ``frame`` as CSV, its texts escaped against formulas."""
     text: str = frame.apply(lambda column: column.map(_cell)).to_csv(index=False)
     return text
 

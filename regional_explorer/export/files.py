@@ -38,7 +38,7 @@ def write_bytes(target: Path, content: bytes, error: type[RegionalExplorerError]
     destination = writable_path(target, error)
     try:
         if destination.exists() and not destination.is_file():
-            destination.write_bytes(content)  # a device or a pipe is written to, never replaced
+            destination.write_bytes(content)  # a device or a pipe is written to, not replaced
         else:
             _replace(destination, content)
     except OSError as problem:
@@ -48,7 +48,7 @@ def write_bytes(target: Path, content: bytes, error: type[RegionalExplorerError]
 def writable_path(target: Path, error: type[RegionalExplorerError]) -> Path:
     """Return the resolved path of ``target``, or raise ``error`` if no file can be written there.
 
-    Of a symbolic link, the file it points to is replaced.
+    If it is a symbolic link, the file it points to is replaced.
     """
     try:
         destination = Path(os.path.realpath(target))

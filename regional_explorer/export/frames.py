@@ -1,4 +1,4 @@
-"""A session as pandas DataFrames, with the unit in the column name."""
+"""The tables of a session as pandas DataFrames, with units in the column names."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ NUMERICS_COLUMNS = (
 
 
 def regions_frame(session: Session) -> pd.DataFrame:
-    """Return one row per region; its times are those of the whole call (forward + backward where gradients are taken).
+    """Return one row per region; its times are per call (forward + backward if gradients are taken).
 
-    They are NaN before ``ex.benchmark(regions=True)``, and again once the region has been changed.
+    The times are NaN before ``ex.benchmark(regions=True)``, and again once the region has been changed.
     """
     rows = [
         {
@@ -126,7 +126,7 @@ def partitions_frame(session: Session) -> pd.DataFrame:
 def timings_frame(session: Session) -> pd.DataFrame:
     """Return one row per variant and phase; without speedup if the numerics check failed.
 
-    ``plan`` is ``current``, or ``another`` where the last benchmark was of another plan.
+    ``plan`` is ``current``, or ``another`` if the last benchmark was of another plan.
     """
     rows: list[dict[str, Any]] = [
         {

@@ -23,12 +23,11 @@ PROFILE_COLUMNS = (
 
 
 def profile_frame(session: Session) -> pd.DataFrame:
-    """Return one row per module (with those inside it), source line and op (``by``), the longest of each first.
+    """Return one row per module (including those inside it), source line and op (``by``), the longest of each first.
 
-    Then come rows ``by`` ``around``: what runs around the graphs. The ops of all lines, or of all operators, and those
-    rows add up to the call. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its part of the call,
-    and ``copy_us`` the time
-    that the measured copy bandwidth needs to move ``moved_bytes``.
+    Then come rows ``by`` ``around``: what runs around the graphs. Together with these, the rows of all lines add up to
+    the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its
+    part of the call, and ``copy_us`` the time that the measured copy bandwidth needs to move ``moved_bytes``.
     """
     rows = [
         {

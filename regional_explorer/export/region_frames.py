@@ -1,4 +1,4 @@
-"""Timings of single regions and partitions as pandas DataFrames."""
+"""Timings of regions and partitions, each measured alone, as pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ PARTITION_TIMING_COLUMNS = (
 
 
 def region_timings_frame(session: Session) -> pd.DataFrame:
-    """Return one row per region and phase: its partitions alone, summed, eager against compiled.
+    """Return one row per region and phase: the sum of its partitions, each measured alone, eager against compiled.
 
-    ``compile_s`` is what its own artifacts cost (``compile_cold_s`` and ``compile_warm_s`` apart), and
-    ``pays_off_after_calls`` after how many calls that is earned back: inf where it never is, NaN where nobody knows.
+    ``compile_s`` is the compile time of its own artifacts (``compile_cold_s`` plus ``compile_warm_s``), and
+    ``pays_off_after_calls`` the number of calls that save as much: inf if no number does, NaN if unknown.
     ``measured`` of its ``partitions`` were measured themselves, the others share an artifact with one that was.
     """
     rows = [
@@ -79,7 +79,7 @@ def region_timings_frame(session: Session) -> pd.DataFrame:
 
 
 def partition_timings_frame(session: Session) -> pd.DataFrame:
-    """Return one row per partition that was measured alone; ``runs`` is how often one call of the whole runs it."""
+    """Return one row per partition that was measured alone; ``runs`` is how often one call runs it."""
     rows = [
         {
             "partition": timing.partition,
@@ -107,7 +107,7 @@ def partition_timings_frame(session: Session) -> pd.DataFrame:
 
 
 def reconciliation_frame(session: Session) -> pd.DataFrame:
-    """Return how regions and the rest add up to the whole, from one variant (``total``) to the next."""
+    """Return how the regions and the rest add up to the whole call, from one variant (``total``) to the next."""
     rows = [
         {
             "phase": str(row.phase),

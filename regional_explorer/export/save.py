@@ -1,4 +1,4 @@
-"""Saves a session in the format that the file extension selects, or a plan."""
+"""``ex.save`` and ``ex.save_plan``: write a session as JSON, HTML, SVG or CSV, and a plan as JSON."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from regional_explorer.export.csv import table_csv
 from regional_explorer.export.files import file_path, write_file
 from regional_explorer.export.frames import timings_frame
 from regional_explorer.record.codec import dump_plan, dump_session
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import Explored
-from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import session_svg
 from regional_explorer.render.report.measured_plans import measured_plans
@@ -23,7 +23,7 @@ ENDINGS = (".json", ".html", ".svg", ".csv")
 def save(session: Session, path: str | Path, runs: Sequence[Session] = ()) -> Path:
     """Write ``session`` to ``path``: ``.json`` (all of it), ``.html``, ``.svg`` (picture), ``.csv`` (timings).
 
-    A page also lists the measured plans, which are those of ``runs``.
+    The HTML page also lists the measured plans, those of ``runs``.
 
     Raises:
         SessionError: the extension is not one of these, or the file cannot be written.

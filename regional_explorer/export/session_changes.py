@@ -1,4 +1,4 @@
-"""What changed from one session to another, and whether the change of the speedup is real."""
+"""Compares two sessions: what changed, and whether the change of the speedup is real."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from regional_explorer.record.timing import NumericsVerdict, Verdict
 from regional_explorer.record.variant_name import VariantName
 
 CONFIDENCE = 0.99
-APART = 2 * MIN_FLOOR
-"""Smaller changes between two processes are never called real: the layout of memory of each makes a difference."""
+PROCESS_NOISE = 2 * MIN_FLOOR
+"""Smaller changes between two processes are never called real: each process has its own memory layout."""
 
 
 @dataclass(frozen=True)
 class SpeedChange:
-    """How the time of a call changed, from what each session's own eager time says of its machine.
+    """How the time of a call changed, relative to the eager time that each session measured on its own machine.
 
     ``slowdown`` is the earlier speedup over eager divided by the later: 1.05 is 5 % slower; ``low`` and ``high`` bound
     it with 99 % confidence. ``problem`` says why there is none.
@@ -38,14 +38,14 @@ class SpeedChange:
         """Whether the change is real: ``slower``, ``faster``, ``no difference``, ``inconclusive``, or the problem."""
         if self.low is None or self.high is None:
             return self.problem
-        if self.low > 1.0 + APART:
+        if self.low > 1.0 + PROCESS_NOISE:
             return str(Verdict.SLOWER)
-        if self.high < 1.0 / (1.0 + APART):
+        if self.high < 1.0 / (1.0 + PROCESS_NOISE):
             return str(Verdict.FASTER)
         return str(Verdict.without_winner(self.low, self.high))
 
     def is_slower(self, limit: float) -> bool:
-        """Return whether it is slower by more than ``limit``, all of the interval considered."""
+        """Return whether it is slower by more than ``limit``, with the whole interval beyond it."""
         return self.low is not None and self.low > 1.0 + limit
 
 
@@ -53,12 +53,14 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
     """Return how the whole call's speedup over eager changed, each against the eager samples of its own session.
 
     Raises:
-        SessionError: a session was not measured with eager and regional, or in too few rounds, or the two are of other
-            phases.
+        SessionError: a session was not measured with eager and regional, or in too few rounds, or the two measured
+            different phases.
     """
-    (first, known), (second, wanted) = (_ratios("A", before), _ratios("B", after))
-    if known != wanted:
-        raise SessionError(f"A measured the {known} and B the {wanted}: measure both with gradients, or both without.")
+    (first, phase), (second, other_phase) = (_ratios("A", before), _ratios("B", after))
+    if phase != other_phase:
+        raise SessionError(
+            f"A measured the {phase} and B the {other_phase}: measure both with gradients, or both without."
+        )
     wrong = [name for name, session in (("A", before), ("B", after)) if _is_wrong(session)]
     if wrong:
         return SpeedChange(
@@ -88,7 +90,7 @@ def _is_wrong(session: Session) -> bool:
 
 
 def changes(before: Session, after: Session) -> list[str]:
-    """Return what is different in ``after`` but the plan: torch, machine, graphs, partitions and generated code."""
+    """Return what differs in ``after`` besides the plan: torch, machine, graphs, partitions and generated code."""
     return list(chain(_environment(before, after), _graphs(before, after), _partitions(before, after)))
 
 

@@ -1,4 +1,4 @@
-"""A list of diagnostics that a notebook shows as a table."""
+"""A list of diagnostics that notebooks show as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A DataFrame that a notebook shows readably: three digits, times in fitting units, long texts wrapped."""
+"""A DataFrame that notebooks show with three digits, times in suitable units, and long texts wrapped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regional_explorer.render.style.figures import NONE, config_text, duration, 
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean, markup
 
 MOST_ROWS = 60
-"""So many rows are shown, as pandas does; the frame holds all."""
+"""The most rows that are shown, as in pandas; the frame holds all."""
 
 _STYLE = "text-align:{};white-space:normal;max-width:26em;overflow-wrap:break-word;vertical-align:top"
 # A table wider than its cell scrolls: columns that narrow at will would break their words.
@@ -19,7 +19,7 @@ _SCROLLED = '<div style="overflow-x:auto">{}</div>'
 
 
 class ShownFrame(pd.DataFrame):
-    """A DataFrame of exact values; what is made from it is a plain DataFrame. Only its HTML is rounded."""
+    """A DataFrame of exact values whose HTML is rounded; operations on it return a plain DataFrame."""
 
     @property
     def _constructor(self) -> type[pd.DataFrame]:
@@ -40,7 +40,7 @@ class ShownFrame(pd.DataFrame):
 
 
 def _unit(column: str) -> Callable[[float], str] | None:
-    """Return what writes the figures of a column whose name ends in a unit."""
+    """Return the function that formats a column by the unit at the end of its name, None without a unit."""
     if column.endswith("_us"):
         return lambda value: duration(value / 1e6)
     if column.endswith("_s"):

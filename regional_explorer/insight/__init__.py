@@ -1,1 +1,1 @@
-"""The code that Inductor generated for a region."""
+"""The code that Inductor generates for a region: kernels, their times, stages, bottlenecks, and code for GPUs."""

@@ -1,4 +1,4 @@
-"""The generated code of a region: what ``ex.code("mlp")`` returns and how it shows itself."""
+"""The generated code of a region: the result of ``ex.code("mlp")`` and how it is displayed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KERNEL_COLUMNS = (
 
 @dataclass(frozen=True)
 class RegionCode:
-    """The generated code of a region, one entry per partition whose code is known; it shows itself as text or HTML."""
+    """The generated code of a region, one entry per partition whose code is known; displayed as text or HTML."""
 
     region: str
     partitions: tuple[PartitionCode, ...]
@@ -47,7 +47,7 @@ class RegionCode:
 
     @classmethod
     def of(cls, session: Session, region: str) -> RegionCode:
-        """Return the code that ``session`` has of a region.
+        """Return the code of a region that ``session`` holds.
 
         Raises:
             UnknownRegionError: there is no such region.
@@ -64,7 +64,7 @@ class RegionCode:
         target: GpuTarget | None,
         codes: Mapping[str, ArtifactCode],
     ) -> RegionCode:
-        """Return code that was generated and not compiled, given by the ids of the partitions."""
+        """Return code that was generated but not compiled; ``codes`` has it by partition id."""
         graphs = {graph.id: graph.by_name() for graph in session.graphs}
         parts = tuple(
             PartitionCode(part, codes[part.id], tuple(graphs[part.graph][name] for name in part.nodes))
@@ -78,7 +78,7 @@ class RegionCode:
         """Return how the code of ``other`` differs: ``ex.code("mlp").diff(ex.code("mlp", config={…}))``.
 
         Raises:
-            InvalidArgumentError: ``other`` is no code, or of another region.
+            InvalidArgumentError: ``other`` is not code, or is for another region.
         """
         check_argument("other", other, RegionCode, "what ex.code(…) returns")
         if other.region != self.region:
@@ -98,7 +98,7 @@ class RegionCode:
 
     @property
     def kernels(self) -> pd.DataFrame:
-        """One row per kernel, in the order they run: what it computes, what it moves, where it comes from."""
+        """One row per kernel, in the order they run: its ops, bytes and operations, and its nodes and source lines."""
         import pandas as pd
 
         rows = [

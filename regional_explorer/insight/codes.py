@@ -1,4 +1,4 @@
-"""The codes of an exploration's partitions, found out when first looked at."""
+"""Generates and keeps the code and kernels of an exploration's partitions, when they are first requested."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NOT_SENT = "it has dynamic sizes, constants, or operators of other libraries, wh
 class Codes:
     """The generated code and kernels of the partitions of ``program``.
 
-    ``found`` is that of artifacts, by their key; it only grows. What was generated under other configs or for GPUs that
-    are not there is kept beside, by key and target.
+    ``found`` has that of artifacts, by key; it only grows. Code for other configs, or for GPUs that are not there, is
+    kept in ``_others``, by key and target.
     """
 
     def __init__(self, program: Program) -> None:
@@ -34,8 +34,8 @@ class Codes:
         self.found: dict[str, ArtifactCode] = {}
         self._others: dict[tuple[str, str], ArtifactCode] = {}
 
-    def look_at(self, region: str, run: RunContext) -> None:
-        """Find out what the kernels of a region are, one artifact after the other, until ``cancelled``."""
+    def read(self, region: str, run: RunContext) -> None:
+        """Lower the artifacts of a region again for their code and kernels, one after the other, until cancelled."""
         program, store = self._program, self._program.store
         keys = program.keys()
         wanted = {
@@ -55,9 +55,9 @@ class Codes:
         target: GpuTarget | None,
         run: RunContext,
     ) -> dict[str, ArtifactCode]:
-        """Return the code that a region's partitions have under ``changes`` of its config, by id of the partition.
+        """Return the code of a region's partitions under ``changes`` of its config, by partition id.
 
-        Nothing is compiled, so nothing needs to have been; with ``target`` it is the code for that GPU.
+        Nothing is compiled, nor needs to have been; with ``target`` it is the code for that GPU.
 
         Raises:
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
@@ -106,7 +106,7 @@ class Codes:
 
 
 def _missing(found: ArtifactCode | None) -> bool:
-    """Return whether code is to be found out: what failed once, for want of room on the disk say, is tried again."""
+    """Return whether code has to be generated: a failure, for example because of a full disk, is tried again."""
     return found is None or found.problem is not None
 
 
@@ -120,7 +120,7 @@ def _on_gpu(generator: GpuCodeGenerator, key: str, switch: Switch, config: Mappi
 
 
 def _in_turn(wanted: Mapping[str, Switch], region: str, run: RunContext) -> Iterator[tuple[str, Switch]]:
-    """Yield the wanted partitions until cancelled, and report each before its turn."""
+    """Yield the wanted partitions until cancelled, reporting progress before each."""
     for done, (key, switch) in enumerate(wanted.items()):
         if run.cancelled():
             return

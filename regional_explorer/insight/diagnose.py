@@ -1,4 +1,4 @@
-"""``ex.diagnose``: measures what the findings need, and keeps them as long as the region stays as it is."""
+"""``ex.diagnose``: finds out why regions are fast or slow, and measures a remedy before it is recommended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from regional_explorer.record.timing import Timing
 
 
 class Diagnoses:
-    """The findings about the regions of ``program``; ``revision`` changes with each new one."""
+    """The findings about the regions of ``program``, kept while a region is unchanged; ``revision`` counts them."""
 
     def __init__(self, program: Program, codes: Codes, environment: Environment) -> None:
         self._program = program
@@ -40,7 +40,7 @@ class Diagnoses:
 
     @property
     def found(self) -> tuple[Diagnostic, ...]:
-        """The findings about regions that are as they were when they were looked at."""
+        """The findings about regions that have not changed since."""
         plan = self._program.plan
         return tuple(
             item
@@ -49,7 +49,7 @@ class Diagnoses:
             for item in items
         )
 
-    def look_at(
+    def diagnose(
         self,
         region: str,
         parts: Sequence[PartitionCode],
@@ -57,7 +57,7 @@ class Diagnoses:
         budget_s: float,
         run: RunContext,
     ) -> tuple[Diagnostic, ...]:
-        """Find out why a region, whose kernels have been timed, is fast or slow; measure each remedy first."""
+        """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
         distinct = list({part.code.artifact: part for part in parts}.values())
         remedies: list[Remedy[Any]] = [RECOMPUTED, *fusion_remedies(distinct)]
         found = [
@@ -65,7 +65,7 @@ class Diagnoses:
             *(
                 item
                 for remedy in remedies
-                for item in self._remedied(region, distinct, remedy, budget_s / len(remedies), run)
+                for item in self._measured_remedies(region, distinct, remedy, budget_s / len(remedies), run)
             ),
         ]
         if run.cancelled():
@@ -74,7 +74,7 @@ class Diagnoses:
         self.revision += 1
         return tuple(found)
 
-    def _remedied(
+    def _measured_remedies(
         self,
         region: str,
         distinct: Sequence[PartitionCode],
@@ -82,7 +82,7 @@ class Diagnoses:
         budget_s: float,
         run: RunContext,
     ) -> Iterator[Diagnostic]:
-        """Yield what a remedy cures, once per direction in which it was measured to win."""
+        """Yield a diagnostic per direction in which a remedy was measured to be faster."""
         after = run.executor.run_untimed(lambda: self._codes.under(region, remedy.config, None, run))
         changed = [
             part
@@ -109,7 +109,7 @@ class Diagnoses:
         budget_s: float,
         run: RunContext,
     ) -> Timing | None:
-        """Return how equal partitions run under ``config`` against how they run now; None where it is not known."""
+        """Return the time of equal partitions under ``config`` relative to now; None if it cannot be measured."""
         key = part.code.artifact
         program = self._program
         switches = [one for one in program.switches if one.artifact is not None and one.artifact.key == key]
@@ -130,7 +130,7 @@ class Diagnoses:
 
     def _calls(self, switch: Switch, args: Sequence[Any], config: Mapping[str, Any]) -> list[TimedCall]:
         now, twin = switch.artifact, self._program.twin(switch, config)
-        assert now is not None  # noqa: S101 - only partitions that have one are looked at
+        assert now is not None  # noqa: S101 - only partitions that have one are measured
         with as_in_the_call():
             put_back = timed_calls(switch, args)[-1].before
         return [

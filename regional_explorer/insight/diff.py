@@ -1,4 +1,4 @@
-"""The code of a region before and after a change: what ``ex.code("mlp").diff(other)`` returns."""
+"""The code of a region before and after a change: the result of ``ex.code("mlp").diff(other)``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regional_explorer.render.report.diff_html import diff_html, diff_text
 
 @dataclass(frozen=True)
 class CodeDiffs:
-    """How the code of a region's partitions differs; it shows itself as text or HTML."""
+    """The differences in the code of a region's partitions; displayed as text or HTML."""
 
     region: str
     partitions: tuple[CodeDiff, ...]

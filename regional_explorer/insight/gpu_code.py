@@ -1,4 +1,4 @@
-"""The code of partitions for a GPU that is not there, generated in a child process."""
+"""Generates the code of partitions for a GPU that is not there, in a child process."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ POLL_S = 0.1
 
 
 class CancelledError(Exception):
-    """The caller does not want it any more."""
+    """The caller has cancelled the request."""
 
 
 class GpuCodeGenerator:
     """A child process that generates code for ``target``; it ends with the block it is used in.
 
     Raises:
-        CompileEnvironmentError: there is no C++ compiler or no cache directory, a setting cannot be sent, or the
-            process could not be started.
+        CompileEnvironmentError: there is no C++ compiler or no cache directory, a setting cannot be serialized, or
+            the process could not be started.
     """
 
     def __init__(self, target: GpuTarget, cancelled: Callable[[], bool]) -> None:
@@ -67,10 +67,10 @@ class GpuCodeGenerator:
         """Wait until the child is ready.
 
         Raises:
-            CompileEnvironmentError: it is not going to be.
+            CompileEnvironmentError: it cannot generate code here.
         """
         try:
-            problem = self._asked(self._ready)
+            problem = self._request(self._ready)
         except BaseException:
             self._child.end()
             raise
@@ -86,11 +86,11 @@ class GpuCodeGenerator:
         self._child.end()
 
     def code(self, key: str, sent: bytes, positions: dict[str, int]) -> ArtifactCode:
-        """Return the code of a piece that ``portable`` made ready to be sent."""
-        found: ArtifactCode = self._asked((key, sent, positions))
+        """Return the code of a piece that ``portable`` serialized."""
+        found: ArtifactCode = self._request((key, sent, positions))
         return found
 
-    def _asked(self, request: Any) -> Any:
+    def _request(self, request: Any) -> Any:
         """Send ``request`` and wait for the answer.
 
         Raises:

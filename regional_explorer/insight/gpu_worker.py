@@ -1,4 +1,4 @@
-"""The child process that generates code for a GPU that is not there, apart from the user's process."""
+"""The child process that generates code for a GPU that is not there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regional_explorer.record.kernels import ArtifactCode
 
 
 def main() -> None:
-    """Be the child: take a target, then answer each piece with its code for that target, or with why there is none."""
+    """In the child: receive a target, then answer each piece with its code for that target, or why there is none."""
     requests: SimpleQueue[Any] = SimpleQueue()
     serve_parent(requests.put)
     answer = answer_channel()
@@ -23,13 +23,13 @@ def main() -> None:
 
     target, compiler, folder, settings = requests.get()
     try:
-        pickle.loads(settings).take_over()  # noqa: S301 - from the process that started this one
-    except Exception as error:  # noqa: BLE001 - told where the code would stand
-        answer(f"the settings of your process could not be taken over: {type(error).__name__}: {error}")
+        pickle.loads(settings).apply()  # noqa: S301 - from the process that started this one
+    except Exception as error:  # noqa: BLE001 - reported in place of the code
+        answer(f"the settings of your process could not be applied: {type(error).__name__}: {error}")
         return
     try:
         load_device_guard(compiler, Path(folder))
-    except Exception as error:  # noqa: BLE001 - told where the code would stand
+    except Exception as error:  # noqa: BLE001 - reported in place of the code
         answer(f"the device guard could not be built: {type(error).__name__}: {error}")
         return
     answer(None)
@@ -42,7 +42,7 @@ def _code(request: tuple[str, bytes, dict[str, int]], target: GpuTarget) -> Arti
     key, sent, positions = request
     try:
         return _generated(key, sent, positions, target)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the next piece may do better
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next piece may work
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f" ({Path(last.filename).name}:{last.lineno})"
         first = (str(error).strip().splitlines() or [""])[0]

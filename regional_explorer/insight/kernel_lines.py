@@ -1,4 +1,4 @@
-"""Finds the kernels in the text of generated code."""
+"""Finds the lines of generated code that define and call each kernel."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def _calls(kernel: Kernel, lines: Sequence[str]) -> list[int]:
     call = re.compile(rf"(?<![\w.]){re.escape(kernel.name)}(\.run)?\(")
     if kernel.kind is not KernelKind.EXTERN:
         return [number for number, line in enumerate(lines, 1) if call.search(line)]
-    # An extern call is named as it is called, but some with the namespace, as in torch.ops.aten.mm.default(…).
+    # An extern kernel has the name of its function; some are called with a namespace: torch.ops.aten.mm.default(…).
     last = re.compile(rf"\b{re.escape(kernel.name.removeprefix('extern_kernels.'))}(\.\w+)?\(")
     return [number for number, line in enumerate(lines, 1) if call.search(line) or last.search(line)]

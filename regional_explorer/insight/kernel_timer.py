@@ -42,7 +42,7 @@ class KernelTimes:
         budget_s: float,
         run: RunContext,
     ) -> None:
-        """Time the kernels of each distinct partition of a region; what was timed before ``cancelled`` is kept."""
+        """Time the kernels of each distinct partition of a region; times measured before a cancel are kept."""
         program = self._program
         switches: dict[str, list[Switch]] = {}
         for switch in program.switches:
@@ -66,19 +66,19 @@ def _measured(
     budget_s: float,
     run: RunContext,
 ) -> ArtifactKernelTimes | None:
-    """Return the times of the kernels of equal partitions; None where cancelled before there were enough."""
+    """Return the times of the kernels of equal partitions; None if cancelled before there were enough rounds."""
     if code.problem is not None:
         return ArtifactKernelTimes(code.artifact, problem=code.problem)
     recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
     if recorded.switch is None or recorded.args is None or recorded.switch.artifact is None:
-        return ArtifactKernelTimes(code.artifact, problem="the call does not come by here: a branch not taken")
+        return ArtifactKernelTimes(code.artifact, problem="the call does not reach it: a branch not taken")
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
     notes = _Notes()
     with as_in_the_call():
         started = time.perf_counter()
         try:
             timed = run.executor.run_untimed(lambda: _timed(program, switch, code, args, notes))
-        except Exception as error:  # noqa: BLE001 - whatever it is, there are no times, and all else works
+        except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(code.artifact, problem=problem.splitlines()[0])
         build_s = time.perf_counter() - started
@@ -103,13 +103,13 @@ def _measured(
 
 @dataclass
 class _Notes:
-    """What the clocks in the code said."""
+    """The times that the clocks in the code measured."""
 
     times: dict[int, list[float]] = field(default_factory=dict)
     total_s: float = 0.0
 
     def note(self, kernel: int, seconds: float) -> None:
-        """Note one launch."""
+        """Record the time of one launch."""
         self.times.setdefault(kernel, []).append(seconds)
         self.total_s += seconds
 
@@ -120,7 +120,7 @@ class _Notes:
 
 @dataclass(frozen=True)
 class _Round:
-    """One call without clocks, one with them, and the kernels of that one together."""
+    """The times of one call without clocks, one call with them, and all kernels of the latter."""
 
     whole_s: float
     clocked_s: float
@@ -161,7 +161,7 @@ def _rounds(
     budget_s: float,
     run: RunContext,
 ) -> list[_Round]:
-    """Call both in turns until the budget is spent."""
+    """Call both alternately until the budget is spent."""
 
     def turn() -> _Round:
         put_back()

@@ -30,17 +30,17 @@ COLUMNS = (
     "problem",
 )
 BETWEEN = "between kernels"
-"""The row of what a call takes beside its kernels: it has no bound."""
+"""The row with the time of a call outside its kernels; it has no bound."""
 UNACCOUNTED = "not accounted for"
-"""The row of what a call without clocks takes more, or less, than one with them."""
+"""The row with the difference between a call without clocks and the sum of the other rows."""
 
 
 def kernel_times_frame(session: Session, region: str) -> pd.DataFrame:
     """Return one row per kernel of each distinct partition of a region, most wasted time first.
 
-    ``runs`` counts the partitions that run this code. ``share`` is that of the partition's time, measured without
-    clocks. Where the kernels and what lies between them add up to another time, by more than a tenth, a row says how
-    much is ``not accounted for``. Where no bound is known, no time counts as wasted.
+    ``runs`` counts the partitions that run this code. ``share`` is the share of the partition's time, measured without
+    clocks. If the kernels and the time between them differ from that by more than a tenth, a row says how much is
+    ``not accounted for``. Without a known bound, no time counts as wasted.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Writes down the graphs that Inductor made of a partition."""
+"""Converts the graphs that Inductor made of a partition to records."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def after_passes(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
-    """Return the record of what Inductor's passes left; ``inputs`` are the names of what is fed to the partition."""
+    """Return the record of the graph after Inductor's passes; ``inputs`` are the names of the partition's inputs."""
     found = lowered.after_passes
     return None if found is None else LoweredGraph(_nodes(found.gm, inputs), found.sources, found.inferred)
 
 
 def output(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
-    """Return the record of Inductor's output as a graph; a node that calls a kernel is called after it."""
+    """Return the record of Inductor's output as a graph; the target of a node that calls a kernel is its name."""
     found = lowered.output
     if found is None or found.gm is None:
         return None

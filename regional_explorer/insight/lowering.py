@@ -1,4 +1,4 @@
-"""Finds out what the kernels of an artifact are made of, by lowering its partition once more."""
+"""Generates the code of a partition, and finds the nodes of each kernel, by lowering it with Inductor again."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def artifact_code(
 ) -> ArtifactCode:
     """Return the code of ``artifact`` with its kernels.
 
-    Inductor lowers the partition again, which takes what the compile took without its C++ compiler. So nothing is paid
-    for by those who do not ask, and an artifact that came out of a cache has its kernels too.
+    Inductor lowers the partition again, which takes as long as the compile without the C++ compiler. So compiles stay
+    fast if nobody requests the code, and artifacts loaded from a cache have kernels too.
     """
     found = code_under(artifact.key, piece, inputs, config, generated)
     if found.problem is not None or not artifact.code:
@@ -63,7 +63,7 @@ def code_under(
 
 
 def _lower(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Any:
-    # Not at the top: Inductor's code generators are loaded when somebody wants to see their code.
+    # Not at the top: Inductor's code generators are imported only when code is requested.
     from regional_explorer.torch_api.lower_piece import lower_piece
 
     mode = fake_mode_with_symbols()

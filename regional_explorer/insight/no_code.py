@@ -1,13 +1,13 @@
-"""Why a region has no generated code, and what to do about it."""
+"""The message that says why a region has no generated code, and what to do about it."""
 
 from __future__ import annotations
 
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 
 
 def why_no_code(session: Session, region: str) -> str:
-    """Return why ``session`` knows no compiled code of a region, and what to do."""
+    """Return why ``session`` has no generated code of a region, and what to do."""
     named = repr(region)
     parts = [part for part in session.partitions if part.region == region]
     failed = next((part.error for part in parts if part.state is State.FAILED and part.error), None)

@@ -1,6 +1,6 @@
-"""What this machine can do at best: copy bytes, multiply matrices.
+"""Measures the best rates of this machine, for bounds of kernel times: copying memory, and matrix products.
 
-Measured here, and kept for the process.
+The rates are kept for the process.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ LARGEST_COPY = 1 << 28
 
 
 def copy_s(moved: int) -> float:
-    """Return the seconds in which as many bytes can be read and written as a kernel moves.
+    """Return the seconds that this machine needs at least to read and write ``moved`` bytes together.
 
-    What fits into a cache is copied faster than what does not, so each size has a rate of its own: that of the next
-    larger power of two.
+    Data that fits into a cache is copied faster, so the rate depends on the size, rounded up to a power of two.
     """
     size = min(max(SMALLEST_COPY, 1 << math.ceil(math.log2(max(2, moved)))), LARGEST_COPY)
     return moved / _copy_rate(size, torch.get_num_threads())
@@ -33,18 +32,18 @@ def copy_s(moved: int) -> float:
 def _copy_rate(moved: int, _threads: int) -> float:
     """Return the bytes per second, read and written together, of a copy that moves ``moved`` bytes."""
     source = torch.ones(moved // 8)
-    # A fresh target, as the results of a kernel are: memory that the system has just given costs more to write.
+    # A fresh target, like the results of a kernel: newly allocated memory is slower to write.
     return moved / _best_s(lambda target: target.copy_(source), lambda: torch.empty_like(source))
 
 
 def matrix_s(operations: int, dtype: torch.dtype) -> float:
-    """Return the seconds in which a matrix product of so many operations can be done."""
+    """Return the seconds that this machine needs at least for a matrix product of so many operations."""
     return operations / _matrix_rate(dtype, torch.get_num_threads())
 
 
 @cache
 def _matrix_rate(dtype: torch.dtype, _threads: int) -> float:
-    """Return the operations per second of the best of some square products: the larger one need not be the faster."""
+    """Return the operations per second of the fastest of some square products: the largest need not be the fastest."""
     rates = []
     for size in (256, 512, 1024):
         one, other = (torch.ones(size, size, dtype=dtype) for _ in range(2))
@@ -55,9 +54,9 @@ def _matrix_rate(dtype: torch.dtype, _threads: int) -> float:
 
 
 def _best_s(call: Callable[[torch.Tensor], object], fresh: Callable[[], torch.Tensor]) -> float:
-    """Return the lower quartile of the times of ``call``, after one that does not count.
+    """Return the lower quartile of the times of ``call``, after a warm-up.
 
-    What it writes to comes from ``fresh``, which is not timed.
+    Its output tensor comes from ``fresh``, which is not timed.
     """
     with torch.no_grad():
         call(fresh())

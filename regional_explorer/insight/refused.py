@@ -1,4 +1,4 @@
-"""Kernels that read the same data and that Inductor kept apart: which config lets it fuse them."""
+"""The ``fusion-refused`` diagnostic: kernels that share data, and a config under which Inductor fuses them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ REMEDIES: Mapping[str, Mapping[str, Any]] = {
     "indexing mismatch": {"loop_ordering_after_fusion": True},
     "memory deps did not match": {"loop_ordering_after_fusion": True},
 }
-"""Configs under which Inductor fuses what it refused, by words of its reason; other reasons are no choice."""
+"""Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
 
 
 @dataclass(frozen=True)
 class Fused(Cured):
-    """The refused fusion that shares most data, of ``pairs`` that were refused for such a reason."""
+    """The refused fusion that shares the most data, and the number of ``pairs`` refused for such a reason."""
 
     refused: RefusedFusion
     pairs: int
@@ -52,7 +52,7 @@ def _remedy(config: Mapping[str, Any]) -> Remedy[Fused]:
 
 
 def fused(config: Mapping[str, Any], part: PartitionCode, after: ArtifactCode) -> Fused | None:
-    """Return the refused fusion that shares most data, if less is refused in ``after``."""
+    """Return the refused fusion that shares the most data, if the refusals in ``after`` share less."""
     mine = [one for one in part.code.refused if any(REMEDIES[w] == config for w in REMEDIES if w in one.reason)]
     now, then = (sum(one.shared_bytes for one in code.refused) for code in (part.code, after))
     if not mine or after.problem is not None or then >= now:
@@ -61,7 +61,7 @@ def fused(config: Mapping[str, Any], part: PartitionCode, after: ArtifactCode) -
 
 
 def fusion_refused(region: str, config: Mapping[str, Any], found: Fused, timing: Timing) -> Diagnostic:
-    """Return the diagnostic of a refused fusion whose remedy was measured and won."""
+    """Return the diagnostic of a refused fusion whose remedy was measured to be faster."""
     refused = found.refused
     pair = [found.part.kernels[place] for place in dict.fromkeys((refused.first, refused.second))]
     names = " and ".join(linked.kernel.name for linked in pair)

@@ -1,4 +1,4 @@
-"""A region from stage to stage: what ``ex.stages("mlp")`` returns and how it shows itself."""
+"""The stages of a region, from captured graph to output: the result of ``ex.stages("mlp")`` and its display."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "eli
 
 @dataclass(frozen=True)
 class RegionStages:
-    """The stages of a region, one entry per distinct partition; it shows itself as text or HTML.
+    """The stages of a region, one entry per distinct partition; displayed as text or HTML.
 
     ``nodes`` are the names of nodes that are followed through all stages.
     """
@@ -39,14 +39,14 @@ class RegionStages:
         """Return the stages of the partitions whose code is known.
 
         Raises:
-            NotCompiledError: there is none, and it is ``needed``: nobody broke off.
+            NotCompiledError: there is none although it is ``needed``, which it is not after a cancel.
         """
         if needed and not code.partitions:
             raise NotCompiledError(why_no_code(session, code.region))
         return cls(code.region, session, region_stages(session, code.partitions), note=code.note)
 
     def follow(self, *nodes: str) -> RegionStages:
-        """Return the same with these nodes followed: what they come from, and what comes of them, in every stage.
+        """Return the same stages with these nodes followed, from what they come from to what becomes of them.
 
         Args:
             nodes: names of nodes of any stage, such as ``"gelu"``; all of them together are followed.
@@ -65,7 +65,7 @@ class RegionStages:
 
     @property
     def changes(self) -> pd.DataFrame:
-        """One row per partition and stage: how many ops and views it has, and what became of those before."""
+        """One row per partition and stage: how many ops and views it has, and what became of the previous ones."""
         import pandas as pd
 
         rows = [

@@ -1,4 +1,4 @@
-"""Writes one partition as a script that stands alone, to time or to break without this package."""
+"""Writes one partition as a standalone script that needs only torch: to time it, or to report a bug."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from regional_explorer.torch_api import (
 )
 
 LIBRARIES = ("aten", "prims", "higher_order", "quantized", "inductor", "rngprims", "_c10d_functional")
-"""Where the operators live that every torch has."""
+"""The namespaces of operators that every torch has."""
 
 MOST_ELEMENTS = 4096
-"""Constants of more elements are not written down."""
+"""Constants of more elements are not written into the script."""
 
 _KNOBS = {
     "threads": "torch.set_num_threads",
@@ -145,7 +145,7 @@ def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Map
     """Return the script for one partition whose inputs have these layouts.
 
     Raises:
-        ReproError: something of it cannot be written down; the text names it.
+        ReproError: a part of it cannot be written as code; the message names it.
     """
     gm, given, symbols = canonical(piece, inputs, fake_mode_with_symbols())
     names = {symbol.node.expr: f"s{number}" for number, (symbol, _) in enumerate(symbols)}
@@ -221,7 +221,7 @@ def _constant(target: str, value: Any, bodies: Mapping[int, str]) -> str:
         raise ReproError(
             f"the constant {target!r} has {value.numel()} elements; those of more than {MOST_ELEMENTS} are not written."
         )
-    # As the numbers it is made of: float64 holds every bit of the smaller floats.
+    # float64 holds every bit of the smaller floats.
     wide = value.detach().cpu().flatten()
     numbers = (wide.double() if value.dtype.is_floating_point else wide).tolist()
     items = ", ".join(literal(number, f"the constant {target!r}") for number in numbers)

@@ -1,4 +1,4 @@
-"""The inputs of a repro script: real ones to run it with, fake ones to compile it for."""
+"""Writes the inputs of a repro script as code: real ones to run it with, fake ones to compile it for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def literal(value: Any, what: str) -> str:
     """Return a value as source code.
 
     Raises:
-        ReproError: it cannot be written down; ``what`` it is stands in the message.
+        ReproError: it cannot be written as code; the message says ``what`` it is.
     """
     if isinstance(value, float) and not math.isfinite(value):
         return f"float({str(value)!r})"
@@ -38,10 +38,10 @@ def literal(value: Any, what: str) -> str:
 
 
 def real_inputs(inputs: Sequence[Layout], symbols: Symbols) -> Iterator[str]:
-    """Yield the lines that make real inputs: the sizes first, as the graph takes them, then one per input.
+    """Yield the lines that create real inputs: the sizes first, as the graph takes them, then one per input.
 
     Raises:
-        ReproError: an input cannot be written down.
+        ReproError: an input cannot be written as code.
     """
     shared = _shared(inputs)
     yield "inputs = []"
@@ -68,7 +68,7 @@ def _shared(inputs: Sequence[Layout]) -> dict[int, list[Layout]]:
 
 
 def _end(layout: Layout) -> int:
-    """Return how many elements of its storage a view reaches over."""
+    """Return the number of elements that a storage needs for a view."""
     if 0 in layout.size:
         return layout.offset
     steps = zip(layout.size, layout.stride, strict=True)
@@ -91,10 +91,10 @@ def _real_input(number: int, layout: Layout) -> str:
 
 
 def fake_inputs(given: Sequence[Any], symbols: Symbols, names: Mapping[Any, str]) -> Iterator[str]:
-    """Yield the lines that make the inputs that the graph is compiled for.
+    """Yield the lines that create the fake inputs that the graph is compiled for.
 
     Raises:
-        ReproError: the size of one cannot be written down.
+        ReproError: the size of one cannot be written as code.
     """
     for symbol, _ in symbols:
         yield f"{names[symbol.node.expr]} = size({int(symbol.node.hint)}, {names[symbol.node.expr]!r})"

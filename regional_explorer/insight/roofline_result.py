@@ -1,4 +1,4 @@
-"""What ``ex.roofline()`` returns and how it shows itself."""
+"""The result of ``ex.roofline()``, and how it is displayed."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Full Inductor as the roofline of a plan; it shows itself as text or HTML.
+    """Full Inductor as the roofline of a plan; displayed as text or HTML.
 
-    ``reach`` is what the plan reaches of full, ``regions`` what each region brings, ``borders`` what crosses from one
-    side to another. ``ops`` are computed otherwise in full, ``roundings`` left out there; ``trials`` tell what makes
-    full bitwise eager. ``problems`` say what could not be found out.
+    ``reach`` is the part of full's gain that the plan reaches, ``regions`` what each region gains, ``borders`` the data
+    that crosses the borders of regions. ``ops`` are those that full computes differently, ``roundings`` the roundings
+    that it leaves out; ``trials`` show which config makes full bitwise equal to eager. ``problems`` say what could not
+    be determined.
     """
 
     reach: tuple[Reach, ...]
@@ -60,7 +61,7 @@ class Roofline:
 
     @property
     def border_frame(self) -> pd.DataFrame:
-        """One row per border: tensors, bytes, what of them full fuses away, and the time that is worth at most."""
+        """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
         rows = _records(self.borders)
         for row, border in zip(rows, self.borders, strict=True):
             row["at_most_us"] = border.fused_bytes / self.bandwidth.bytes_per_s * 1e6 if self.bandwidth else None
@@ -68,12 +69,12 @@ class Roofline:
 
     @property
     def op_frame(self) -> pd.DataFrame:
-        """One row per op that Inductor decomposes: how often, how often bitwise the same, and how far off."""
+        """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
         return _frame(_records(self.ops))
 
     @property
     def region_frame(self) -> pd.DataFrame:
-        """One row per region: what it gains, and its part of what full gains."""
+        """One row per region: its gain, and its share of the gain of full."""
         return _frame(_records(self.regions))
 
     def _tables(self) -> Iterator[Table]:

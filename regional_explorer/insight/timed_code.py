@@ -1,4 +1,4 @@
-"""Generated code with a clock around each launch of a kernel: a build of its own, for nothing but kernel times."""
+"""Generated code with a clock around each kernel launch: a separate build, used only for kernel times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLOCK, NOTE = "_regional_explorer_clock", "_regional_explorer_note"
 
 
 def timed_code(code: ArtifactCode) -> str:
-    """Return the text of ``code`` with a clock around each launch that is known and stands on one line."""
+    """Return the text of ``code`` with a clock around each known launch that is a statement on one line."""
     lines = code.text.splitlines()
     launches = {kernel.called: index for index, kernel in enumerate(code.kernels) if kernel.called is not None}
     timed = []
@@ -27,7 +27,7 @@ def timed_code(code: ArtifactCode) -> str:
 
 
 def _is_whole(line: str) -> bool:
-    """Return whether a statement ends on its line."""
+    """Return whether the statement that a line starts ends on the same line."""
     return line.count("(") == line.count(")") and not re.search(r"[\\,({\[]\s*$", line)
 
 
@@ -36,7 +36,7 @@ def build_timed(
 ) -> Callable[[list[Any]], Sequence[Any]]:
     """Return the generated function of ``code`` with clocks; it takes one argument list, which it empties.
 
-    Its kernels are those of the artifact, which Inductor finds in its cache: only the Python around them is another.
+    Its kernels are those of the artifact, which Inductor finds in its cache: only the Python around them differs.
     """
     call: Callable[[list[Any]], Sequence[Any]] = load_code(timed_code(code), config, {CLOCK: clock, NOTE: note}).call
     return call

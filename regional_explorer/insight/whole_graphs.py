@@ -1,4 +1,4 @@
-"""``ex.roofline``: what full Inductor would fuse that a plan does not, and what it computes otherwise."""
+"""``ex.roofline``: what full Inductor would fuse that a plan does not, and what it computes differently."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ TRIALS: tuple[Mapping[str, object], ...] = (
 )
 """Configs under which full Inductor is compared with eager, bit by bit; the last one leaves every op to eager code.
 
-It is that of lite mode, as far as it is about results; there, marked ops are compiled, here they are not.
+That one has those configs of lite mode that affect results, but marked ops are not compiled either.
 """
 
 WHOLE = "the whole graph"
 
 
 def full_graphs(program: Program) -> dict[str, FullGraph]:
-    """Return the captured graphs as Inductor would write them, each as a whole; nothing is compiled."""
+    """Return the code that Inductor generates for each captured graph as a whole; nothing is compiled."""
     return {live.id: _full_graph(program, live) for live in program.capture.live}
 
 
@@ -74,16 +74,16 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
         return FullGraph(live.id, names, ArtifactCode(live.id, "", problem=problem))
     try:
         code = code_under(live.id, piece, layouts, {}, program.store.generated)
-    except Exception as error:  # noqa: BLE001 - whatever Inductor makes of a graph that nobody compiles so
+    except Exception as error:  # noqa: BLE001 - whatever Inductor raises for a graph that is never compiled as a whole
         code = ArtifactCode(live.id, "", problem=f"{type(error).__name__}: {error}".splitlines()[0])
     return FullGraph(live.id, names, code)
 
 
 def reached(session: Session) -> tuple[Reach, ...]:
-    """Return what the plan reaches of full, phase by phase.
+    """Return how much of full's gain the plan reaches, phase by phase.
 
     Raises:
-        MeasureError: one of the three was not measured under this plan.
+        MeasureError: eager, regional or full was not measured under this plan.
     """
     found = []
     for phase in Phase:
@@ -93,21 +93,21 @@ def reached(session: Session) -> tuple[Reach, ...]:
             missing = [str(name) for name in (VariantName.REGIONAL, VariantName.FULL) if name not in times]
             if missing:
                 raise MeasureError(
-                    f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not measured. {DO}"
+                    f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not measured. {REMEDY}"
                 )
             wins = known[VariantName.FULL].verdict is Verdict.FASTER
             eager, regional, full = (times[one] for one in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL))
             found.append(Reach(phase, eager, regional, full, full_wins=wins))
     if not found or session.is_outdated:
-        raise MeasureError(f"This plan was not measured. {DO}")
+        raise MeasureError(f"This plan was not measured. {REMEDY}")
     return tuple(found)
 
 
-DO = "Call ex.benchmark(), with all variants and regions=True."
+REMEDY = "Call ex.benchmark(), with all variants and regions=True."
 
 
 def region_reaches(session: Session, whole: Reach) -> tuple[RegionReach, ...]:
-    """Return what each region gains alone, as a part of what full gains in all."""
+    """Return what each region gains alone, as a share of what full gains."""
     gain_s = whole.gain_s
     return tuple(
         RegionReach(name, timing.gain_s, None if timing.gain_s is None or gain_s is None else timing.gain_s / gain_s)
@@ -120,7 +120,7 @@ def region_reaches(session: Session, whole: Reach) -> tuple[RegionReach, ...]:
 
 @dataclass
 class _Difference:
-    """What was seen of one op so far."""
+    """The differences of one op so far: in how many nodes, how many were bitwise equal, and how far apart."""
 
     nodes: int = 0
     bitwise: int = 0
@@ -130,14 +130,14 @@ class _Difference:
 
 
 class _Compared(BoxedInterpreter):
-    """Runs a captured graph, and beside each op that Inductor would decompose its decomposition."""
+    """Runs a captured graph, and compares each op that Inductor would decompose with its decomposition."""
 
     def __init__(self, gm: fx.GraphModule, seen: dict[str, _Difference]) -> None:
         super().__init__(gm)
         self._seen = seen
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node, and compare."""
+        """Run a node and, if it has one, its decomposition, and record how their results differ."""
         decomposition = decomposition_of(n)
         if decomposition is None:
             return super().run_node(n)
@@ -145,7 +145,7 @@ class _Compared(BoxedInterpreter):
         result = super().run_node(n)
         try:
             other = decomposition(*args, **kwargs)
-        except Exception:  # noqa: BLE001 - some want what only a trace has
+        except Exception:  # noqa: BLE001 - some run only inside a trace
             return result
         mine, theirs = (list(_floating(value)) for value in (result, other))
         if other is NotImplemented or len(mine) != len(theirs) or not mine:
@@ -187,7 +187,7 @@ def _doubled(values: Any) -> Any:
 
 
 def op_differences(variants: Variants) -> tuple[OpDifference, ...]:
-    """Run the captured graphs once, each op that Inductor decomposes both ways, and return what differs by op."""
+    """Run the captured graphs once, ops that Inductor decomposes in both forms, and return the differences per op."""
     program, seen = variants.program, dict[str, _Difference]()
     program.select_regional(on=False)
     before = [(live, live.implementation) for live in program.capture.live]
@@ -216,7 +216,7 @@ def op_differences(variants: Variants) -> tuple[OpDifference, ...]:
 def bitwise_trials(
     variants: Variants, configs: Sequence[Mapping[str, object]], run: RunContext
 ) -> tuple[BitwiseTrial, ...]:
-    """Compile the whole call under each config, and return how many results are bitwise eager's."""
+    """Compile the whole call under each config, and return how many results are bitwise equal to eager's."""
     eager = run_once(variants.call)
     draws = any(draws_random(node) for live in variants.program.capture.live for node in live.gm.graph.nodes)
     found = []

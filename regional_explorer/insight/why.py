@@ -1,4 +1,4 @@
-"""What kernel times and generated code say about why a region is fast or slow."""
+"""Diagnostics of why a region is fast or slow, derived from its kernel times and generated code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from regional_explorer.record.timing import Timing, Verdict
 from regional_explorer.render.style.figures import duration
 
 AT_BOUND = 0.8
-"""From this share of its time on, a region's bounds leave nothing to gain."""
+"""If the bounds of a region's kernels are at least this share of its time, there is nothing to gain."""
 MOSTLY_LAUNCHES = 0.5
-"""From this share of its time on, what lies outside the kernels is what a region waits for."""
+"""If a region spends at least this share of its time outside its kernels, launches dominate."""
 KEEP_RESULTS = {"realize_opcount_threshold": 3}
-"""Inductor then writes down what takes more than three ops, instead of computing it again in each reader."""
+"""Under this config Inductor stores a value that takes more than three ops, instead of recomputing it per reader."""
 EXPENSIVE = frozenset(
     (
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "erfinv", "exp"),
@@ -34,7 +34,7 @@ EXPENSIVE = frozenset(
 def from_times(
     region: str, parts: Sequence[PartitionCode], times: Mapping[str, ArtifactKernelTimes]
 ) -> Iterator[Diagnostic]:
-    """Yield a ``kernel-bound`` or a ``launch-bound`` if the kernel times of a region say so."""
+    """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it."""
     known = [(part, times[part.code.artifact]) for part in parts if part.code.artifact in times]
     if not known or any(found.problem is not None for _, found in known):
         return
@@ -71,7 +71,7 @@ def from_times(
 
 @dataclass(frozen=True)
 class Cured:
-    """What a remedy cures in a partition."""
+    """What a remedy improves in a partition."""
 
     part: PartitionCode
 
@@ -81,10 +81,10 @@ C = TypeVar("C", bound=Cured)
 
 @dataclass(frozen=True)
 class Remedy(Generic[C]):
-    """A change of a region's config that may cure something.
+    """A change of a region's config that may make it faster.
 
-    ``cured`` compares the code of a partition with that under the remedy, and tells what is cured, None if nothing is.
-    ``diagnostic`` makes the diagnostic once the remedy was measured and has won.
+    ``cured`` compares the code of a partition with that under the remedy, and returns what improves, or None.
+    ``diagnostic`` returns the diagnostic once the remedy was measured to be faster.
     """
 
     config: Mapping[str, Any]
@@ -93,7 +93,7 @@ class Remedy(Generic[C]):
 
 
 def remedy_text(region: str, config: Mapping[str, Any], part: PartitionCode, timing: Timing) -> str:
-    """Return what to do, and what was measured."""
+    """Return the text of a remedy: the call to make, and the measured speedup."""
     direction = Direction.of_graph(part.partition.graph)
     return (
         f'ex.configure({region!r}, {dict(config)!r}, direction="{direction}"): '
@@ -103,14 +103,14 @@ def remedy_text(region: str, config: Mapping[str, Any], part: PartitionCode, tim
 
 @dataclass(frozen=True)
 class Recomputed(Cured):
-    """Ops that a partition computes more often than with ``KEEP_RESULTS``: how often now, and how often then."""
+    """Ops that a partition computes more often than under ``KEEP_RESULTS``: the counts now and then."""
 
     ops: Mapping[str, tuple[int, int]]
     kernels: tuple[LinkedKernel, ...]
 
 
 def recomputed(part: PartitionCode, kept: ArtifactCode) -> Recomputed | None:
-    """Return what a partition computes again, by comparing its code with ``kept``, its code with results kept."""
+    """Return the ops that a partition recomputes, by comparison with ``kept``, its code under ``KEEP_RESULTS``."""
     now, then = _counts(part.code), _counts(kept)
     ops = {op: (count, then.get(op, 0)) for op, count in now.items() if count > then.get(op, 0) > 0}
     if not ops:
@@ -129,7 +129,7 @@ def _counts(code: ArtifactCode) -> dict[str, int]:
 
 
 def op_recomputed(region: str, found: Recomputed, timing: Timing) -> Diagnostic:
-    """Return the diagnostic of a recomputed op whose remedy was measured and won."""
+    """Return the diagnostic of a recomputed op whose remedy was measured to be faster."""
     again = ", ".join(f"{op} {now} times instead of {then}" for op, (now, then) in sorted(found.ops.items()))
     names = ", ".join(linked.kernel.name for linked in found.kernels)
     nodes = tuple(dict.fromkeys(node.name for linked in found.kernels for node in linked.nodes))
@@ -151,6 +151,6 @@ RECOMPUTED = Remedy(KEEP_RESULTS, recomputed, op_recomputed)
 
 
 def wins(timings: Sequence[Timing | None]) -> bool:
-    """Return whether a remedy wins beyond its interval somewhere and loses nowhere."""
+    """Return whether a remedy is significantly faster in one timing and not slower in any."""
     verdicts = [timing.verdict if timing is not None else None for timing in timings]
     return Verdict.FASTER in verdicts and not {Verdict.SLOWER, None} & set(verdicts)

@@ -1,4 +1,4 @@
-"""Benchmarks: interleaved rounds, statistics, numerics checks and memory."""
+"""Measures variants, regions, partitions and ops: time, memory and numerics."""
 
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, CpuClock, CudaClock, clock_for

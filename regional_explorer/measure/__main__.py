@@ -17,12 +17,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m regional_explorer.measure",
         description="Measure pairs of equal functions, and pairs of which one does 3 % more work, and print how "
-        "often each was called different, here and by torch.utils.benchmark in the same time.",
+        "often each pair was reported as different, by this package and by torch.utils.benchmark in the same time.",
     )
     parser.add_argument("--self-test", action="store_true", required=True, help="run the pairs")
     parser.add_argument("--pairs", type=int, default=40, help="pairs of each kind (default: 40)")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds for each pair and method (default: 2)")
-    # One thread, as torch.utils.benchmark does by default: what is tested is the measuring, not the threads.
+    # One thread, as torch.utils.benchmark uses by default: this tests measuring, not threads.
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: 1)")
     options = parser.parse_args(arguments)
     for name in ("pairs", "threads"):
@@ -45,14 +45,14 @@ def _self_test(pairs: int, budget_s: float, threads: int) -> int:
                 seen.append(outcome)
                 _show(f"\r{len(seen) // 2} of {pairs * len(PLANTED)} pairs")
     except KeyboardInterrupt:
-        _show("\ninterrupted: the rates are of the pairs so far")
+        _show("\ninterrupted: the rates are those of the pairs so far")
     _show("\n")
     print(self_test.table(self_test.rates(seen)))  # noqa: T201 - what the command is for
     return 0
 
 
 def _show(text: str) -> None:
-    print(text, end="", file=sys.stderr, flush=True)  # noqa: T201 - progress, beside the result
+    print(text, end="", file=sys.stderr, flush=True)  # noqa: T201 - progress, apart from the result
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a call spends around its captured graphs: guards, wrappers, autograd's engine, Python that was not traced."""
+"""Time that a call spends outside its captured graphs: guards, wrappers, autograd's engine, untraced Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Span = tuple[Any, Any]
 
 
 def around(clock: Clock[Any], phases: Sequence[Any], runs: Sequence[Span]) -> Iterator[tuple[str, float]]:
-    """Yield names and seconds of what lies around the graphs of one call.
+    """Yield the name and the seconds of each span of one call outside its graphs.
 
     Args:
         clock: the clock of the marks, synchronized.

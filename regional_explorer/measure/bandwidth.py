@@ -1,4 +1,4 @@
-"""The copy bandwidth of a device, measured: how fast data can move that no computing holds up."""
+"""Measures the copy bandwidth of a device: how fast it moves data without computing anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.statistics import bootstrap_interval, median_and_iqr
 
 COPIED_BYTES = 128 << 20
-"""One copy reads and writes so many bytes: more than caches hold."""
+"""The bytes that one copy reads, and writes: more than caches hold."""
 
 SAMPLES = 15
 _WARM_UP = 2
@@ -18,11 +18,11 @@ _measured: dict[tuple[str, int], Bandwidth] = {}
 
 
 def copy_bandwidth(device: str) -> Bandwidth:
-    """Return how many bytes ``device`` moves in a second, reads and writes counted, in ``dst.copy_(src)``.
+    """Return how many bytes ``device`` moves in a second in ``dst.copy_(src)``, counting reads and writes.
 
-    ``dst`` is fresh each time, as the results of ops are: on a CPU, memory that the system has just given costs more to
-    write than memory in use. Measured once per process, device and number of threads: the median of ``SAMPLES`` copies
-    of ``COPIED_BYTES`` each.
+    ``dst`` is a new tensor each time, as the results of ops are: on a CPU, writing newly allocated memory takes longer
+    than writing memory in use. Measured once per process, device and number of threads: the median of ``SAMPLES``
+    copies of ``COPIED_BYTES`` each.
     """
     key = device.partition(" ")[0], torch.get_num_threads()
     if key not in _measured:

@@ -40,10 +40,10 @@ from regional_explorer.torch_api import AUTOCAST_DEVICES
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a benchmark found, or a part of it. ``a + b`` has the findings of both.
+    """The results of a benchmark, or a part of them. ``a + b`` has the results of both.
 
-    ``partition_results`` is of partitions measured alone, ``cut`` the rounds of the cut graph with all regions eager
-    against ``aot_eager``.
+    ``partition_results`` are those of partitions measured alone, ``cut`` the rounds of the cut graph with all regions
+    eager against ``aot_eager``.
     """
 
     timings: tuple[Timing, ...] = ()
@@ -57,7 +57,7 @@ class Outcome:
     reconciliation: tuple[Reconciled, ...] = ()
 
     def __add__(self, other: Outcome) -> Outcome:
-        """Return the findings of both."""
+        """Return the results of both."""
         return Outcome(
             timings=self.timings + other.timings,
             conditions=other.conditions or self.conditions,
@@ -74,10 +74,10 @@ class Outcome:
 def benchmark(
     variants: Variants, names: Sequence[VariantName], options: BenchmarkOptions, context: MeasureContext
 ) -> Generator[Outcome, None, bool]:
-    """Check and measure the variants ``names``, yielding each finding at once: an interrupt loses none of them.
+    """Check and measure the variants ``names``, yielding each result at once, so that an interrupt loses none of them.
 
     Returns:
-        Whether they were measured to the end.
+        Whether all measurements were completed.
 
     Raises:
         MeasureError: no variant could be measured.
@@ -129,7 +129,7 @@ def benchmark(
 def _without_verdict(
     timings: Sequence[Timing], traces: Mapping[VariantName, int], given_up: Collection[VariantName]
 ) -> Sequence[Timing]:
-    """Take away the verdicts on variants that Dynamo traced anew meanwhile, or gave up on before."""
+    """Return the timings, without verdicts on variants that Dynamo traced again meanwhile, or gave up on before."""
     reasons = {name: _retraced(name, count) for name, count in traces.items()}
     for name in given_up:
         reasons.setdefault(name, "Dynamo traced the call too often: part of it runs in plain Python now; no verdict")
@@ -142,8 +142,8 @@ def _without_verdict(
 
 
 def _retraced(name: VariantName, traces: int) -> str:
-    return f"Dynamo traced the call anew ({traces} new graphs) while it was measured: no verdict; " + (
-        "the samples have compiles in them"
+    return f"Dynamo traced the call again ({traces} new graphs) while it was measured: no verdict; " + (
+        "the samples include compiles"
         if name in BY_TORCH
         else "new graphs run eagerly, and the diagnostics name the guards that failed"
     )
@@ -152,8 +152,8 @@ def _retraced(name: VariantName, traces: int) -> str:
 def timed_call(call: Call, variant: Variant) -> TimedCall:
     """Return a variant as the thing to time."""
     threads = torch.get_num_threads()
-    # Casts of weights are kept until the outermost autocast block ends. Here each call pays for its own, as a step of a
-    # training loop does; else the first variant of a round would pay for all.
+    # Autocast keeps casts of weights until its outermost block ends. Here each call casts again, as each step of a
+    # training loop does; else only the first variant of a round would cast.
     casting = any(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES)
 
     def before() -> None:
@@ -164,7 +164,7 @@ def timed_call(call: Call, variant: Variant) -> TimedCall:
 
     def select() -> None:
         variant.select()
-        # The user's code may have set another number for itself: all variants run with the same.
+        # The user's code may set another number: all variants run with the same.
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 
@@ -200,7 +200,7 @@ def _nothing() -> None:
 
 
 def _ready(variants: Variants, names: Sequence[VariantName], run: RunContext) -> tuple[list[Variant], Outcome]:
-    """Return the variants that can run, and what was found: torch compiles its own here, or one is left out."""
+    """Return the variants that can run and the results so far; those that torch compiles are compiled here."""
     ready, costs, found = [], [], list[Diagnostic]()
     for name in names:
         if run.cancelled():
@@ -209,7 +209,7 @@ def _ready(variants: Variants, names: Sequence[VariantName], run: RunContext) ->
             run.progress(_DOING[name], 0.0)
             try:
                 compiled = variants.compile(name)
-            except Exception as error:  # noqa: BLE001 - Dynamo and Inductor raise whatever they like; the rest goes on
+            except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; other variants go on
                 found.append(_full_failed(error) if name is VariantName.FULL else failed(name, error))
                 continue
             costs.append(compiled.cost)
@@ -231,7 +231,7 @@ def _full_failed(error: Exception) -> Diagnostic:
         DiagnosticCode.FULL_FAILED,
         f"Plain torch.compile failed on this call: {type(error).__name__}: {first}",
         Severity.ERROR,
-        remedy="The other variants are not touched by it.",
+        remedy="The other variants are not affected.",
     )
 
 
@@ -250,5 +250,5 @@ def _rows(call: Call, program: Program, variant: Variant, reference: Reference) 
     finally:
         program.select_regional(on=True)
     if call.draws and (variant.name in (VariantName.FULL, VariantName.LITE) or (marked_draws and upstream)):
-        return not_comparable(rows, "Inductor draws random numbers of its own; try fallback_random")
+        return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
     return rows

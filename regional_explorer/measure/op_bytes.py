@@ -1,4 +1,4 @@
-"""What the ops of a captured graph move: the bytes they read and write at least."""
+"""Counts the bytes that each op of a captured graph has to read and write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import fx
 
 
 class OpBytes(fx.Interpreter):
-    """Runs a graph op by op, and notes in ``moved`` by name of the op how many bytes it moves."""
+    """Runs a graph op by op; ``moved`` has the bytes that each op moves, by name."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
         super().__init__(gm)
@@ -29,7 +29,7 @@ class OpBytes(fx.Interpreter):
 
 
 def moved_bytes(target: Callable[..., Any], inputs: Any, outputs: Any) -> int:
-    """Return how many bytes an op reads and writes at least: each input and output once, a view none."""
+    """Return the least bytes that an op reads and writes: each input and output once; a view moves none."""
     if target is operator.getitem:
         return 0
     read, written = list(_tensors(inputs)), list(_tensors(outputs))

@@ -1,4 +1,4 @@
-"""Times every op of a captured graph in its place, with marks between the ops of the graph's own code."""
+"""Times every op of a captured graph, with clock marks between the ops of the graph's code."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MARKS = 200
 class OpTimer:
     """Runs the code of ``gm`` with a mark before its first op and after every op.
 
-    The time of an op is that from one mark to the next, so the ops add up to what the graph takes. With an op goes what
-    the code does around it: the call from Python, and the freeing of what is used there for the last time.
+    The time of an op is that from one mark to the next, so the ops add up to the time of the graph. It includes what
+    the code does around the op: calling it from Python, and freeing values after their last use.
     """
 
     def __init__(self, gm: fx.GraphModule, clock: Clock[Any]) -> None:
@@ -41,10 +41,10 @@ class OpTimer:
                 graph.call_function(mark)
                 self._names.append(node.name)
         self.run = boxed(fx.GraphModule(gm, graph, class_name="Timed"))
-        """Runs the graph on a list of arguments, which is emptied."""
+        """Runs the graph on a list of arguments, which it empties."""
 
     def clear(self) -> None:
-        """Forget what ran."""
+        """Discard the marks."""
         self._marks.clear()
 
     def runs(self) -> Iterator[tuple[Any, Any]]:
@@ -63,7 +63,7 @@ class OpTimer:
 
 
 def overhead_s(clock: Clock[Any]) -> float:
-    """Return the seconds that a mark costs: those between two marks with nothing in between."""
+    """Return the seconds that a mark takes: those between two marks with nothing in between."""
     marks: list[Any] = []
 
     def mark() -> None:

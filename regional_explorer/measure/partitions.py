@@ -30,9 +30,9 @@ EAGER = "eager"
 
 @dataclass(frozen=True)
 class PartitionResults:
-    """What measuring partitions alone found, or a part of it. ``a + b`` has the findings of both.
+    """The results of measuring partitions alone, or a part of them. ``a + b`` has the results of both.
 
-    ``cures`` has the config under which a partition passes the numerics check, None where none was found.
+    ``cures`` has the config under which a partition passes the numerics check, None if none was found.
     """
 
     timings: tuple[PartitionTiming, ...] = ()
@@ -41,7 +41,7 @@ class PartitionResults:
     cures: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
     def __add__(self, other: PartitionResults) -> PartitionResults:
-        """Return the findings of both."""
+        """Return the results of both."""
         return PartitionResults(
             self.timings + other.timings,
             self.numerics + other.numerics,
@@ -58,7 +58,7 @@ def measure_partitions(
 ) -> Iterator[PartitionResults]:
     """Measure one partition of each of the ``distinct`` kinds, yielding results at once; others of its kind share them.
 
-    What one kind leaves of its share of the budget goes to the next.
+    The unused part of a kind's budget goes to the next kinds.
     """
     left_s, count = options.budget_s, len(kinds)
     for done, switches in enumerate(kinds):
@@ -75,9 +75,9 @@ def measure_partitions(
 
 
 def distinct(program: Program) -> list[list[Switch]]:
-    """Return the partitions by kind: those that run equal code and whose inputs have equal layouts are of one.
+    """Return the partitions by kind: those of one kind run equal code on inputs with equal layouts.
 
-    Equal code, whatever config it came of: none is measured twice.
+    Code compiled under different configs may be equal too, so that no code is measured twice.
     """
     program.record_layouts()
     program.apply_artifacts()
@@ -85,7 +85,7 @@ def distinct(program: Program) -> list[list[Switch]]:
     for switch in program.switches:
         key = program.store.code_hash(switch.artifact.key) if switch.artifact is not None else None
         key = key or (switch.artifact.key if switch.artifact is not None else None)
-        # A piece that the call passes by, fed sizes that nobody knows, has no fingerprint: it is of its own kind.
+        # A piece that the call does not run, with inputs of unknown sizes, has no fingerprint: it is its own kind.
         kind = (key, switch.fingerprint(), switch.inputs) if switch.inputs is not None else (switch,)
         kinds.setdefault(kind, []).append(switch)
     return list(kinds.values())
@@ -93,7 +93,7 @@ def distinct(program: Program) -> list[list[Switch]]:
 
 @contextmanager
 def as_in_the_call() -> Iterator[None]:
-    """A block in which to run pieces as autograd runs them, and leave the random generators as they were."""
+    """Context manager for running pieces as autograd runs them; restores the random generators."""
     with RandomState(), torch.no_grad(), outside_autocast():
         yield
 
@@ -113,10 +113,10 @@ class _PartitionKind:
         recorded = untimed(lambda: record_inputs(self.program, self.switches))
         switch, args = recorded.switch, recorded.args
         if switch is None or args is None:
-            yield PartitionResults(timings=tuple(self._passed_by(switch) for switch in self.switches))
+            yield PartitionResults(timings=tuple(self._not_run(switch) for switch in self.switches))
             return 0.0, Stop.PRECISE
         name, check = switch.partition.name, None
-        # Not around the call itself: in another mode it would be traced anew.
+        # Not around the call itself: in another mode it would be traced again.
         with as_in_the_call():
             if switch.artifact is not None:
                 check = untimed(lambda: check_partition(self.program, switch, args, name))
@@ -145,7 +145,7 @@ class _PartitionKind:
         self, recorded: Recorded, eager: Timing, compiled: Timing | None, check: Check | None
     ) -> Iterator[PartitionTiming]:
         """Yield the timing of every partition of the kind."""
-        assert recorded.switch is not None  # noqa: S101 - something was recorded, or nothing could have been measured
+        assert recorded.switch is not None  # noqa: S101 - nothing can be measured without recorded inputs
         name = recorded.switch.partition.name
         artifact = recorded.switch.artifact
         worst = check.worst if check is not None else None
@@ -175,13 +175,13 @@ class _PartitionKind:
             mine = replace(timing, runs=recorded.runs[switch], artifact=self._artifact(switch), **self._who(switch))
             yield mine if switch is recorded.switch else replace(mine, measured_as=name)
 
-    def _passed_by(self, switch: Switch) -> PartitionTiming:
+    def _not_run(self, switch: Switch) -> PartitionTiming:
         key = self._artifact(switch)
-        why = ("the call does not come by here: a branch not taken",)
+        why = ("the call does not reach it: a branch not taken",)
         return PartitionTiming(**self._who(switch), eager_s=0.0, eager_iqr_s=0.0, runs=0, artifact=key, warnings=why)
 
     def _artifact(self, switch: Switch) -> str | None:
-        """Return the key of the artifact that the record says a partition has; it may have refused its inputs."""
+        """Return the key of a partition's artifact in the record, even if the artifact refused the inputs."""
         key = self.program.keys().get(switch, "")
         return key if key in self.program.store.artifacts else None
 
@@ -195,7 +195,7 @@ class _PartitionKind:
 
 
 def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:
-    """Return the eager piece, and the compiled one where there is one, as the live call runs it, on ``args``."""
+    """Return the eager piece and, if there is one, the compiled piece, both called on ``args`` as in the live call."""
     random = RandomState() if switch.draws else None
     undo = _writes(switch, args)
 
@@ -212,12 +212,12 @@ def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:
 
 
 def _writes(switch: Switch, args: Sequence[Any]) -> UndoLog:
-    """Return what undoes the writes of a piece to its inputs."""
+    """Return the log that undoes the writes of a piece to its inputs."""
     undo = UndoLog()
     try:
         with undo:
             switch.eager(list(args))
-    except Exception:  # noqa: BLE001 - a higher-order op may refuse to be watched; cutting leaves ops that write outside
+    except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; ops that write are not in pieces
         return UndoLog()
     finally:
         undo.restore()

@@ -15,7 +15,7 @@ from regional_explorer.record.timing import MemoryPeak
 
 CALLS = 3
 LEAST_RESIDENT = 1 << 20
-"""The system counts pages in batches, one per processor: smaller peaks of a resident set may be none at all."""
+"""The system counts pages in batches, one per processor: smaller peaks of a resident set cannot be resolved."""
 
 _SAMPLE_S = 2e-4
 _PROC = Path("/proc/self")
@@ -32,7 +32,7 @@ class Gauge(Protocol):
 
 
 class AllocatorGauge:
-    """The statistics of the CUDA caching allocator: exact, of this process alone."""
+    """The statistics of the CUDA caching allocator: exact, and of this process only."""
 
     how = "allocator"
     least_bytes = 0
@@ -55,12 +55,12 @@ class AllocatorGauge:
 
 
 class ResidentGauge:
-    """The high-water mark of the resident set, which Linux resets on request; without that, samples of it."""
+    """The high-water mark of the resident set, which Linux resets on request; samples of it if it cannot be reset."""
 
     least_bytes = LEAST_RESIDENT
 
     def __init__(self, reset: Callable[[], bool] | None = None) -> None:
-        """Find out whether the high-water mark can be reset here; ``reset`` does it and tells whether it could."""
+        """Find out whether the high-water mark can be reset here; ``reset`` does so and returns whether it could."""
         self._reset = reset or _reset_high_water
         self._resets = self._reset()
         self.how = "resident set" if self._resets else "resident set, sampled"
@@ -78,21 +78,21 @@ class ResidentGauge:
 
 
 def gauge_for(device: str, proc: Path = _PROC) -> Gauge | None:
-    """Return what reads memory on ``device``, or None where nothing does: a CPU outside of Linux, without ``proc``."""
+    """Return the gauge for ``device``, or None if there is none: a CPU without ``proc``, as outside of Linux."""
     if device.startswith("cuda"):
         return AllocatorGauge(device.partition(" ")[0])
     return ResidentGauge() if (proc / "statm").exists() else None
 
 
 def peak(variant: str, work: Callable[[], object], gauge: Gauge) -> MemoryPeak:
-    """Return the median peak of a few calls; what they differ by cannot be resolved either."""
+    """Return the median peak of a few calls; differences smaller than their spread cannot be resolved either."""
     seen: Sequence[int] = [gauge.peak_of(work) for _ in range(CALLS)]
     least = max(gauge.least_bytes, max(seen) - min(seen))
     return MemoryPeak(variant, int(statistics.median(seen)), gauge.how, least)
 
 
 def _give_back() -> None:
-    """Let the C library return free memory to the system: what stays resident from an earlier call hides this one."""
+    """Make the C library return free memory to the system: what stays resident from earlier calls would hide a peak."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -116,7 +116,7 @@ def _status(key: str) -> int:
 
 @contextmanager
 def _sampling() -> Iterator[list[int]]:
-    """A block in which the resident set is read again and again, from a thread beside it."""
+    """Context manager: another thread samples the resident set during the block."""
     seen: list[int] = []
     done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Measures eager time op by op: interleaved rounds of the whole call, with a mark around every op."""
+"""Profiles the eager time of a call op by op, in rounds of the whole call with clock marks between the ops."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from regional_explorer.record.variant_name import VariantName
 from regional_explorer.torch_api import BoxedCall
 
 SHORT = 10.0
-"""An op is too short for figures of its own where timing it costs more than one in so many parts of its time."""
+"""An op is too short for a figure of its own if it takes less than this many times the overhead of a mark."""
 
 Key = tuple[str, str]
-"""Graph and name of an op; no graph, and the name of what runs around the graphs."""
+"""Graph and name of an op; for time outside of the graphs, ``NO_GRAPH`` and the name of the span."""
 NO_GRAPH = ""
 
 
 def profile(variants: Variants, budget_s: float, device: str, context: RunContext) -> Profile | None:
-    """Return the eager time of every op of the captured graphs; None where it was cancelled before the first round.
+    """Return the eager time of every op of the captured graphs, or None if cancelled before the first round.
 
     Raises:
         MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
@@ -70,7 +70,7 @@ def profile(variants: Variants, budget_s: float, device: str, context: RunContex
 
 @dataclass
 class _Run:
-    """The rounds so far: seconds by op, of the untouched call, and of a mark."""
+    """The rounds so far: seconds by op, of the call without marks, and of a mark."""
 
     variants: Variants
     clock: Clock[Any]
@@ -87,8 +87,8 @@ class _Run:
             self.timers = {live.id: OpTimer(live.gm, self.clock) for live in capture.live}
         began_s = self.clock.now()
         context.progress("profiling: first round", 0.0)
-        # The first round warms up, and weighs what the ops move. It counts only where the budget has room for no other.
-        context.executor.run_timed(self._weigh)
+        # The first round warms up, and counts the bytes that ops move. It is used only if the budget allows no other.
+        context.executor.run_timed(self._count_bytes)
         first_s = self._timed_round(context.executor)
         while self.rounds:
             spent_s = self.clock.now() - began_s
@@ -101,7 +101,7 @@ class _Run:
         return Stop.FAILED
 
     def measured(self) -> slice:
-        """Return the rounds that count."""
+        """Return the rounds that are used."""
         return slice(1 if len(self.rounds) > 1 else 0, None)
 
     def _timed_round(self, executor: Executor) -> float:
@@ -110,7 +110,7 @@ class _Run:
         return self.clock.now() - began_s
 
     def _round(self) -> None:
-        """Run the call once untouched and once with marks, in turns first, and measure what a mark costs."""
+        """Run the call once without and once with marks, in alternating order, and measure the overhead of a mark."""
         entry = self._entry()
         with self.variants.call.kept():
             for timed in (False, True) if len(self.rounds) % 2 else (True, False):
@@ -135,18 +135,18 @@ class _Run:
         self.steps_s.append(step_s)
         self.overheads_s.append(overhead)
 
-    def _weigh(self) -> None:
-        """Run the call once op by op, to see what each op moves."""
-        weighing = {live.id: OpBytes(live.gm) for live in self.variants.program.capture.live}
+    def _count_bytes(self) -> None:
+        """Run the call once op by op, to count the bytes that each op moves."""
+        counters = {live.id: OpBytes(live.gm) for live in self.variants.program.capture.live}
         with self.variants.call.kept():
-            self._run_with(self._entry(), {name: one.boxed_run for name, one in weighing.items()})
-        self.moved = {(graph, name): size for graph, one in weighing.items() for name, size in one.moved.items()}
+            self._run_with(self._entry(), {name: one.boxed_run for name, one in counters.items()})
+        self.moved = {(graph, name): size for graph, one in counters.items() for name, size in one.moved.items()}
 
     def _entry(self) -> TimedCall:
         return timed_call(self.variants.call, self.variants.get(VariantName.AOT_EAGER))
 
     def _run_with(self, entry: TimedCall, implementations: Mapping[str, BoxedCall]) -> list[Any]:
-        """Make the call with other code behind the captured graphs; return the marks before, between and after."""
+        """Run the call with other implementations of the captured graphs; return the marks around its phases."""
         entry.select()
         for live in self.variants.program.capture.live:
             live.implementation = implementations.get(live.id, live.implementation)
@@ -160,7 +160,7 @@ class _Run:
                 gradients = entry.backward(outputs)
                 phases.append(self.clock.mark())
                 del gradients
-            # As in a sample, they live until the last mark is set.
+            # As in a sample, outputs are freed only after the last mark.
             del outputs
             self.clock.synchronize()
         return phases
@@ -226,7 +226,7 @@ def _summarize(
 def _groups(
     ops: Mapping[int, OpTime], nodes: Mapping[str, Mapping[str, Node]], overhead: float
 ) -> dict[tuple[ProfileKind, str], list[int]]:
-    """Return the places of the ops of each row. Ops too short for figures of their own share one row among the ops."""
+    """Return the indices of the ops of each row; ops that are too short for a figure of their own share one row."""
     found: dict[tuple[ProfileKind, str], list[int]] = {}
     short = f"ops shorter than {SHORT * overhead * 1e6:.1f} µs each"
     for place, op in ops.items():
@@ -241,5 +241,5 @@ def _groups(
 
 
 def _modules(node: Node) -> Iterable[str]:
-    """Return the modules around a node, the root left out."""
+    """Return the paths of the modules around a node, without the root."""
     return tuple(dict.fromkeys(call.path for call in node.modules if call.path)) or (OUTSIDE,)

@@ -1,4 +1,4 @@
-"""Adds up the parts: from eager over aot_eager and the regions to regional and full."""
+"""Reconciles region timings with those of the variants: the rows that lead from eager to regional and full."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def reconcile(
 ) -> tuple[Reconciled, ...]:
     """Return the rows that lead from eager to regional and full, phase by phase.
 
-    Where the regions alone take longer than the whole only the totals are returned, each with that as its note.
+    If the regions alone take longer than the whole call, only the totals are returned, each with a note that says so.
 
     Args:
-        timings: of the variants.
-        regions: the regions alone.
-        cut: rounds of ``aot_eager`` against ``cut``, the cut graph with all regions eager; None where not measured.
+        timings: those of the variants.
+        regions: the timings of the regions alone.
+        cut: rounds of ``aot_eager`` against ``cut``, the cut graph with all regions eager; None if not measured.
         confidence: that of the intervals.
     """
     phases = [phase for phase in Phase if any(timing.phase is phase for timing in timings)]
@@ -87,7 +87,7 @@ def _phase(
 
 
 def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[RegionTiming], confidence: float) -> str:
-    """Return why the parts cannot be added up, or nothing: alone they take longer than the whole that holds them."""
+    """Return why the parts cannot be added up, or an empty text: alone they may take longer than the whole call."""
     whole, parts_s = variants.get(AOT_EAGER), sum(region.eager_s for region in regions)
     if whole is None or REGIONAL not in variants:
         return ""
@@ -101,7 +101,7 @@ def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[Region
 
 
 def _gap(later: Sequence[float], earlier: Sequence[float]) -> Floats:
-    """Return what the later variant takes longer, by round."""
+    """Return by how many seconds the later variant takes longer, by round."""
     rounds = min(len(later), len(earlier))
     return np.asarray(later[:rounds], dtype=np.float64) - np.asarray(earlier[:rounds], dtype=np.float64)
 
@@ -121,7 +121,7 @@ def _dispatch(phase: Phase, cut: RoundsResult | None, confidence: float) -> list
 
 
 def _gain(phase: Phase, region: RegionTiming) -> Reconciled | None:
-    """Return what a region takes longer compiled than eager: less than nothing where it gains."""
+    """Return the row of a region: by how much it takes longer compiled than eager, negative if it gains."""
     if region.compiled_s is None:
         return Reconciled(phase, region.region, 0.0, region=region.region, note="runs eagerly")
     if region.gain_s is None:

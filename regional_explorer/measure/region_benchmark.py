@@ -1,4 +1,4 @@
-"""Benchmarks the regions by themselves, and the overhead of calling them from the cut graph."""
+"""Benchmarks every distinct partition alone, and the overhead of calling partitions from the cut graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regional_explorer.record.variant_name import VariantName
 
 
 def benchmark_regions(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> Iterator[Outcome]:
-    """Measure every distinct partition alone, and what dispatching the cut graph costs, yielding results at once."""
+    """Measure every distinct partition alone, and the overhead of the cut graph, yielding results at once."""
     program, run = variants.program, context.run
     if not program.switches:
         return

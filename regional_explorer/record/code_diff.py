@@ -1,4 +1,4 @@
-"""The code of a partition under two configs: which kernels are the same, and what differs."""
+"""Compares the generated code of a partition under two configs, kernel by kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KERNEL_NAME = re.compile(r"\b(?:cpp|triton_(?:poi|red|per|tem|mm|for))_\w+|\bke
 
 
 def code_hash(code: str) -> str:
-    """Return a hash that equal code shares: comments, blank lines and the names of kernels do not count."""
+    """Return a hash of generated code that ignores comments, blank lines and the names of kernels."""
     names: dict[str, str] = {}
     text = "\n".join(normalized(code))
     plain = _KERNEL_NAME.sub(lambda match: names.setdefault(match[0], f"kernel_{len(names)}"), text)
@@ -51,7 +51,7 @@ class CodeDiff:
 
     @cached_property
     def same(self) -> bool:
-        """Whether the code is the same, comments and names of kernels aside; without code it is not known to be."""
+        """Whether the code is the same apart from comments and kernel names; False if one side has no code."""
         return bool(self.before.text and self.after.text) and code_hash(self.before.text) == code_hash(self.after.text)
 
     @cached_property
@@ -74,7 +74,7 @@ class CodeDiff:
 
     @property
     def counted(self) -> str:
-        """The kernels counted by that word: ``2 same, 1 changed``."""
+        """The number of kernels of each kind: ``2 same, 1 changed``."""
         counts = Counter(pair.word for pair in self.kernels)
         return ", ".join(f"{counts[word]} {word}" for word in ("same", "changed", "new", "gone") if counts[word])
 
@@ -93,7 +93,7 @@ def _matched(before: ArtifactCode, after: ArtifactCode) -> Iterator[KernelPair]:
 
 
 def _counterpart(kernel: Kernel, body: str, left: Sequence[Kernel], bodies: dict[int, str]) -> Kernel | None:
-    """Return the kernel with the same code, else the one that computes most of the same nodes."""
+    """Return the kernel with the same code, or else the one that shares most nodes."""
     mine = {*kernel.nodes, *kernel.inferred}
 
     def likeness(other: Kernel) -> tuple[bool, float]:

@@ -1,4 +1,4 @@
-"""Writes records as JSON and reads the files that hold them; never pickle."""
+"""Saves and loads sessions and plans as JSON; pickle is never used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.decode import MalformedError, from_json, shown
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_content import with_measured_states
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored, PlanFile
 from regional_explorer.record.references import check_references
-from regional_explorer.record.region import DEFAULT, Plan
+from regional_explorer.record.region import DEFAULT
 from regional_explorer.record.session import FORMAT, Session
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ def load_session(path: str | Path) -> Session:
     """Read a saved session; torch is not needed.
 
     Raises:
-        SessionError: the file cannot be read, is no session, or is of a newer format.
+        SessionError: the file cannot be read, is not a session, or has a newer format.
     """
     return with_measured_states(_load(path, "session", Session, SessionError, check_references, FORMAT))
 
@@ -71,7 +72,7 @@ def dump_plan(plan: Plan, explored: Explored | None = None) -> str:
 
 
 def plan_line(plan: Plan) -> str:
-    """Return a plan as JSON on one line, without spaces or quotes inside its texts: one word of a command line."""
+    """Return a plan as JSON on one line, without spaces or quotes inside its texts, to be one command-line argument."""
     text = json.dumps({"format": PLAN_FORMAT, "kind": "plan", **to_json(plan)}, separators=(",", ":"))
     escaped = re.sub(r"\\(.)", lambda found: r"\u0022" if found[1] == '"' else found[0], text)
     return escaped.replace("'", r"\u0027").replace(" ", r"\u0020")
@@ -86,7 +87,7 @@ def load_plan(path: str | Path) -> Plan:
     """Read a saved plan, or the text of one.
 
     Raises:
-        PlanError: the file cannot be read, is no plan, or is of a newer format.
+        PlanError: the file cannot be read, is not a plan, or has a newer format.
     """
     return load_plan_file(path).plan
 
@@ -95,7 +96,7 @@ def load_plan_file(path: str | Path) -> PlanFile:
     """Read a saved plan with what it was explored on.
 
     Raises:
-        PlanError: the file cannot be read, is no plan, or is of a newer format.
+        PlanError: the file cannot be read, is not a plan, or has a newer format.
     """
     return _load(path, "plan", PlanFile, PlanError, lambda _plan: None, PLAN_FORMAT)
 
@@ -111,7 +112,7 @@ def _load(
     values = _read(path, error)
     path = "The plan given as text" if is_plan_text(path) else path
     if not isinstance(values, dict) or values.pop("kind", None) != what:
-        raise error(f"{path} holds no {what}; ex.save() and ex.save_plan() write such files.")
+        raise error(f"{path} is not a saved {what}; ex.save() writes sessions, ex.save_plan() plans.")
     version = values.pop("format", newest)
     if type(version) is not int or version < 1:
         raise error(f"{path} is damaged: format: expected {newest}, found {shown(version)}.")
@@ -126,12 +127,12 @@ def _load(
 
 
 def _read(path: str | Path, error: type[RegionalExplorerError]) -> Any:
-    """Return what the file at ``path``, or ``path`` itself where it is the text, holds as JSON values."""
+    """Return the JSON values in the file at ``path``, or in ``path`` itself if that is the text of a plan."""
     if not isinstance(path, (str, Path)):
         raise error(f"Give the path of a file, such as 'x.json'; got {shown_value(path)}.")
     try:
         content = str(path).encode() if is_plan_text(path) else Path(path).read_bytes()
-    except (OSError, ValueError) as problem:  # a ValueError: no file can have such a name
+    except (OSError, ValueError) as problem:  # a ValueError: not a valid file name
         raise error(f"Cannot read {path}: {getattr(problem, 'strerror', None) or problem}.") from problem
     try:
         return json.loads(content.decode(), parse_constant=_no_constant)
@@ -142,4 +143,4 @@ def _read(path: str | Path, error: type[RegionalExplorerError]) -> Any:
 
 
 def _no_constant(word: str) -> Any:
-    raise ValueError(f"it has no word {word}")
+    raise ValueError(f"it has no literal {word}")

@@ -1,4 +1,4 @@
-"""How artifacts were compiled: what Inductor's caches answered, and where the time went."""
+"""How artifacts were compiled: cache hits and misses, and compile time by phase."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from enum import StrEnum
 
 
 class CacheAnswer(StrEnum):
-    """What Inductor's cache said when it was asked for an artifact: ``BYPASS`` and ``OFF`` mean that it was not.
+    """The result of looking up an artifact in Inductor's cache; with ``BYPASS`` and ``OFF`` there was no look-up.
 
-    ``SHIPPED`` is what came from a folder of artifacts, before any cache was asked.
+    ``SHIPPED`` artifacts came from a folder of artifacts, without a look-up.
     """
 
     HIT = "hit"
@@ -21,7 +21,7 @@ class CacheAnswer(StrEnum):
 
 
 class CompilePhase(StrEnum):
-    """What a compile spends its time on. ``OTHER`` is what no phase accounts for."""
+    """The phases of a compile. ``OTHER`` is the time that belongs to no other phase."""
 
     CACHE = "cache"
     TRACING = "tracing and passes"
@@ -50,10 +50,10 @@ class KeyChange:
 class ArtifactCompile:
     """The one compile that made an artifact, in whichever process.
 
-    ``reason`` says why the cache was bypassed or off, or what else there is to say of its answer. ``nearest`` is the
-    artifact whose key differs least, among those that this process knew before; ``changes`` are the parts that differ.
-    ``phases`` adds up to ``seconds``. ``pre_grad_passes`` says when they run, and ``pre_grad_s`` what they took here.
-    ``cold`` tells that the caches had been emptied on purpose.
+    ``reason`` says why the cache was bypassed or off, or explains its answer. ``nearest`` is the artifact with the most
+    similar key among those that this process knew before; ``changes`` are the parts that differ. ``phases`` adds up to
+    ``seconds``. ``pre_grad_passes`` says when those passes run, ``pre_grad_s`` how long they took here. ``cold`` says
+    that the compile was requested with empty caches.
     """
 
     seconds: float
@@ -69,20 +69,20 @@ class ArtifactCompile:
 
     @property
     def why(self) -> str:
-        """Why the cache gave its answer, as far as is known."""
+        """Why the cache had the artifact or not, as far as is known."""
         if self.cold:
-            return "compiled with empty caches, as asked"
+            return "compiled with empty caches, as requested"
         found = [self.reason] if self.reason else []
         if self.answer is CacheAnswer.MISS:
             if self.changes:
                 found.append("; ".join(map(str, self.changes)))
             elif self.nearest is not None:
-                found.append("compiled before under the same key, but what was kept is gone or was for other sizes")
+                found.append("compiled before under the same key, but the cache entry is gone or was for other sizes")
             else:
                 found.append("nothing like it was compiled in this process before")
         return ". ".join(found)
 
     @property
     def cache(self) -> str:
-        """``warm`` if it came out of the cache, ``shipped`` out of a folder of artifacts, else ``cold``."""
+        """``warm`` if it came from the cache, ``shipped`` if from a folder of artifacts, else ``cold``."""
         return {CacheAnswer.HIT: "warm", CacheAnswer.SHIPPED: "shipped"}.get(self.answer, "cold")

@@ -1,4 +1,4 @@
-"""Reads records from JSON values by their type annotations; refuses what does not fit, and says where."""
+"""Reads records from JSON values by their type annotations; an error names the place of a wrong value."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from regional_explorer.errors import RegionalExplorerError
 T = TypeVar("T")
 
 DEEPEST = 32
-"""So many levels a value of the user's, such as an annotation, may have."""
+"""The most levels of nesting in a value of the user's, such as an annotation."""
 LARGEST = 2**63
-"""Whole numbers are smaller than this: sizes, counts and lines all are."""
+"""Integers must be smaller than this: all sizes, counts and lines are."""
 SHOWN = 60
-"""Characters shown of a value that does not fit."""
+"""The most characters of a wrong value that an error message shows."""
 
 MOST_CHOICES = 8
-"""So many of the allowed values are listed."""
+"""The most allowed values that an error message lists."""
 
 
 class MalformedError(ValueError):
-    """A value does not fit its record; the text begins with the place, as in ``graphs[0].nodes``."""
+    """A value does not match its record; the text begins with its place, such as ``graphs[0].nodes``."""
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(f"{place}: {problem}" if place else problem)
@@ -36,7 +36,7 @@ def from_json(kind: type[T], value: Any) -> T:
     """Read a record of type ``kind``.
 
     Raises:
-        MalformedError: the value is not of that shape.
+        MalformedError: the value does not match the type annotations of ``kind``.
     """
     read: T = _read(kind, value, "")
     return read
@@ -63,7 +63,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
 
 
 def _is_special_float(value: dict[str, Any]) -> bool:
-    """Whether ``value`` stands for a float that JSON has no word for, as ``to_json`` writes it."""
+    """Return whether ``value`` is a NaN or infinity as ``to_json`` writes it: JSON has no literal for them."""
     return value.keys() == {"float"} and value["float"] in ("nan", "inf", "-inf")
 
 
@@ -77,7 +77,7 @@ def _read_scalar(kind: type, value: Any, place: str) -> Any:
 
 
 _RENAMED_CHOICES = {("State", "fresh"): "compiled"}
-"""Words that earlier files have for what is called otherwise now."""
+"""Values that earlier files have under another name."""
 
 
 def _read_choice(kind: type[Enum], value: Any, place: str) -> Enum:
@@ -117,7 +117,7 @@ def _read_record(kind: Any, value: Any, place: str) -> Any:
     fields = {name: _read(hints[name], item, _below(place, name)) for name, item in found.items()}
     try:
         return kind(**fields)
-    except RegionalExplorerError as error:  # what the record itself refuses
+    except RegionalExplorerError as error:  # raised by the record itself
         raise MalformedError(place, str(error).rstrip(".")) from error
 
 
@@ -146,7 +146,7 @@ def _read_union(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
 
 
 def _plain(value: Any, place: str, depth: int = 0) -> Any:
-    """Return a value of the user's as plain Python, checked for its depth and for numbers beyond 64 bits."""
+    """Return a user's value as plain Python, checked for nesting that is too deep and for numbers beyond 64 bits."""
     if depth > DEEPEST:
         raise MalformedError(place, f"more than {DEEPEST} levels deep")
     if isinstance(value, int) and not -LARGEST <= value < LARGEST:

@@ -1,4 +1,4 @@
-"""One diagnostic: what happened, where, what upstream torch does, and what to do."""
+"""Diagnostics: a finding with its code and severity, where it is, what upstream torch does, and what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from regional_explorer.record.graph import SourceLine
 
 
 class Severity(StrEnum):
-    """How much a diagnostic matters to somebody who reads only the first line."""
+    """The severity of a diagnostic, least severe first."""
 
     INFO = "info"
     WARNING = "warning"

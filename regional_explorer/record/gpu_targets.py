@@ -1,4 +1,4 @@
-"""The GPUs that code can be generated for without having one, with their published properties and peaks."""
+"""The GPUs for which code can be generated without having one: their properties and peak rates by data sheet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from regional_explorer.errors.arguments import shown_value
 
 @dataclass(frozen=True, slots=True)
 class GpuTarget:
-    """A GPU by its data sheet.
+    """The properties of a GPU, from its data sheet.
 
     ``memory_gb_s`` is the memory bandwidth in 10⁹ bytes per second; ``dense_tflops`` the dense peak of matrix products
-    by dtype, ``TF32`` being that of float32 where the user allows less precision. ``source`` names the data sheet.
-    ``blocks_per_multiprocessor`` can be resident at once, however small they are; each of them takes
+    by dtype, where ``TF32`` is that of float32 if the user allows less precision. ``source`` names the data sheet.
+    ``blocks_per_multiprocessor`` is the most blocks that can be resident at once; each of them takes
     ``shared_reserved`` bytes of shared memory for the system.
     """
 
@@ -39,7 +39,7 @@ class GpuTarget:
     source: str = ""
 
     def bound_s(self, bytes_moved: int | None, operations: int | None, dtype: str | None) -> float | None:
-        """Return the least seconds that a kernel needs here: for its bytes, and for a matrix product its operations."""
+        """Return the lower bound in seconds for a kernel: for its bytes and, in a matrix product, its operations."""
         if bytes_moved is None:
             return None
         peak = self.dense_tflops.get(dtype or "")

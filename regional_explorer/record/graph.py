@@ -8,11 +8,11 @@ from enum import StrEnum
 from typing import Any
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
-"""Parts of paths that tell a library from what the user wrote."""
+"""Parts of paths that are in library files, not in the user's."""
 
 
 class GraphKind(StrEnum):
-    """Which of the graphs of one Dynamo frame this is."""
+    """The kind of a graph of a Dynamo frame."""
 
     DYNAMO = "dynamo"
     FORWARD = "forward"
@@ -21,7 +21,7 @@ class GraphKind(StrEnum):
 
 
 class Role(StrEnum):
-    """What a node is for. Only ``OP`` nodes compute; the others are drawn as badges."""
+    """The role of a node. Only ``OP`` nodes compute; the others are drawn as badges."""
 
     OP = "op"
     INPUT = "input"
@@ -56,17 +56,17 @@ class SourceLine:
 
     @property
     def in_library(self) -> bool:
-        """Whether somebody else than the user wrote it."""
+        """Whether it is in an installed library."""
         return any(part in self.file for part in LIBRARIES)
 
     @property
     def in_cell(self) -> bool:
-        """Whether it is of a notebook's cell, whose file is temporary and has no name that anybody knows."""
+        """Whether it is in a notebook's cell, whose file is temporary and has no name that users know."""
         return "ipykernel_" in self.file or self.file.startswith("<")
 
     @property
     def numbered(self) -> str:
-        """The line by its number beside the source: ``file.py:12 in forward``, in a cell ``12 in forward``."""
+        """The line with its number in the file: ``file.py:12 in forward``, in a cell ``12 in forward``."""
         where = str(self.line) if self.in_cell else f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
         return f"{where} in {self.scope if self.in_cell and self.scope else self.function}"
 
@@ -171,10 +171,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class SubgraphOptions:
-    """What ``nested_compile_region(options=…)`` asks for the body it marks.
+    """The options that ``nested_compile_region(options=…)`` gives to the body it marks.
 
-    ``backward_config`` is None where one config is for both directions. ``kept`` are options in words that no plan can
-    hold and that shaped the graphs traced here, ``ignored`` those that have no effect here.
+    ``backward_config`` is None if one config is for both directions. ``kept`` describes options that a plan cannot hold
+    and that shaped the graphs traced here, ``ignored`` those that have no effect here.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -219,10 +219,10 @@ class Graph:
 
 
 def marked_region(annotation: Any) -> tuple[Any, str] | None:
-    """Return the id that a mark gives to ``inductor_region``, and which instance it is of; None for a mark without.
+    """Return the id that a mark gives to ``inductor_region``, and its instance; None for a mark without an id.
 
     A list that begins with a text, such as ``["layers", 3]``, is an id for upstream, and here instance 3 of ``layers``:
-    so marks in a loop can give each turn a partition of its own. All other ids leave the instance open.
+    so marks in a loop can give each iteration its own partition. Other ids do not determine the instance.
     """
     if not isinstance(annotation, Mapping) or "inductor_region" not in annotation:
         return None
@@ -242,14 +242,14 @@ class MarkedBlock:
 
     @property
     def region(self) -> str:
-        """The id the mark gives, or ``default``: upstream's one region for all marks without one."""
+        """The id that the mark gives, or ``default``: upstream's single region for all marks without an id."""
         marked = marked_region(self.annotation)
         return str(marked[0]) if marked is not None else "default"
 
 
 @dataclass(frozen=True, slots=True)
 class FailedOp:
-    """An op of a captured graph that raised when the graph ran: which operator it called, and what that said."""
+    """An op of a captured graph that raised when the graph ran, with its operator and the error."""
 
     graph: str
     node: str
@@ -259,10 +259,10 @@ class FailedOp:
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A place where Dynamo stopped one graph; what stands there runs in plain Python.
+    """A place where Dynamo ended one graph; the code there runs in plain Python.
 
-    ``blocks`` are the marked blocks it happened in, outermost first: they run in plain Python as a whole. ``hint`` is
-    the way around it that torch itself knows, if any.
+    ``blocks`` are the marked blocks it happened in, outermost first: they run entirely in plain Python. ``hint`` is the
+    workaround that torch itself suggests, if any.
     """
 
     reason: str

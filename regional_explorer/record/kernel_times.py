@@ -1,4 +1,4 @@
-"""How long each kernel of an artifact takes in place, beside the least that it could take."""
+"""The measured time of each kernel of an artifact, and the lower bound for it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 TENTH = 0.1
-"""How far times may be apart and still be said to add up."""
+"""The relative difference up to which times are said to add up."""
 
 
 class BoundBy(StrEnum):
-    """What bounds a kernel: copying the bytes it moves, or a matrix product of its size."""
+    """What the lower bound of a kernel is: copying the bytes it moves, or a matrix product of its size."""
 
     COPY = "copy"
     MATRIX = "matrix product"
@@ -30,7 +30,7 @@ class KernelTime:
 
     @property
     def wasted_s(self) -> float | None:
-        """The time beyond the bound; 0.0 where it is faster than that."""
+        """The time beyond the bound; 0.0 if the kernel is faster than that."""
         return None if self.bound_s is None else max(0.0, self.median_s - self.bound_s)
 
 
@@ -38,10 +38,10 @@ class KernelTime:
 class ArtifactKernelTimes:
     """The times of the kernels of one artifact, in the order of ``ArtifactCode.kernels``, None where one was not timed.
 
-    ``whole_s`` is the median time of the same call without a clock between the kernels, ``between_s`` that of what lies
-    between the kernels in the call with clocks: allocations, checks, and launching them. ``with_clocks`` says how many
-    times as long that call takes, the median over rounds in which both ran one after the other. ``build_s`` is what the
-    build with clocks took. ``problem`` says why there are no times.
+    ``whole_s`` is the median time of the same call without clocks between the kernels, ``between_s`` the median time
+    between the kernels in the call with clocks: allocations, checks, and launches. ``with_clocks`` is the time of the
+    call with clocks relative to the one without, the median over rounds in which both ran one after the other.
+    ``build_s`` is the time of the build with clocks. ``problem`` says why there are no times.
     """
 
     artifact: str
@@ -60,5 +60,5 @@ class ArtifactKernelTimes:
 
     @property
     def adds_up(self) -> bool:
-        """Whether kernels and what lies between them take as long as the call without clocks, to a tenth."""
+        """Whether the call with clocks takes as long as the call without them, to a tenth."""
         return abs(self.with_clocks - 1.0) <= TENTH

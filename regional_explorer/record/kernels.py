@@ -20,9 +20,9 @@ class KernelKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuResources:
-    """What a Triton kernel takes of a GPU under the first of its ``configs`` launch configs, which is ``launch``.
+    """The GPU resources of a Triton kernel under ``launch``, the first of its ``configs`` launch configs.
 
-    ``registers`` are per thread; so are ``spilled_bytes``, which lie in slow memory for want of registers.
+    ``registers`` are per thread; so are ``spilled_bytes``, which are in slow memory because registers ran out.
     ``occupancy`` is the share of a multiprocessor's threads that can be resident at once. ``assembly`` is PTX or AMD's.
     """
 
@@ -39,9 +39,9 @@ class GpuResources:
 class Kernel:
     """One launch of a kernel, in the order they run.
 
-    ``ops`` are the aten ops fused into it, after Inductor's own passes. ``nodes`` are positions in ``Partition.nodes``:
-    Inductor says that they came into this kernel; ``inferred`` are positions of nodes it says nothing about, whose
-    readers are in this kernel. The bytes are the least that can move: each buffer once. ``operations`` counts the
+    ``ops`` are the aten ops fused into it, after Inductor's own passes. ``nodes`` are the positions in
+    ``Partition.nodes`` that Inductor records for this kernel; ``inferred`` those of nodes that it records nowhere,
+    whose readers are in this kernel. The bytes are a lower bound: each buffer moves once. ``operations`` counts the
     arithmetic of the loop body once per element, ``exp`` as one; of a matrix product 2·m·n·k. Figures are None where
     they are unknown. ``loop_ops`` counts the arithmetic of the loop body by name. ``defined`` are the first and last
     line of its definition in the code, ``called`` is the line of this launch; lines count from 1. ``dtype`` is that of
@@ -76,7 +76,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class RefusedFusion:
-    """Two loops that Inductor did not fuse although they touch the same data, its reason, and how many bytes that is.
+    """Two loops that Inductor did not fuse although they share data: its reason, and how many bytes they share.
 
     ``first`` and ``second`` are the positions of their kernels in ``ArtifactCode.kernels``: the same one where a C++
     function holds both loops.
@@ -90,10 +90,10 @@ class RefusedFusion:
 
 @dataclass(frozen=True, slots=True)
 class LoweredGraph:
-    """A graph that Inductor makes of a partition on the way to its code.
+    """A graph into which Inductor transforms a partition before it generates code.
 
-    ``sources`` are positions of what each node comes from, by its name; ``inferred`` are positions of what must have
-    gone into it though Inductor does not say so.
+    ``sources`` are the positions of what each node comes from, by its name; ``inferred`` those of what must be part of
+    it although Inductor does not record it.
     """
 
     nodes: tuple[Node, ...]
@@ -106,13 +106,13 @@ class ArtifactCode:
     """The generated code of one artifact.
 
     ``views`` are positions in ``Partition.nodes`` of nodes that compute nothing, such as ``view`` and ``getitem``.
-    The kernels come of lowering the partition once more, which took ``seconds``; ``same_code`` says whether that gave
-    the code that was compiled. ``target`` is the GPU that it is for, nothing for the device at hand. If not,
-    or if ``problem`` says why lowering failed, there are no kernels.
+    The kernels are found by lowering the partition once more, which took ``seconds``; ``same_code`` says whether that
+    gave the code that was compiled. If not, or if ``problem`` says why lowering failed, there are no kernels.
+    ``target`` is the GPU that the code is for, empty for the device of the call.
 
-    ``after_passes`` is the graph that Inductor's passes leave, its sources are positions in ``Partition.nodes``.
-    ``output`` is what Inductor makes of it as a graph, its sources are positions of kernels; Triton code alone has one,
-    and ``output_problem`` says why another has none.
+    ``after_passes`` is the graph after Inductor's passes; its sources are positions in ``Partition.nodes``. ``output``
+    is Inductor's output as a graph; its sources are positions of kernels. Only Triton code has one; for other code
+    ``output_problem`` says why not.
     """
 
     artifact: str
@@ -135,5 +135,5 @@ class ArtifactCode:
 
 
 def normalized(code: str) -> list[str]:
-    """Return the lines of generated code without comments, which number the graph and name the file it is kept in."""
+    """Return the lines of generated code without comments, which have the number of the graph and the file name."""
     return [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]

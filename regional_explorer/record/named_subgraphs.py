@@ -1,4 +1,4 @@
-"""The bodies of ``nested_compile_region`` among the graphs, and the names by which they are marked."""
+"""Finds the bodies of ``nested_compile_region`` among the graphs, and the names that subgraph selectors match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes of regions and diagnostics as ``graph:name``, which is how selections and pages name them."""
+"""Lists the nodes of regions and diagnostics as ``graph:name``, as selections and pages name them."""
 
 from __future__ import annotations
 

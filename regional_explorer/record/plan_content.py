@@ -1,4 +1,4 @@
-"""The content of a compiled plan, without names: figures are looked up by it."""
+"""The content of partitions and plans, without names: the key under which measured figures are stored."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from regional_explorer.record.region import Partition, State
+from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.session import Session
 
 
 class PartitionContent(NamedTuple):
     """A partition without its names: its nodes, and the code that runs in their place (None: they run eagerly).
 
-    Equal code is the same whatever config it came of. ``code`` is its hash, or the key of the artifact where no code
-    is known: that stands for structure, layouts and config.
+    Equal code counts as the same under any config. ``code`` is its hash, or if the code is not known, the key of the
+    artifact, which depends on structure, layouts and config.
     """
 
     graph: str
@@ -34,12 +34,12 @@ def partition_content(partition: Partition) -> PartitionContent:
 
 
 def plan_content(partitions: Iterable[Partition]) -> PlanContent:
-    """Return the content of the plan that gave these partitions: plans that differ only in names have equal content."""
+    """Return the content of a plan by its partitions: plans that differ only in names have equal content."""
     return tuple(map(partition_content, partitions))
 
 
 def with_measured_states(session: Session) -> Session:
-    """Return the session with every partition that is compiled ``measured`` or not, as its figures say."""
+    """Return the session with each compiled partition in state ``measured`` if it has figures, else ``compiled``."""
     measured = {(timing.partition, timing.artifact) for timing in session.partition_timings}
 
     def state(part: Partition) -> State:

@@ -1,14 +1,14 @@
-"""How plans differ, in words."""
+"""Describes in words how plans differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 
 
 def differences(plans: Sequence[Plan]) -> list[list[str]]:
-    """Return for each plan a list of texts: its properties that not all plans share."""
+    """Return a list of texts for each plan: its properties that the other plans do not all share."""
     described = [dict(_facts(plan)) for plan in plans]
     common = (
         {key for key in described[0] if all(facts.get(key) == described[0][key] for facts in described)}

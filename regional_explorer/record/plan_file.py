@@ -1,4 +1,4 @@
-"""The file of a plan: the plan itself, and the exploration that it was saved from."""
+"""The contents of a saved plan: the plan, and the call, machine and results that it was explored with."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from dataclasses import dataclass, field
 
 from regional_explorer.errors.texts import count
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.region import Cut, Direction, Partition, Plan, Region
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.plan import Cut, Plan
+from regional_explorer.record.region import Direction, Region
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import Verdict
 from regional_explorer.record.variant_name import VariantName
 
 PLAN_FORMAT = 2
-"""Version of the JSON layout of a plan's file. 1 had the plan alone."""
+"""Version of the JSON layout of a plan's file. Version 1 had only the plan."""
 
 DIRECTIONS = tuple(map(str, Direction))
 
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """What a plan was explored and measured on. The figures are those of ``regional``, None where not measured.
+    """The call and machine that a plan was explored on, and its figures as ``regional``, None if not measured.
 
     ``partitions`` has how many partitions each region gave, by direction: ``partitions["mlp"]["forward"]``.
     """
@@ -39,7 +41,7 @@ class Explored:
 
     @classmethod
     def of(cls, session: Session, partitioner: str) -> Explored:
-        """Return what a session says about its plan."""
+        """Return the record of a session's plan."""
         outdated = session.conditions is None or session.conditions.outdated
         found = None if outdated else session.whole_timings.get(VariantName.REGIONAL)
         return cls(
@@ -54,7 +56,7 @@ class Explored:
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """What the file of a plan holds."""
+    """The contents of a plan's file."""
 
     regions: tuple[Region, ...] = ()
     cut: Cut = Cut.INSTANCES
@@ -80,7 +82,7 @@ def count_partitions(partitions: Sequence[Partition]) -> dict[str, dict[str, int
 
 
 def differences_from(explored: Explored, here: Environment, partitions: Sequence[Partition]) -> list[Diagnostic]:
-    """Return a ``plan-differs`` per region that gives other partitions than when explored, and one for the machine.
+    """Return a ``plan-differs`` per region whose partition count has changed, and one if the machine has.
 
     Directions that have not been traced here are left out.
     """
@@ -97,7 +99,7 @@ def differences_from(explored: Explored, here: Environment, partitions: Sequence
         found.append(
             Diagnostic(
                 DiagnosticCode.PLAN_DIFFERS,
-                f"The plan was explored elsewhere: {'; '.join(changed)}. What was measured there need not hold here.",
+                f"The plan was explored elsewhere: {'; '.join(changed)}. Its measurements may not hold here.",
                 Severity.INFO,
                 upstream="no warning.",
                 remedy="Measure the plan here with ex.benchmark(), and save it again.",
@@ -110,10 +112,10 @@ def _other_partitions(region: str, direction: str, before: int, now: int) -> Dia
     return Diagnostic(
         DiagnosticCode.PLAN_DIFFERS,
         f"Region {region!r} gave {count(before, 'partition')} in the {direction} when the plan was "
-        f"saved, and {now} here: the program or torch has changed, or the call is another one.",
+        f"saved, and {now} here: the program, torch or the call has changed.",
         region=region,
         upstream="no warning.",
-        remedy="Look at the graph with rx.explore(fn, args, plan=path), and save the plan again where it is right.",
+        remedy="Look at the graph with rx.explore(fn, args, plan=path), and save the plan again if it is right.",
     )
 
 

@@ -22,7 +22,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 ASSERTS = frozenset(("nan_asserts", *PRESETS["size asserts"]))
-"""Keys with which a region was asked to fail where something is wrong, rather than to run eagerly."""
+"""Config keys under which a failing region raises instead of running eagerly."""
 
 
 def preset(name: str) -> Mapping[str, Any]:

@@ -1,18 +1,18 @@
-"""What a plan would give, before it is applied."""
+"""The preview of a plan: its partitions and diagnostics, before it is applied."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.region import Partition
+from regional_explorer.record.partition import Partition
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
     """The partitions that a plan would give, none of them compiled, and the diagnostics about them.
 
-    Of the diagnostics, those that only a compile or a later call brings are not among these.
+    Diagnostics that need a compile or a later call are not included.
     """
 
     partitions: tuple[Partition, ...]

@@ -1,4 +1,4 @@
-"""Where the time of a call goes: eager time of every op, sums by module, line and op, and what runs around them."""
+"""The profile of a call: eager time of every op, sums by module, line and op, and the time around the graphs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 OUTSIDE = "(outside modules)"
-"""Stands for ops that belong to no module."""
+"""The name of the row for ops that belong to no module."""
 
 UNKNOWN_LINE = "(no source line)"
-"""Stands for ops that no line of the program is known for, such as sums of gradients."""
+"""The name of the row for ops without a known source line, such as sums of gradients."""
 
 
 class ProfileKind(StrEnum):
-    """What the ops of a row of a profile have in common; ``AROUND`` is no op, but what runs around the graphs."""
+    """What a row of a profile sums: the ops of a module, line or operator, or the time around the graphs."""
 
     MODULE = "module"
     LINE = "line"
@@ -36,8 +36,8 @@ class Bandwidth:
 class OpTime:
     """Eager time of one op, in seconds per call of the whole, with the ends of its CI.
 
-    ``moved_bytes`` is what it reads and writes at least. ``too_short`` says that most of what was measured is the
-    measuring itself: the op counts in sums, but its own figure means little.
+    ``moved_bytes`` is the least that it reads and writes. ``too_short`` says that most of the measured time is overhead
+    of measuring: the op counts in sums, but its own figure means little.
     """
 
     graph: str
@@ -53,10 +53,9 @@ class OpTime:
 class ProfileRow:
     """The ops of one module (with the modules inside it), source line or operator, summed; in seconds per call.
 
-    A row of what runs around the graphs has no ops.
-
-    ``low_s`` and ``high_s`` are the ends of the CI of the sum. ``share`` is its part of the whole call,
-    ``copy_s`` the time that the measured copy bandwidth needs for ``moved_bytes``.
+    A row for the time around the graphs has no ops. ``low_s`` and ``high_s`` are the ends of the CI of the sum.
+    ``share`` is its part of the whole call, ``copy_s`` the time that the measured copy bandwidth needs for
+    ``moved_bytes``.
     """
 
     kind: ProfileKind
@@ -76,10 +75,10 @@ class ProfileRow:
 class Profile:
     """Eager time of every op of one call, each the mean over the middle half of ``rounds`` interleaved rounds.
 
-    An op's time is that from the end of the op before it to its own, so they add up to what the graphs take:
-    ``seconds``. With what runs around the graphs that is ``whole_s``, the measured call; ``step_s`` is what
-    ``aot_eager`` took untouched in the same rounds.
-    ``overhead_s`` is the measured cost of timing one op, which has been taken off each. ``stopped`` says why it ended.
+    An op's time is from the end of the op before it to its own end, so the times add up to that of the graphs:
+    ``seconds``. Together with what runs around the graphs that is ``whole_s``, the measured call; ``step_s`` is the
+    time of an unmodified ``aot_eager`` in the same rounds. ``overhead_s`` is the measured cost of timing one op, which
+    has been subtracted from each. ``stopped`` says why the profile ended.
     """
 
     ops: tuple[OpTime, ...]
@@ -107,7 +106,7 @@ class Profile:
 
     @property
     def short_ops(self) -> tuple[OpTime, ...]:
-        """The ops that are too short for figures of their own."""
+        """The ops that are too short for their own figures to mean much."""
         return tuple(op for op in self.ops if op.too_short)
 
     def by(self, kind: ProfileKind) -> tuple[ProfileRow, ...]:
@@ -115,5 +114,5 @@ class Profile:
         return tuple(row for row in self.rows if row.kind is kind)
 
     def module_shares(self) -> Mapping[str, float]:
-        """Return the part of the time that each module takes, those inside it included."""
+        """Return the part of the time that each module takes, including the modules inside it."""
         return {row.name: row.share for row in self.by(ProfileKind.MODULE)}

@@ -18,10 +18,10 @@ Names = Mapping[str, Collection[str]]
 
 
 def check_references(session: Session) -> None:
-    """Raise SessionError for references that would break what shows the session.
+    """Raise MalformedError for references and figures that would break the display of the session.
 
     Raises:
-        MalformedError: a name is given twice or refers to nothing, or a figure cannot be.
+        MalformedError: a name occurs twice or refers to nothing, or a figure is impossible.
     """
     nodes = _check_graphs(session.graphs)
     regions = {region.name for region in session.plan.regions}
@@ -42,7 +42,7 @@ def check_references(session: Session) -> None:
     _check_unique("compiles", (made.artifact for made in session.compiles))
     for place, name, value in _figures(session):
         if not _is_possible(name, value):
-            raise MalformedError(f"{place}.{name}", f"{shown(value)} cannot be")
+            raise MalformedError(f"{place}.{name}", f"{shown(value)} is impossible")
 
 
 def _check_graphs(graphs: Iterable[Graph]) -> Names:
@@ -57,7 +57,7 @@ def _check_graphs(graphs: Iterable[Graph]) -> Names:
         for number, node in enumerate(graph.nodes):
             if node.name in seen:
                 raise MalformedError(f"{place}.nodes[{number}]", f"a second node is called {shown(node.name)}")
-            # In the order they run, so that no circle can be among them.
+            # Inputs come before the node in the order they run, so there can be no cycle.
             _check_known(f"{place}.nodes[{number}].inputs", "node before it", node.inputs, seen)
             seen.add(node.name)
         nodes[graph.id] = seen

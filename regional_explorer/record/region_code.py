@@ -1,4 +1,4 @@
-"""The generated code of a region, each kernel linked to nodes and source lines."""
+"""The generated code of a region's partitions, with each kernel linked to nodes and source lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 
 from regional_explorer.record.graph import Node, Role, SourceLine
 from regional_explorer.record.kernels import ArtifactCode, Kernel
-from regional_explorer.record.region import Partition
+from regional_explorer.record.partition import Partition
 from regional_explorer.record.session import Session
 
 
@@ -76,7 +76,7 @@ class PartitionCode:
 
     @cached_property
     def kernels(self) -> tuple[LinkedKernel, ...]:
-        """The kernels, linked."""
+        """The kernels, each with its nodes."""
         return tuple(
             LinkedKernel(
                 number, kernel, tuple(self.nodes[place] for place in sorted((*kernel.nodes, *kernel.inferred)))
@@ -100,13 +100,13 @@ class PartitionCode:
 
     @property
     def unlinked(self) -> tuple[Node, ...]:
-        """The nodes that compute something and that no kernel is known for."""
+        """The nodes that compute something and have no known kernel."""
         linked = {place for kernel in self.code.kernels for place in (*kernel.nodes, *kernel.inferred)}
         return tuple(self.nodes[place] for place in sorted(self._compute - linked))
 
     @property
     def coverage(self) -> Coverage:
-        """How much of it is linked."""
+        """How many of the nodes and kernels are linked."""
         recorded = {place for kernel in self.code.kernels for place in kernel.nodes} & self._compute
         return Coverage(
             nodes=len(self._compute),

@@ -1,4 +1,4 @@
-"""How each region of a session stands: what the DataFrames, texts, pictures and the panel say about it."""
+"""Summarizes the state and figures of each region, for the DataFrames, texts, pictures and the panel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.region import Partition, Region, State
+from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.region import Region
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict
@@ -18,9 +19,9 @@ from regional_explorer.record.timing import NumericsVerdict
 class RegionSummary:
     """One region: what was requested (``region``), its partitions and state, and its figures.
 
-    ``number`` is its index in the plan. ``state`` is that of the partition that is worst off; ``note`` says what that
-    word leaves open. ``compile_cold_s`` and ``compile_warm_s`` are None where it has no artifact of its own of that
-    kind. ``timing`` is that of the whole call, None where it was not measured as it stands.
+    ``number`` is its index in the plan. ``state`` is that of its worst partition; ``note`` explains it further.
+    ``compile_cold_s`` and ``compile_warm_s`` are None if it has no artifact of its own of that kind. ``timing`` is that
+    of the whole call, None if the region was not measured in its current state.
     """
 
     number: int
@@ -42,13 +43,13 @@ class RegionSummary:
 
     @property
     def compile_s(self) -> float | None:
-        """Seconds that its own artifacts took to compile, cold and warm together."""
+        """Seconds that its own artifacts took to compile, cold and warm."""
         known = [seconds for seconds in (self.compile_cold_s, self.compile_warm_s) if seconds is not None]
         return sum(known) if known else None
 
     @property
     def numerics(self) -> NumericsVerdict | None:
-        """The worst that the numerics checks of its partitions said; None where there was none."""
+        """The worst verdict of the numerics checks of its partitions; None if there was no check."""
         return self.timing.numerics if self.timing else None
 
     @property

@@ -1,4 +1,4 @@
-"""The timings of a region: those of its partitions, summed."""
+"""The timings of each region, summed over its partitions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.region import Partition
+from regional_explorer.record.partition import Partition
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class RegionTiming:
-    """Run time of one region in one phase, per call of the whole: eager against compiled, each partition alone.
+    """Run time of one region in one phase, per call: eager against compiled, each partition measured alone.
 
     ``eager_s`` and ``compiled_s`` are sums over its partitions (``compiled_s`` counts those without an artifact as
-    eager); a step is forward + backward. The ends of ``speedup`` are those of all partitions at once, so they are wider
-    than a CI of the sum would be. ``compiled_s`` is None where nothing of it is compiled, ``speedup`` also where the
-    numerics check of a partition failed. ``numerics`` is the worst verdict of its artifacts. ``compile_s`` is what its
-    own artifacts cost to compile, cold and warm apart; what it shares with another region is counted there.
+    eager); a step is forward + backward. The bounds of ``speedup`` assume all partitions at their bounds at once, so
+    they are wider than a CI of the sum. ``compiled_s`` is None if nothing of it is compiled, ``speedup`` also if the
+    numerics check of a partition failed. ``numerics`` is the worst verdict of its artifacts. ``compile_cold_s`` and
+    ``compile_warm_s`` are the compile times of its own artifacts; shared ones count for the region that compiled them.
     """
 
     region: str
@@ -40,7 +40,7 @@ class RegionTiming:
 
     @property
     def gain_s(self) -> float | None:
-        """Seconds that compiling saves in each call; negative where it costs more. None without a speedup."""
+        """Seconds that compiling saves in each call; negative if it is slower. None without a speedup."""
         return None if self.speedup is None else self.eager_s - self.eager_s / self.speedup
 
     @property
@@ -50,27 +50,28 @@ class RegionTiming:
 
     @property
     def cache(self) -> str:
-        """``cold``, ``warm``, ``cold+warm``, or nothing where it has no artifact of its own."""
+        """``cold``, ``warm``, ``cold+warm``, or empty if it has no artifact of its own."""
         return "+".join(
             word for word, paid in (("cold", self.compile_cold_s), ("warm", self.compile_warm_s)) if paid > 0.0
         )
 
     @property
     def pays_off_after_calls(self) -> float | None:
-        """After how many calls the compile has paid for itself; infinite: never. None where that is not known.
+        """The number of calls after which the compile pays off; infinite if never. None if that is not known.
 
-        Where the samples show no difference there is no gain to count on: that is never, too.
+        If the samples show no difference, there is no gain, so it never pays off.
         """
         gain = self.gain_s
         if gain is None or self.verdict in (Verdict.UNKNOWN, Verdict.INCONCLUSIVE):
             return None
-        return float(math.ceil(self.compile_s / gain)) if self.verdict is Verdict.FASTER and gain > 0 else math.inf
+        calls = self.compile_s / gain if self.verdict is Verdict.FASTER and gain > 0 else math.inf
+        return float(math.ceil(calls)) if math.isfinite(calls) else math.inf
 
 
 def region_timings(session: Session) -> tuple[RegionTiming, ...]:
     """Return one row per region and phase that was measured, in the order of the plan.
 
-    A figure whose partition has been compiled anew since is left out; so is the whole row where one is missing.
+    A figure whose partition has been compiled again since is left out; so is the whole row if one is missing.
     """
     now = {part.id: part for part in session.partitions}
     valid = current_timings(session)
@@ -88,21 +89,21 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
 
 
 def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
-    """Return the row of the whole call of each region: its step, or its forward where no gradient is taken."""
+    """Return the row of the whole call for each region: its step, or its forward if no gradient is taken."""
     return {timing.region: timing for timing in region_timings(session) if timing.phase is session.whole_phase}
 
 
 def current_timings(session: Session) -> tuple[PartitionTiming, ...]:
-    """Return the timings of those partitions that still have the artifact that was timed."""
+    """Return the timings of the partitions that still have the artifact that was timed."""
     now = {part.id: part for part in session.partitions}
-    return tuple(timing for timing in session.partition_timings if _stands(timing, now))
+    return tuple(timing for timing in session.partition_timings if _is_current(timing, now))
 
 
 def _phase(part: Partition, backward: Collection[str]) -> Phase:
     return Phase.BACKWARD if part.graph in backward else Phase.FORWARD
 
 
-def _stands(timing: PartitionTiming, now: Mapping[str, Partition]) -> bool:
+def _is_current(timing: PartitionTiming, now: Mapping[str, Partition]) -> bool:
     part = now.get(timing.partition)
     return part is not None and part.region == timing.region and part.artifact == timing.artifact
 
@@ -134,12 +135,12 @@ def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts:
 
 
 def _running_s(timing: PartitionTiming) -> float:
-    """Return the seconds of what runs: the artifact, or the eager piece where there is none."""
+    """Return the seconds of what runs: the artifact, or the eager piece if there is none."""
     return timing.eager_s if timing.compiled_s is None else timing.compiled_s
 
 
 def _bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float | None:
-    """Return the speedup of the sum with every partition at the bound ``end``; None where one lacks it."""
+    """Return the speedup of the sum with every partition at the bound ``end``; None if one has no such bound."""
     seconds = 0.0
     for timing in chosen:
         ratio = 1.0 if timing.compiled_s is None else getattr(timing, end)
@@ -150,12 +151,12 @@ def _bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float
 
 
 def _verdict(compiled: Sequence[PartitionTiming], low: float | None, high: float | None) -> Verdict:
-    """Return the verdict over all partitions: the bounds must agree, and at least one partition must have it alone."""
-    said = {timing.verdict for timing in compiled}
-    if len(said) == 1 or low is None or high is None or Verdict.UNKNOWN in said:
-        return said.pop() if len(said) == 1 else Verdict.UNKNOWN
-    if Verdict.FASTER in said and low > 1.0:
+    """Return the verdict over all partitions: the bounds must agree with it, and so must at least one partition."""
+    verdicts = {timing.verdict for timing in compiled}
+    if len(verdicts) == 1 or low is None or high is None or Verdict.UNKNOWN in verdicts:
+        return verdicts.pop() if len(verdicts) == 1 else Verdict.UNKNOWN
+    if Verdict.FASTER in verdicts and low > 1.0:
         return Verdict.FASTER
-    if Verdict.SLOWER in said and high < 1.0:
+    if Verdict.SLOWER in verdicts and high < 1.0:
         return Verdict.SLOWER
     return Verdict.without_winner(low, high)

@@ -1,4 +1,4 @@
-"""Full Inductor as the roofline of a plan: what the plan reaches of it, and what crosses its borders."""
+"""Compares a plan with full Inductor: how much of its gain the plan reaches, and which bytes cross partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Phase
 
 EAGER_OPS = "eager ops"
-"""What stands for the ops outside of partitions, each of which is a kernel of its own."""
+"""The name for ops outside of partitions, each of which is its own kernel."""
 
 LOW_PRECISION = {"bfloat16": 2, "float16": 2}
 _BYTES = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bool": 1, "uint8": 1, "int8": 1, "int16": 2}
@@ -21,11 +21,11 @@ _BYTES = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bool": 1,
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """What is computed on one side and read on another; a side is a region's partition, or an op that runs eagerly.
+    """The tensors computed on one side and read on another; a side is a partition, or an op that runs eagerly.
 
-    ``source`` and ``reader`` name the region, or ``EAGER_OPS``. A tensor moves once when it is written, counted with
-    its first reader, and once for each side that reads it. ``fused_bytes`` of ``moved_bytes`` do not move in full
-    Inductor, which computes and reads them in one kernel; that holds for all of ``fused`` of the ``tensors``.
+    ``source`` and ``reader`` are the name of the region, or ``EAGER_OPS``. A tensor moves once when it is written,
+    counted with its first reader, and once for each side that reads it. ``fused_bytes`` of ``moved_bytes`` do not move
+    in full Inductor, which computes and reads them in one kernel; that holds for ``fused`` of the ``tensors`` entirely.
     """
 
     source: str
@@ -38,7 +38,7 @@ class Border:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Times of one phase, in seconds; ``full_wins`` tells whether full Inductor is faster than eager for sure."""
+    """Times of one phase, in seconds; ``full_wins`` says whether full Inductor is certainly faster than eager."""
 
     phase: Phase
     eager_s: float
@@ -48,18 +48,18 @@ class Reach:
 
     @property
     def gain_s(self) -> float | None:
-        """What full Inductor gains over eager; None where it is not sure to gain anything."""
+        """What full Inductor gains over eager; None if it is not certain to gain anything."""
         return self.eager_s - self.full_s if self.full_wins and self.eager_s > self.full_s else None
 
     @property
     def share(self) -> float | None:
-        """The plan's part of it: 0.0 where it is as slow as eager, 1.0 where it is as fast as full."""
+        """The plan's part of that gain: 0.0 if it is as slow as eager, 1.0 if it is as fast as full."""
         return None if self.gain_s is None else (self.eager_s - self.regional_s) / self.gain_s
 
 
 @dataclass(frozen=True, slots=True)
 class RegionReach:
-    """What one region, measured alone, gains over eager; ``share`` is its part of what full gains in all."""
+    """What one region, measured alone, gains over eager; ``share`` is its part of full's total gain."""
 
     region: str
     gain_s: float | None
@@ -68,9 +68,9 @@ class RegionReach:
 
 @dataclass(frozen=True, slots=True)
 class OpDifference:
-    """What Inductor's decomposition of an op changes, measured on the values of the call: ``nodes`` times, over all.
+    """How Inductor's decomposition of an op changes its results, over all its ``nodes``, on the values of the call.
 
-    ``eager_error`` and ``decomposed_error`` are against the op in float64, None where it has none.
+    ``eager_error`` and ``decomposed_error`` are against the op in float64, None if it does not run in float64.
     """
 
     op: str
@@ -93,13 +93,13 @@ class BitwiseTrial:
 
     @property
     def equal(self) -> bool:
-        """Whether every output and gradient is bitwise eager's."""
+        """Whether every output and gradient is bitwise equal to eager's."""
         return not self.problem and self.bitwise == self.tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Roundings:
-    """How many results are of a type of two bytes, and how many of them full Inductor never rounds to it."""
+    """How many results have a two-byte dtype, and how many of them full Inductor never rounds to it."""
 
     results: int
     elided: int
@@ -107,7 +107,7 @@ class Roundings:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """Kernels that one call launches: of eager ops and of regions under the plan, and in full Inductor."""
+    """The number of kernels that one call launches: in eager ops and regions under the plan, and in full Inductor."""
 
     eager_ops: int
     region_kernels: int | None
@@ -116,7 +116,7 @@ class Launches:
 
 @dataclass(frozen=True)
 class FullGraph:
-    """A whole captured graph as Inductor would write it; ``names`` are its nodes, by the positions in ``code``."""
+    """The code that Inductor generates for a whole captured graph; its positions refer to the nodes in ``names``."""
 
     graph: str
     names: tuple[str, ...]
@@ -124,7 +124,7 @@ class FullGraph:
 
 
 def borders(session: Session, full: Mapping[str, FullGraph]) -> tuple[Border, ...]:
-    """Return what crosses between the partitions and eager ops of the graphs in ``full``, most fused bytes first."""
+    """Return the tensors that cross between partitions and eager ops, for the graphs in ``full``, by fused bytes."""
     tensors: Counter[tuple[str, str]] = Counter()
     moved: Counter[tuple[str, str]] = Counter()
     fused: Counter[tuple[str, str]] = Counter()
@@ -134,7 +134,7 @@ def borders(session: Session, full: Mapping[str, FullGraph]) -> tuple[Border, ..
             first = True
             for reader, readers in value.read_by.items():
                 row = value.source[0], reader[0]
-                together = all(value.together(name) for name in readers)
+                together = all(value.is_fused_with(name) for name in readers)
                 tensors[row] += 1
                 fused[row] += together
                 moved[row] += value.bytes * (2 if first else 1)
@@ -145,7 +145,7 @@ def borders(session: Session, full: Mapping[str, FullGraph]) -> tuple[Border, ..
 
 
 def roundings(session: Session, full: Mapping[str, FullGraph]) -> Roundings:
-    """Return how many results of two bytes there are, and how many full Inductor keeps in more."""
+    """Return how many results have a two-byte dtype, and how many of them full Inductor keeps in a wider one."""
     found = [
         value
         for graph in full.values()
@@ -167,7 +167,7 @@ def eager_ops(session: Session, full: Mapping[str, FullGraph]) -> int:
 
 
 Side = tuple[str, str]
-"""The name of the region, or ``EAGER_OPS``, and what tells one side from the next: the partition, or the op."""
+"""The name of the region, or ``EAGER_OPS``, and the partition or op."""
 
 
 @dataclass(frozen=True)
@@ -182,19 +182,19 @@ class _Value:
     escapes: bool
     kernels: Mapping[str, frozenset[int]]
 
-    def together(self, reader: str) -> bool:
-        """Tell whether full Inductor reads it at ``reader`` in a kernel that computes it too."""
+    def is_fused_with(self, reader: str) -> bool:
+        """Return whether every kernel of full Inductor that computes ``reader`` also computes this result."""
         mine, theirs = self.kernels.get(self.node.name, frozenset()), self.kernels.get(reader, frozenset())
         return bool(theirs) and theirs <= mine
 
     @property
     def never_stored(self) -> bool:
-        """Whether full Inductor writes it nowhere."""
-        return not self.escapes and bool(self.readers) and all(map(self.together, self.readers))
+        """Whether full Inductor never writes it to memory."""
+        return not self.escapes and bool(self.readers) and all(map(self.is_fused_with, self.readers))
 
 
 def _values(session: Session, found: FullGraph, *, crossing: bool = True) -> Iterator[_Value]:
-    """Yield the results of a graph, or those that are read on another side than they are computed on."""
+    """Yield the results of a graph, with ``crossing`` only those that are read on another side."""
     graph = session.graph(found.graph)
     nodes = graph.by_name()
     views = {found.names[place] for place in found.code.views}
@@ -249,7 +249,7 @@ def _readers(graph: Graph, nodes: Mapping[str, Node], views: set[str]) -> tuple[
 
 
 def size_of(node: Node) -> int:
-    """Return the bytes of a node's results, as far as their sizes are known."""
+    """Return the bytes of a node's results; those with symbolic sizes count as 0."""
     return sum(map(_bytes, node.values))
 
 

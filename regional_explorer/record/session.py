@@ -1,4 +1,4 @@
-"""The session: the finished record of one exploration."""
+"""The session: the frozen record of one exploration, as it is saved."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.kernel_times import ArtifactKernelTimes
 from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile
-from regional_explorer.record.region import Partition, Plan
 from regional_explorer.record.timing import (
     CompileCost,
     Conditions,
@@ -26,12 +27,12 @@ from regional_explorer.record.timing import (
 )
 
 FORMAT = 2
-"""Version of the JSON layout; a file of a newer one is refused with a clear text."""
+"""Version of the JSON layout; files of a newer version are rejected with an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where the record was made."""
+    """The torch, Python and machine that a session was made with."""
 
     torch: str
     python: str
@@ -40,19 +41,19 @@ class Environment:
 
     @property
     def device_type(self) -> str:
-        """``cuda`` of the device ``cuda:0 (NVIDIA H100)``."""
+        """The type of the device: ``cuda`` for ``cuda:0 (NVIDIA H100)``."""
         return self.device.partition(" ")[0].partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Everything one exploration found out, without anything live in it.
+    """All results of one exploration, without live objects.
 
     ``members`` maps a region's name to the ids of its nodes, per graph: ``members["mlp"]["0/forward"]``.
     ``partition_timings`` and ``partition_numerics`` are of partitions alone; ``region_timings`` sums them by region.
-    ``codes`` has the generated code of those artifacts that somebody looked at, ``kernel_times`` the times of their
-    kernels, ``profile`` the eager time of every op. ``compiles`` tells of each artifact what the caches said of it, and
-    where the time of its compile went.
+    ``codes`` has the generated code of those artifacts for which it was requested, ``kernel_times`` the times of their
+    kernels, ``profile`` the eager time of every op. ``compiles`` has the cache result and the compile time by phase of
+    each artifact.
     """
 
     title: str
@@ -79,12 +80,12 @@ class Session:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether run times, numerics, memory and reconciliation are those of another plan than ``plan``."""
+        """Whether run times, numerics, memory and reconciliation are of a plan other than ``plan``."""
         return self.conditions is not None and self.conditions.outdated
 
     @property
     def whole_phase(self) -> Phase:
-        """The phase of the whole call: the step, or the forward where no gradient is taken or no step was measured."""
+        """The phase of the whole call: the step, or the forward if no gradient is taken or no step was measured."""
         phases = {timing.phase for timing in self.timings}
         return Phase.STEP if self.grad and phases != {Phase.FORWARD} else Phase.FORWARD
 
@@ -100,7 +101,7 @@ class Session:
 
     @property
     def compiled_partitions(self) -> Iterator[tuple[Partition, ArtifactCompile]]:
-        """The partitions that an artifact was compiled for, each with its compile; those that share one left out."""
+        """The partitions that an artifact was compiled for, each with its compile, without those that share one."""
         made = {one.artifact: one for one in self.compiles}
         for part in self.partitions:
             if part.artifact in made and part.shared_with is None:
@@ -110,7 +111,7 @@ class Session:
         """Return the graph called ``graph_id``.
 
         Raises:
-            SessionError: there is none of that id; the text lists near matches.
+            SessionError: there is none; the message lists similar ids.
         """
         for graph in self.graphs:
             if graph.id == graph_id:

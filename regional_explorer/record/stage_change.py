@@ -1,4 +1,4 @@
-"""What one stage made of the ops of the stage before, in counts and in words."""
+"""Describes how a stage changed the ops of the stage before: decomposed, fused, replaced, removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VIEWS = frozenset(
     | {"select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten", "unsqueeze"}
     | {"view", "view_as", "T", "mT", "empty_strided", "empty"}
 )
-"""Ops that compute nothing: they rename data, or make room for it."""
+"""Ops that compute nothing: they view data, or allocate memory for it."""
 
 MOST_EXAMPLES = 3
 
@@ -23,10 +23,10 @@ MOST_EXAMPLES = 3
 class Change:
     """How many ops and views there were before and are after, and what became of the ops.
 
-    ``decomposed`` ops became several; ``fused`` counts the ops that came together in ``into`` others. ``replaced`` ops
-    became another one, ``removed`` none; ``inserted`` ones come of none. ``elided`` are views that nothing is left of.
-    Where ops become ``kernels``, ``decomposed`` are those that several kernels compute. ``examples`` are for
-    ``decomposed``, ``fused`` and ``replaced``, in words.
+    ``decomposed`` ops became several; ``fused`` ops were combined into ``into`` others. ``replaced`` ops became another
+    one, ``removed`` none; ``inserted`` ops come from none. ``elided`` views are gone. If ops became ``kernels``,
+    ``decomposed`` are those that several kernels compute. ``examples`` describe ``decomposed``, ``fused`` and
+    ``replaced`` ops in words.
     """
 
     ops_before: int
@@ -60,14 +60,14 @@ class Change:
 
 
 def computes(node: Node) -> bool:
-    """Tell whether a node of a stage does more than rename data or make room for it."""
+    """Return whether a node of a stage does more than view data or allocate memory."""
     return node.op not in VIEWS
 
 
 def change(
     before: Sequence[Node], after: Sequence[Node], sources: Mapping[str, tuple[str, ...]], *, kernels: bool = False
 ) -> Change:
-    """Return what a stage made of the ops ``before``; ``sources`` are what each of ``after`` comes from."""
+    """Return how a stage changed the ops ``before``; ``sources`` says what each node of ``after`` comes from."""
     old = {node.name: node for node in before}
     above = {node.name: [old[name] for name in sources.get(node.name, ()) if name in old] for node in after}
     became: dict[str, list[Node]] = {node.name: [] for node in before}

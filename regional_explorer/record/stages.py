@@ -1,4 +1,4 @@
-"""A partition from stage to stage: Dynamo's graph, AOTAutograd's, the partition, after the passes, the output."""
+"""The stages of a partition: Dynamo's graph, AOTAutograd's, the partition, after the passes, Inductor's output."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from regional_explorer.errors import InvalidArgumentError, did_you_mean
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.kernels import LoweredGraph
-from regional_explorer.record.region import Partition
+from regional_explorer.record.partition import Partition
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.session import Session
 from regional_explorer.record.stage_change import Change, change, computes
 
 Sources = Mapping[str, tuple[str, ...]]
-"""The nodes of the stage before that a node comes from."""
+"""The nodes of the previous stage that each node comes from, by its name."""
 
 
 class StageKind(StrEnum):
-    """The stages, in order: how Dynamo and AOTAutograd have it, as it is cut out, and what Inductor makes of it."""
+    """The stages, in order: in Dynamo's and AOTAutograd's graphs, as cut out, and as Inductor transforms it."""
 
     DYNAMO = "dynamo"
     AOT = "aot"
@@ -32,9 +32,9 @@ class StageKind(StrEnum):
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a partition: the nodes with what feeds them, what each comes from, and what this stage changed.
+    """One stage of a partition: its nodes and their inputs, what each comes from, and what this stage changed.
 
-    Of Dynamo's and AOTAutograd's graphs it holds the part that belongs to the region. ``note`` says what is missing.
+    For Dynamo's and AOTAutograd's graphs it has the part that belongs to the region. ``note`` says what is missing.
     """
 
     kind: StageKind
@@ -57,7 +57,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class PartitionStages:
-    """The stages of one partition; ``equal`` are the ids of others that are alike. ``problem`` says why some lack."""
+    """The stages of one partition; ``equal`` are the ids of equal ones, ``problem`` says why stages are missing."""
 
     partition: Partition
     stages: tuple[Stage, ...]
@@ -65,7 +65,7 @@ class PartitionStages:
     problem: str | None = None
 
     def followed(self, names: Collection[str]) -> Mapping[StageKind, frozenset[str]]:
-        """Return what comes of the nodes called ``names``, and what they come from, in every stage."""
+        """Return the nodes in every stage that come from the nodes called ``names``, or that those come from."""
         held = [{node.name for node in stage.ops} & set(names) for stage in self.stages]
         down = [set(one) for one in held]
         for place in range(1, len(self.stages)):
@@ -107,7 +107,7 @@ def region_stages(session: Session, codes: Iterable[PartitionCode]) -> tuple[Par
 
 
 def check_followed(found: Sequence[PartitionStages], names: Sequence[str]) -> None:
-    """Raise InvalidArgumentError if no stage has a node of one of these names."""
+    """Raise InvalidArgumentError if a name is not that of a node in any stage."""
     known = {node.name for one in found for stage in one.stages for node in stage.ops}
     for name in names:
         if name not in known:
@@ -163,8 +163,8 @@ def _stages(session: Session, found: PartitionCode) -> Iterator[Stage]:
 def _came_from(found: PartitionCode, passed: LoweredGraph) -> Sources:
     """Return the nodes of the partition that each node after the passes comes from.
 
-    Of an op that Inductor says nothing about it is known what reads it. Where that became another op, ``add`` an
-    ``addmm``, say, it went into it; where it stayed what it was, the op was removed.
+    For an op that Inductor does not record, only its readers are known. If a reader became another op, such as an
+    ``add`` that became an ``addmm``, it contains the op; if the reader is unchanged, the op was removed.
     """
     became = Counter(place for places in passed.sources.values() for place in places)
     sources = {}
@@ -178,7 +178,7 @@ def _came_from(found: PartitionCode, passed: LoweredGraph) -> Sources:
 
 
 def _instance(session: Session, part: Partition, graph: Graph) -> set[str]:
-    """Return the nodes of the region around a partition: those of its instance, and the uncut ones beside them."""
+    """Return the nodes of the region around a partition: those of its instance, and adjacent ones that were not cut."""
     mine = {
         name
         for other in session.partitions
@@ -213,7 +213,7 @@ def _dynamo(
 
 
 def _excerpt(graph: Graph, inside: Collection[str], prefix: str = "") -> tuple[Node, ...]:
-    """Return some nodes of a graph, with what feeds them as inputs, and an output for what is read elsewhere."""
+    """Return the nodes ``inside`` a part of a graph, with inputs, and an output for what is read outside of it."""
     nodes = graph.by_name()
     ops = [node for node in graph.nodes if node.name in inside]
     fed = [nodes[name] for name in dict.fromkeys(name for op in ops for name in op.inputs) if name not in inside]

@@ -29,7 +29,7 @@ def paired_ratios(eager: ArrayLike, variant: ArrayLike) -> Floats:
     """Return eager / variant round by round, for the rounds that have both."""
     above, below = np.asarray(eager, dtype=np.float64), np.asarray(variant, dtype=np.float64)
     rounds = min(len(above), len(below))
-    # A coarse clock may read 0 for a tiny call: its next tick stands in, so that the ratio stays finite.
+    # A coarse clock may read 0 for a tiny call: the smallest float replaces it, so that the ratio stays finite.
     least = float(np.finfo(np.float64).tiny)
     ratios: Floats = np.maximum(above[:rounds], least) / np.maximum(below[:rounds], least)
     return ratios
@@ -80,7 +80,7 @@ def rank_interval(values: Floats, confidence: float) -> tuple[float, float] | No
     """Return the CI of the median between two order statistics, or None if there are too few values.
 
     Each value lies below the median with probability one half, whatever their distribution, so the interval covers
-    with at least ``confidence`` for any number of values. Far out, where a verdict is made, a bootstrap does not.
+    with at least ``confidence`` for any number of values. A bootstrap does not at the high confidence of verdicts.
     """
     n = len(values)
     if n == 0:
@@ -98,7 +98,7 @@ def rank_interval(values: Floats, confidence: float) -> tuple[float, float] | No
 def floor_of(control: Floats | None, confidence: float) -> float:
     """Return the smallest relative difference that counts, from eager against itself in the same rounds.
 
-    That is how far the CI of the control reaches, and never less than ``MIN_FLOOR``.
+    That is the distance from 1 to the farther end of the control's CI, and at least ``MIN_FLOOR``.
     """
     interval = None if control is None else rank_interval(control, confidence)
     if interval is None:
@@ -108,7 +108,7 @@ def floor_of(control: Floats | None, confidence: float) -> float:
 
 
 def verdict_of(ratios: Floats, confidence: float, floor: float) -> Verdict:
-    """Return the verdict of the ratios at ``confidence``; differences below ``floor`` make none faster."""
+    """Return the verdict of the ratios at ``confidence``; differences below ``floor`` count as none."""
     interval = rank_interval(ratios, confidence)
     if interval is None:
         return Verdict.UNKNOWN
@@ -124,35 +124,36 @@ def verdict_of(ratios: Floats, confidence: float, floor: float) -> Verdict:
 def smallest_difference(ratios: Floats, confidence: float, floor: float) -> float | None:
     """Return the smallest relative difference that such a run finds with 90 % probability, or None.
 
-    The spread is read off the interval itself; what is added to the bar is the luck of the one run in ten.
+    The spread is derived from the interval; a margin is added so that only one run in ten misses the difference.
     """
     interval = rank_interval(ratios, confidence)
     if interval is None:
         return None
     half_width = (interval[1] - interval[0]) / 2.0 / float(np.median(ratios))
-    bell = NormalDist()
-    luck = half_width * bell.inv_cdf(_POWER) / bell.inv_cdf((1.0 + confidence) / 2.0)
-    return max(half_width, floor) + luck
+    normal = NormalDist()
+    margin = half_width * normal.inv_cdf(_POWER) / normal.inv_cdf((1.0 + confidence) / 2.0)
+    return max(half_width, floor) + margin
 
 
 def trend(values: Floats) -> float:
-    """Return the relative change from the first to the last third, 0 where chance alone could explain it.
+    """Return the relative change from the first to the last third, 0 if chance alone could explain it.
 
-    Chance is judged by the rank correlation with the order of the rounds, at about one in a thousand.
+    The test is the rank correlation with the order of the rounds, at a significance of about one in a thousand.
     """
     n = len(values)
     third = n // 3
-    if third < 3:  # noqa: PLR2004 - a third of fewer has no median to speak of
+    if third < 3:  # noqa: PLR2004 - a third of fewer has no meaningful median
         return 0.0
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - counts / 2.0)[inverse]  # equal values share one rank, else their order counts as rise
+    # Equal values share one rank, or else their order would count as a rise.
+    ranks = (np.cumsum(counts) - counts / 2.0)[inverse]
     if len(counts) == 1 or abs(np.corrcoef(ranks, np.arange(n))[0, 1]) * np.sqrt(n - 1) < 3.3:  # noqa: PLR2004
         return 0.0
     return float(np.median(values[-third:]) / np.median(values[:third]) - 1.0)
 
 
 def outlying(samples: ArrayLike) -> float:
-    """Return the part of the samples that lies more than three IQRs above the upper quartile."""
+    """Return the fraction of the samples that lies more than three IQRs above the upper quartile."""
     values = np.asarray(samples, dtype=np.float64)
     low, high = np.quantile(values, (0.25, 0.75))
     return float(np.mean(values > high + 3.0 * (high - low)))

@@ -1,4 +1,4 @@
-"""What a profile says of parts of the call: equal modules together, and any set of nodes."""
+"""The share of the profiled time that modules (equal ones together), lines, ops or nodes take."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import cached_property
 
 from regional_explorer.record.graph import GraphKind, Node, over_layers
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, Profile, ProfileKind, ProfileRow
-from regional_explorer.record.region import Selector, SelectorKind
+from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.record.session import Session
 
 
 @dataclass(frozen=True, slots=True)
 class TimeShare:
-    """A row of a profile as it can be marked; ``modules`` are the paths it sums, ``selector`` is None for the rest."""
+    """A row of a profile with the selector that marks it, if any; ``modules`` are the paths that the row sums."""
 
     row: ProfileRow
     selector: Selector | None = None
@@ -28,14 +28,14 @@ class TimeShare:
 
 @dataclass(frozen=True)
 class TimeShares:
-    """The profile of ``session``, for its graphs."""
+    """The profile of a session, linked to the nodes of its graphs."""
 
     session: Session
     profile: Profile
 
     @classmethod
     def of(cls, session: Session) -> TimeShares | None:
-        """Return the shares of a session, None where nothing was profiled."""
+        """Return the shares of a session, None if it was not profiled."""
         return None if session.profile is None else cls(session, session.profile)
 
     def by(self, kind: ProfileKind) -> list[TimeShare]:
@@ -62,16 +62,16 @@ class TimeShares:
         for some in alike.values():
             paths = tuple(row.name for row in some)
             glob = _glob(paths)
-            # Where modules of another class have paths of that form too, the glob would pick them.
+            # If modules of another class also have paths of that form, the glob would select them too.
             exact = sum(_picks(glob, row.name) for row in rows) == len(paths)
             selector = Selector(SelectorKind.MODULES, (glob,) if exact else paths)
             yield TimeShare(_sum(glob, some), None if glob == OUTSIDE else selector, paths)
 
     def seconds(self, node: str) -> float:
-        """Return the time of a node, given as ``graph:name``, and of the backward that comes of it.
+        """Return the time of a node, given as ``graph:name``, together with its backward.
 
-        What the backward of several nodes has in common, that of a matrix product and its transpose say, counts for the
-        longest of them alone: the figures of all nodes of a graph add up.
+        A backward that several nodes share, such as a matrix product and its transpose, counts only for the longest of
+        them, so that the figures of all nodes of a graph add up.
         """
         return self._with_backward.get(node, 0.0)
 
@@ -118,12 +118,12 @@ class TimeShares:
         return found
 
     def is_backward(self, graph_id: str) -> bool:
-        """Tell whether a graph is a backward graph, whose boxes show their own time."""
+        """Return whether a graph is a backward graph, whose boxes show their own time."""
         return any(graph.id == graph_id and graph.kind is GraphKind.BACKWARD for graph in self.session.graphs)
 
 
 def _glob(paths: Sequence[str]) -> str:
-    """Return paths of one form as a glob: ``layers.*.ffn.0`` for ``layers.0.ffn.0`` and ``layers.1.ffn.0``."""
+    """Return paths of the same form as a glob: ``layers.*.ffn.0`` for ``layers.0.ffn.0`` and ``layers.1.ffn.0``."""
     parts = zip(*(path.split(".") for path in paths), strict=True)
     return ".".join(some[0] if len(set(some)) == 1 else "*" for some in parts)
 

@@ -1,4 +1,4 @@
-"""Timings, compile costs, numerics and memory."""
+"""Results of benchmarks: timings, conditions, numerics, compile costs, memory, and their verdicts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 LEAST_SAMPLES = 5
-"""With fewer samples there is no ratio, no interval and no spread: the next sample would give another one."""
+"""With fewer samples no ratio, interval or spread is given: the next sample could change it completely."""
 
 SAME_WITHIN = 0.1
-"""Two variants are called equally fast where the whole CI of their ratio is nearer to 1 than this."""
+"""Two variants count as equally fast if the whole CI of their ratio is closer to 1 than this."""
 
 
 class NumericsVerdict(StrEnum):
-    """What the numerics check says of a tensor, or of several together; the worst comes first.
+    """The result of the numerics check of one tensor, or of several together; the worst comes first.
 
-    ``NOT_COMPARABLE``: eager does not repeat itself, or draws other random numbers. ``NOT_COMPARED``: nothing is known
-    of what the output holds. ``REFERENCE`` is eager, which the others are compared with.
+    ``NOT_COMPARABLE``: eager does not reproduce its own results, or draws other random numbers. ``NOT_COMPARED``: the
+    content of the output is unknown. ``REFERENCE`` is eager, which the others are compared with.
     """
 
     FAILED = "failed"
@@ -30,7 +30,7 @@ class NumericsVerdict(StrEnum):
 
     @classmethod
     def worst(cls, verdicts: Iterable[NumericsVerdict]) -> NumericsVerdict | None:
-        """Return the worst of ``verdicts``, None where there is none."""
+        """Return the worst of ``verdicts``, None if there are none."""
         return min(verdicts, key=list(cls).index, default=None)
 
 
@@ -43,10 +43,10 @@ class Phase(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What the samples allow one to say about a variant against eager.
+    """The conclusion that the samples allow about a variant against eager.
 
-    ``SAME``: a difference of more than ``SAME_WITHIN`` is ruled out. ``INCONCLUSIVE``: neither that, nor which of the
-    two is faster.
+    ``SAME``: a difference of more than ``SAME_WITHIN`` is ruled out. ``INCONCLUSIVE``: such a difference is possible,
+    but which of the two is faster is unknown.
     """
 
     BASELINE = "baseline"
@@ -60,7 +60,7 @@ class Verdict(StrEnum):
 
     @classmethod
     def without_winner(cls, low: float, high: float) -> Verdict:
-        """Return what a CI of the speedup says where neither is faster: no difference, or too wide to tell."""
+        """Return the verdict for a CI of the speedup when neither is faster: no difference, or inconclusive."""
         return cls.SAME if low >= 1.0 / (1.0 + SAME_WITHIN) and high <= 1.0 + SAME_WITHIN else cls.INCONCLUSIVE
 
 
@@ -70,8 +70,8 @@ class Timing:
 
     ``samples_s`` holds seconds per call, one entry per round, in the order of the rounds. ``speedup`` is the median
     over rounds of eager / variant in the same round; ``speedup_low`` and ``speedup_high`` bound its bootstrap CI.
-    They are None where no eager sample stands beside, where the numerics check failed, and with fewer than
-    ``LEAST_SAMPLES`` samples; so is ``iqr_s`` then.
+    They are None without eager samples of the same rounds, if the numerics check failed, and with fewer than
+    ``LEAST_SAMPLES`` samples; in that case ``iqr_s`` is None too.
     """
 
     variant: str
@@ -90,9 +90,9 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under which conditions a benchmark ran: no figure is shown without them.
+    """The conditions of a benchmark, which are shown with every figure.
 
-    ``outdated`` says that another plan was measured than the session's; ``smallest_difference`` is the smallest
+    ``outdated`` says that a plan other than the session's was measured; ``smallest_difference`` is the smallest
     relative difference from eager that this run could have found. ``gpu`` is the memory in use, the clocks and the
     temperature of a GPU.
     """
@@ -114,9 +114,9 @@ class Numerics:
     """One output or gradient of one variant against eager and against a float64 run.
 
     Differences are root-mean-square over the tensor, in its own unit; ``max_error`` is the largest single
-    |variant - eager|. The float64 columns are None where no float64 run was possible; ``judged_by_eager`` says that
-    there was one and eager is farther from it than rounding explains. ``element_share`` is how much of what one element
-    may be off the worst element uses up. ``partition`` is set where a compiled partition alone was checked on the
+    |variant - eager|. The float64 columns are None if no float64 run was possible; ``judged_by_eager`` says that there
+    was one, but eager is farther from it than rounding explains. ``element_share`` is the error of the worst element
+    relative to the tolerance for one element. ``partition`` is set if a compiled partition was checked alone, on the
     inputs recorded for it, against its eager piece.
     """
 
@@ -137,7 +137,7 @@ class Numerics:
 
     @property
     def share(self) -> float:
-        """How much of what is allowed the tensor uses up; infinite where its error is no number."""
+        """The error relative to the tolerance; infinite if the error is NaN."""
         error = self.error if self.variant_error is None or self.judged_by_eager else self.variant_error
         share = error / self.tolerance if self.tolerance else math.inf if error else 0.0
         return math.inf if math.isnan(share) else max(share, self.element_share)
@@ -145,7 +145,7 @@ class Numerics:
 
 @dataclass(frozen=True, slots=True)
 class CompileCost:
-    """What one compile cost: of one artifact, or of the ``full`` variant. ``cache`` is ``cold`` or ``warm``."""
+    """The compile time of one artifact, or of the ``full`` variant. ``cache`` is ``cold`` or ``warm``."""
 
     what: str
     seconds: float
@@ -157,12 +157,12 @@ class PartitionTiming:
     """Run time of one partition alone: its eager piece against its artifact, on inputs recorded from the real call.
 
     ``eager_s`` and ``compiled_s`` are medians of one run, in seconds, ``eager_iqr_s`` and ``compiled_iqr_s`` their
-    IQRs; the compiled ones are None where there is no artifact (disabled, failed). ``speedup`` is the median over
-    rounds of eager / compiled, with its bootstrap CI; None without an artifact, where the numerics check failed, or
-    with fewer than ``LEAST_SAMPLES`` samples; there are no IQRs then either. ``runs`` is how often one call of the
-    whole runs the partition. ``artifact`` is the key of what was measured: a figure stands only as long as the
-    partition still has that one. ``measured_as`` names the partition whose samples these are, where both share an
-    artifact and inputs of equal layout; None where it was measured itself.
+    IQRs; the compiled ones are None if there is no artifact (disabled, failed). ``speedup`` is the median over rounds
+    of eager / compiled, with its bootstrap CI; None without an artifact, if the numerics check failed, or with fewer
+    than ``LEAST_SAMPLES`` samples, in which case there are no IQRs either. ``runs`` is how often one call runs the
+    partition. ``artifact`` is the key of what was measured: the figures are valid only while the partition has that
+    artifact. ``measured_as`` is the partition whose samples these are, if both share an artifact and inputs of equal
+    layout; None if it was measured itself.
     """
 
     partition: str
@@ -188,10 +188,10 @@ class PartitionTiming:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """One row of how the parts add up to the whole, in seconds per call of the whole.
+    """One row of how the parts add up to the whole, in seconds per call.
 
-    ``total`` rows are times of a variant; the rows between them are what leads from one to the next, positive where it
-    takes longer. ``low_s`` and ``high_s`` bound the CI where there is one. ``note`` says how the row was come by.
+    ``total`` rows are times of a variant; the rows between them are the differences from one to the next, positive if
+    the call takes longer. ``low_s`` and ``high_s`` bound the CI if there is one. ``note`` says how the row was found.
     """
 
     phase: Phase
@@ -206,10 +206,10 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPeak:
-    """How much memory one call of a variant needed at most, above what was held before it.
+    """The peak memory of one call of a variant, above what was allocated before it.
 
-    ``how`` is ``allocator`` (of the device: exact) or ``resident set`` (of the process: in pages that the system
-    handed out, so that a peak below ``least_bytes`` cannot be told from zero).
+    ``how`` is ``allocator`` (of the device: exact) or ``resident set`` (of the process: in pages of the system, so that
+    a peak below ``least_bytes`` cannot be distinguished from zero).
     """
 
     variant: str

@@ -13,14 +13,14 @@ from regional_explorer.record.presets import preset
 from regional_explorer.record.region import Default, require_name
 from regional_explorer.torch_api import ANNOTATION
 
-PLAIN = (bool, int, float, str, list, tuple, dict, type(None), Default)
+CONFIG_TYPES = (bool, int, float, str, list, tuple, dict, type(None), Default)
 """The types of config values."""
 
 
 def region(name: str, /, *presets: str, **configs: Any) -> AbstractContextManager[None]:
     """Mark the ops of a block as the region ``name``, to be compiled under ``configs``.
 
-    Sugar over ``torch.fx.traceback.annotate``: the block works the same under plain ``torch.compile`` with the
+    Shorthand for ``torch.fx.traceback.annotate``: the block works the same under plain ``torch.compile`` with the
     ``regional_inductor`` backend, and does nothing in eager mode.
 
     Args:
@@ -29,9 +29,9 @@ def region(name: str, /, *presets: str, **configs: Any) -> AbstractContextManage
         **configs: Inductor configs by dotted key; those with a dot need ``**{"triton.cudagraphs": False}``.
 
     Raises:
-        PlanError: the name is no text, or an empty one.
-        InvalidConfigValueError: there is no such preset, or a value is an object that no config can be; what torch
-            takes is checked by ``explore``.
+        PlanError: the name is not a string, or is empty.
+        InvalidConfigValueError: there is no such preset, or no config has values of this type; ``explore`` checks
+            which values torch accepts.
 
     Example::
 
@@ -44,7 +44,7 @@ def region(name: str, /, *presets: str, **configs: Any) -> AbstractContextManage
         given |= preset(one)
     configs = {**given, **configs}
     for key, value in configs.items():
-        if not isinstance(value, PLAIN):  # Dynamo, which keeps the mark, knows constants alone
+        if not isinstance(value, CONFIG_TYPES):  # Dynamo keeps the mark, and supports only constants
             raise InvalidConfigValueError(
                 f"{key}={shown_value(value)}: a config is a number, a text, True, False, None, or a list of these."
             )

@@ -1,4 +1,4 @@
-"""Marks, merges and carves regions: each edit takes a plan and returns a new one. Splitting is in ``split``."""
+"""Edits of a plan: marks, merges and carves regions; each edit returns a new plan. ``split`` splits regions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from regional_explorer.errors import PlanError, SelectorError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.region import Plan, Region, Selector, SelectorKind, require_name
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import Region, require_name
+from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.required_match import require_match
 from regional_explorer.regions.select import assign, node_names, picks
 
@@ -15,12 +17,12 @@ Patterns = str | Sequence[str] | None
 
 
 def selectors(given: Mapping[str, Patterns], *, innermost: bool = False, only: Patterns = None) -> tuple[Selector, ...]:
-    """Return selectors for keyword arguments such as ``{"modules": "layers.*.attn"}``; None stands for not given.
+    """Return selectors for keyword arguments such as ``{"modules": "layers.*.attn"}``; None means not given.
 
-    ``only`` narrows each to the nodes of these names.
+    ``only`` narrows each to the nodes with these names.
 
     Raises:
-        SelectorError: nothing is given, or a pattern is no text.
+        SelectorError: nothing is given, or a pattern is not a string.
     """
     narrowed = () if only is None else _texts("only", only)
     found = [
@@ -43,12 +45,12 @@ def _texts(keyword: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
 def marked(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...], *, each: bool = False) -> Plan:
     """Return the plan with the nodes that ``chosen`` picks marked as ``name``.
 
-    A region of that name gets them in addition. With ``each``, every module call that matches becomes a region of its
-    own, ``name[path]``.
+    An existing region of that name gets them in addition. With ``each``, every module that matches becomes a separate
+    region, ``name[path]``.
 
     Raises:
         SelectorError: a selector matches nothing.
-        PlanError: the name is no text.
+        PlanError: the name is not a string.
     """
     require_name(name)
     require_match(name, chosen, graphs)
@@ -72,16 +74,16 @@ def _paths(chosen: Sequence[Selector], graphs: Sequence[Graph]) -> list[str]:
 
 
 def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str | None = None) -> Plan:
-    """Return the plan with the regions called ``names`` as one, at the place of the first of them in the plan.
+    """Return the plan with the regions ``names`` merged into one, at the place of the first of them in the plan.
 
-    It has the selectors of all and is enabled if any was. What different selectors pick becomes one instance where it
-    feeds each other directly; of two modules of each layer, one instance per layer.
+    It has the selectors of all of them and is enabled if any was. Ops of different selectors become one instance if
+    they feed each other directly: merging two modules of each layer gives one instance per layer.
 
     Args:
         plan: the plan.
-        graphs: the record.
-        names: two regions or more, of equal configs.
-        name: what the one is called; as the first of ``names`` when left out.
+        graphs: the recorded graphs.
+        names: two or more regions with equal configs.
+        name: the name of the merged region; by default the first of ``names``.
 
     Raises:
         UnknownRegionError, PlanError: there is nothing to merge, configs differ, or the name is taken.
@@ -89,7 +91,7 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
     if name is not None:
         require_name(name)
     wanted = {str(name): plan[name] for name in names}
-    if len(wanted) < 2:  # noqa: PLR2004 - one region is merged with nothing
+    if len(wanted) < 2:  # noqa: PLR2004 - merging takes two regions
         raise PlanError(f"Name two regions or more to merge; {', '.join(map(repr, wanted)) or 'none'} is not enough.")
     regions = [region for region in plan.regions if region.name in wanted]
     first = regions[0]
@@ -117,7 +119,7 @@ def _configs(region: Region) -> str:
 
 
 def _carved_of_all(plan: Plan, graphs: Sequence[Graph], regions: Sequence[Region]) -> tuple[Selector, ...]:
-    """Return the selectors of what is carved out of ``regions``; node names where the regions have different ones."""
+    """Return selectors of the ops carved out of ``regions``; by node name if the regions have different selectors."""
     if len({region.carved for region in regions}) == 1:
         return regions[0].carved
     assignment = assign(graphs, plan)
@@ -127,13 +129,13 @@ def _carved_of_all(plan: Plan, graphs: Sequence[Graph], regions: Sequence[Region
 
 
 def carved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...]) -> Plan:
-    """Return the plan with the ops of a region that ``chosen`` picks left to eager.
+    """Return the plan with the ops of a region that ``chosen`` picks carved out, so that they run eagerly.
 
-    An op is an operation of the program: what it was traced to goes along, its backward too.
+    An op is an operation of the program: all nodes that were traced from it are carved out, those of its backward too.
 
     Raises:
-        UnknownRegionError, SelectorError: a selector matches nothing of the region.
-        PlanError: nothing would be left of it.
+        UnknownRegionError, SelectorError: a selector matches no op of the region.
+        PlanError: no op of the region would be left.
     """
     region = plan[name]
     owners = assign(graphs, plan).owners
@@ -146,7 +148,7 @@ def carved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
 
 
 def uncarved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...] = ()) -> Plan:
-    """Return the plan with carved ops back in their region: those that ``chosen`` picks, or all of them.
+    """Return the plan with carved ops put back into their region: those that ``chosen`` picks, or all of them.
 
     Raises:
         UnknownRegionError, SelectorError: a selector matches no carved op.

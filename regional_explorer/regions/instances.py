@@ -10,12 +10,12 @@ from regional_explorer.regions.components import connected
 
 Instance = tuple[str, int] | None
 """What identifies an instance within its region: module path and call, or the number of the connected piece;
-None for what no Dynamo node stands behind."""
+None for nodes that no Dynamo node was traced to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The region that a node belongs to, and the instance of it."""
+    """The region and the instance that a node belongs to."""
 
     region: str
     instance: Instance = None
@@ -23,7 +23,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The origins that one selector picks, and those it would pick if it were not narrowed to a part."""
+    """The origins that one selector picks (``part``), and those that it would pick without ``only`` (``whole``)."""
 
     part: Mapping[int, Instance]
     whole: Mapping[int, Instance]
@@ -35,17 +35,17 @@ def number_instances(
     picked: Mapping[str, Sequence[Picked]],
     joined: Collection[str],
 ) -> None:
-    """Number the instances that no module call identifies: ops that feed each other directly are one.
+    """Number the instances that no module call identifies: ops that feed each other directly are one instance.
 
-    Dynamo's graphs and the forward settle this (a write in place shows in the latter alone), so that the backward of an
-    instance is one too, however loosely it hangs together. What is carved out holds an instance together as well, as in
-    a module call, and a part of a region hangs together as the whole does.
+    Dynamo's graphs and the forward decide this (a write in place shows only in the forward). The backward of an
+    instance then belongs to one instance too, even if its ops are not connected. Carved ops connect the ops of an
+    instance, as in a module call, and a part of a region is connected as the whole region is.
 
     Args:
-        graphs: the record.
-        owners: who has which origin; their instances are written here.
-        picked: what each selector of each region picks.
-        joined: the regions of which instances that feed each other directly are one, whatever selector picked them.
+        graphs: the recorded graphs.
+        owners: the claim on each origin; its instance is set here.
+        picked: the origins that each selector of each region picks.
+        joined: the merged regions: what feeds each other directly is one instance, whichever selector picked it.
     """
     own: dict[str, list[int]] = {}
     for origin in sorted(owners):
@@ -54,7 +54,7 @@ def number_instances(
     for region, origins in own.items():
         if region in joined:
             units = _units(origins, picked[region], feeds)
-            groups = _joined(units, _reach(graphs, units))
+            groups = _joined(units, _dependencies(graphs, units))
             instances: Mapping[int, Instance] = {
                 origin: ("", number) for number, group in enumerate(groups) for unit in group for origin in units[unit]
             }
@@ -70,7 +70,7 @@ def _forward(graphs: Sequence[Graph]) -> Iterator[Graph]:
 
 
 def direct_feeds(graphs: Sequence[Graph]) -> dict[int, set[int]]:
-    """Return which origins each origin takes a value from directly."""
+    """Return the origins that each origin takes a value from directly."""
     found: dict[int, set[int]] = {}
     for graph in _forward(graphs):
         origins = {node.name: node.origin for node in graph.ops if node.origin is not None}
@@ -81,7 +81,7 @@ def direct_feeds(graphs: Sequence[Graph]) -> dict[int, set[int]]:
 
 
 def _pieces(loose: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[int, Instance]:
-    """Return the number of the connected piece that each origin of ``loose`` is in."""
+    """Return the number of the connected piece that each origin of ``loose`` belongs to."""
     around = {origin for one in picked for origin in one.whole if one.whole is not one.part}
     items = sorted({*loose, *around})
     inside = set(items)
@@ -99,7 +99,7 @@ Unit = tuple[int, Instance]
 
 
 def _units(origins: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[Unit, list[int]]:
-    """Return the origins of each unit, in the order in which units begin; the later selector has an origin."""
+    """Return the origins of each unit, in the order in which units begin; the last selector that picks one has it."""
     by_selector: dict[int, list[int]] = {}
     for origin in origins:
         by_selector.setdefault(max(n for n, one in enumerate(picked) if origin in one.part), []).append(origin)
@@ -116,14 +116,14 @@ def _units(origins: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int,
 
 
 @dataclass(frozen=True)
-class _Reach:
-    """How units depend on each other: direct feeds as pairs, and all units that each one waits for, as bits."""
+class _UnitDependencies:
+    """How units depend on each other: direct feeds as pairs, and all units that each one depends on, as bit sets."""
 
     feeds: Sequence[tuple[int, int]]
     above: Sequence[int]
 
 
-def _reach(graphs: Sequence[Graph], units: Mapping[Unit, Sequence[int]]) -> _Reach:
+def _dependencies(graphs: Sequence[Graph], units: Mapping[Unit, Sequence[int]]) -> _UnitDependencies:
     number = {origin: index for index, origins in enumerate(units.values()) for origin in origins}
     feeds: set[tuple[int, int]] = set()
     above = [0] * len(units)
@@ -142,24 +142,24 @@ def _reach(graphs: Sequence[Graph], units: Mapping[Unit, Sequence[int]]) -> _Rea
                 above[mine] |= waits & ~(1 << mine)
                 waits |= 1 << mine
             seen[node.name] = waits
-    return _Reach(sorted(feeds, key=lambda pair: (pair[1], pair[0])), above)
+    return _UnitDependencies(sorted(feeds, key=lambda pair: (pair[1], pair[0])), above)
 
 
-def _joined(units: Mapping[Unit, Sequence[int]], reach: _Reach) -> list[list[Unit]]:
-    """Return which units make one instance: those that feed each other directly, but no two rounds of one selector.
+def _joined(units: Mapping[Unit, Sequence[int]], dependencies: _UnitDependencies) -> list[list[Unit]]:
+    """Group units that feed each other directly into instances, but no dependent units of the same selector.
 
-    So the merge of two modules of each layer gives an instance per layer, though one layer feeds the next.
+    So merging two modules of each layer gives one instance per layer, although one layer feeds the next.
     """
     names = list(units)
     clash = [0] * len(names)
-    for later, waits in enumerate(reach.above):
+    for later, waits in enumerate(dependencies.above):
         for earlier in range(len(names)):
             if waits >> earlier & 1 and names[earlier][0] == names[later][0]:
                 clash[later] |= 1 << earlier
                 clash[earlier] |= 1 << later
     group = list(range(len(names)))
     members = [1 << index for index in range(len(names))]
-    for source, user in reach.feeds:
+    for source, user in dependencies.feeds:
         one, other = group[source], group[user]
         barred = 0
         for index, home in enumerate(group):

@@ -1,7 +1,7 @@
-"""Line selectors: ``function:3-7``, counted from the function's ``def``, ``file.py:10-20``, or ``10-20`` alone.
+"""Line selectors: ``function:3-7``, counted from the function's ``def``, ``file.py:10-20``, or only ``10-20``.
 
-Numbers alone are lines of the user's file, as the source beside the graph numbers them.
-Where several functions have one name, as every ``forward`` does, ``Class.forward:3-7`` picks one.
+Without a place, the numbers are lines of the user's file, as in the source beside the graph.
+If several functions have the same name, as every ``forward`` has, ``Class.forward:3-7`` picks one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from regional_explorer.record.graph import SourceLine
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """Lines ``first`` to ``last`` of a file, of a function whose ``def`` is line 1, or without ``place`` of any."""
+    """Lines ``first`` to ``last`` of ``place``: a file, or a function (its ``def`` is line 1); if empty, any file."""
 
     place: str
     first: int
@@ -23,16 +23,16 @@ class LineRange:
 
     @classmethod
     def parse(cls, text: str) -> LineRange:
-        """Read ``place:3``, ``place:3-7`` or the numbers alone.
+        """Parse ``place:3``, ``place:3-7`` or only the numbers.
 
         Raises:
-            SelectorError: the text is not of that form.
+            SelectorError: the text does not have that form.
         """
         match = re.fullmatch(r"\s*(?:(.+?)\s*:)?\s*(\d+)(?:\s*-\s*(\d+))?\s*", text)
         if match is None:
             raise SelectorError(
                 f"lines={text!r} is not a line range. Write function:3-7 (counted from its def), file.py:10-20, "
-                "or 10-20 alone."
+                "or only 10-20."
             )
         first, last = int(match[2]), int(match[3] or match[2])
         if last < first:
@@ -41,10 +41,10 @@ class LineRange:
         return cls(match[1] or "", first, last)
 
     def __str__(self) -> str:
-        """Return the lines alone, ``3`` or ``3-7``."""
+        """Return the line numbers only, ``3`` or ``3-7``."""
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
-    def holds(self, line: SourceLine) -> bool:
+    def contains(self, line: SourceLine) -> bool:
         """Return whether ``line`` is in the range."""
         if not self.place:
             return self.first <= line.line <= self.last and not line.in_library

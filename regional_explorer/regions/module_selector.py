@@ -1,4 +1,4 @@
-"""Picks ops by the paths of the modules around them."""
+"""Module selectors: pick ops by the paths of the modules around them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regional_explorer.regions.instances import Instance
 
 
 def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
-    """Return the origins of the ops in modules that a pattern matches, each with the call of the module it is in."""
+    """Return the origins of the ops in modules that a pattern matches, each with the module call that it belongs to."""
     rules = [module_glob(pattern) for pattern in patterns]
     shared = _shared_with(graphs)
     found: dict[int, Instance] = {}
@@ -26,9 +26,9 @@ def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, 
 
 
 def _shared_with(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
-    """Return by graph whose body several calls share, and bodies inside, the modules around each of the calls.
+    """Return, for each graph, the modules around the calls of each body around it that several calls share.
 
-    A mark on one of these modules is of that call alone: the others run the same body, and nobody marked them.
+    A mark on one of these modules holds for that call only, so it picks nothing inside: other calls run the same body.
     """
     by_id: dict[str, Graph] = {}
     found: dict[str, list[list[Chain]]] = {}
@@ -45,10 +45,10 @@ def _shared_with(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
 
 
 def _instance_of(calls: Sequence[ModuleCall], rules: Sequence[re.Pattern[str]], above: int) -> Instance:
-    """Return the outermost module call around an op that a rule matches, else the outermost module that holds one.
+    """Return the outermost module call around an op that a rule matches, else the outermost module that contains one.
 
-    A module may hold what is called without being called itself, or without the trace knowing: a ModuleList, or a
-    layer that a graph break runs piece by piece. The first ``above`` calls are not asked.
+    A module may contain what is called without being called itself, or without a record in the trace: a ModuleList,
+    or a layer that runs in pieces because of a graph break. The first ``above`` calls are left out.
     """
     for call in calls[above:]:
         if any(rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
@@ -57,7 +57,7 @@ def _instance_of(calls: Sequence[ModuleCall], rules: Sequence[re.Pattern[str]], 
     for call in calls[above:]:
         for path in (call.path, *call.aliases):
             parts = path.split(".")
-            first = covered + len(parts) - _depth(call.path)  # another name of it may be longer
+            first = covered + len(parts) - _depth(call.path)  # an alias may be longer
             for holder in (".".join(parts[:depth]) for depth in range(first + 1, len(parts))):
                 if any(rule.fullmatch(holder) for rule in rules):
                     return holder, 0
@@ -77,7 +77,7 @@ def module_glob(pattern: str) -> re.Pattern[str]:
 
     def expression(part: str) -> str:
         if part.startswith("["):
-            return rf"(?!\.){fnmatch.translate(part)[:-2]}"  # without its mark for the end of the text
+            return rf"(?!\.){fnmatch.translate(part)[:-2]}"  # without the anchor for the end of the text
         return special.get(part) or re.escape(part)
 
     return re.compile("".join(map(expression, re.split(r"(\*\*|\*|\?|\[!?[^]]+\])", pattern))))

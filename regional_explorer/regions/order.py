@@ -1,4 +1,4 @@
-"""Dependencies between the parts of a graph: a valid order, and dependency cycles."""
+"""Orders partitions and single ops of a graph by their dependencies, and finds dependency cycles."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from typing import TypeVar
 
 T = TypeVar("T", bound=Hashable)
-"""A node: of a live graph, or of a recorded one by its name."""
+"""A node of a live graph, or the name of a recorded one."""
 
 Edges = Mapping[T, Sequence[T]]
-"""What each node has to wait for."""
+"""The dependencies of each node."""
 
 
 def part_of_node(parts: Iterable[list[T]]) -> dict[T, list[T]]:
-    """Return the part of each node that is in one."""
+    """Return the part that each node belongs to, for nodes that belong to one."""
     return {node: part for part in parts for node in part}
 
 
 def levels(order: Sequence[T], before: Edges[T], inside: Collection[T], home: Mapping[T, list[T]]) -> dict[T, int]:
     """Return, for each node, how often a path to it has left and re-entered the nodes ``inside``.
 
-    ``home`` holds settled partitions, which count as one op each.
+    ``home`` has the part of each node in a finished partition, which counts as one op.
     """
     level: dict[T, int] = {}
     done: set[int] = set()
@@ -42,7 +42,7 @@ def levels(order: Sequence[T], before: Edges[T], inside: Collection[T], home: Ma
 
 
 def condense(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> tuple[list[list[T]], list[set[int]]]:
-    """Return the units of the cut graph (single ops and partitions), and which units each has to wait for."""
+    """Return the units of the cut graph (single ops and partitions), and the units that each depends on."""
     home = part_of_node(parts)
     units: list[list[T]] = []
     number: dict[T, int] = {}
@@ -60,7 +60,7 @@ def condense(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> 
 
 
 def schedule(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[list[T]]:
-    """Return the units in an order that respects every dependency, else as late as the program had them.
+    """Return the units in an order that respects every dependency, and is otherwise that of their last nodes.
 
     Raises:
         ValueError: the units feed each other in a cycle.

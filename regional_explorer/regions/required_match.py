@@ -1,4 +1,4 @@
-"""Refuses a selector that matches nothing, and suggests what may have been meant."""
+"""Raises an error for a selector that matches nothing, with suggestions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from regional_explorer.errors import SelectorError, did_you_mean
 from regional_explorer.errors.texts import listing
 from regional_explorer.record.graph import Graph, SourceLine
 from regional_explorer.record.named_subgraphs import subgraph_names, subgraphs
-from regional_explorer.record.region import Selector, SelectorKind
+from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.line_ranges import LineRange
 from regional_explorer.regions.module_selector import module_glob
 from regional_explorer.regions.select import picks
 
 SHOWN = 8
 LONGEST_SHOWN = 120
-"""Characters shown of a pattern."""
+"""The maximum number of characters shown of a pattern."""
 
 Among = Callable[[int | None], bool]
 
@@ -25,10 +25,10 @@ Among = Callable[[int | None], bool]
 def require_match(
     name: str, chosen: Iterable[Selector], graphs: Sequence[Graph], among: Among = lambda _: True
 ) -> None:
-    """Raise SelectorError when a pattern of a selector for region ``name`` picks nothing; the text lists near matches.
+    """Raise SelectorError if a pattern of a selector for region ``name`` picks nothing; the text lists near matches.
 
-    ``among`` says which origins count. Of several nodes some may be such as no selector picks, an input or a sum of
-    gradients: a selection in the graph holds those too.
+    ``among`` says which origins count. Among several node names, some may be nodes that no selector picks (an input, a
+    sum of gradients), since a selection in the graph contains those too.
     """
     where = "of this call" if among(None) else "of the region"
     for selector in chosen:
@@ -43,7 +43,7 @@ def require_match(
             if real and whole:
                 continue
             why = (
-                " It is an input, or an op of the backward without a forward op behind it: no selector picks those."
+                " It is an input, or a backward op that was not traced from a forward op: selectors cannot pick those."
                 if real and among(None)
                 else _suggestions(selector.kind, pattern, graphs, among)
             )
@@ -51,12 +51,12 @@ def require_match(
 
 
 def _require_one_file(pattern: str, graphs: Sequence[Graph]) -> None:
-    """Raise SelectorError when line numbers alone are found in several files; the text says how to name one."""
+    """Raise SelectorError if line numbers without a place are found in several files; the text says how to name one."""
     wanted = LineRange.parse(pattern)
     found: dict[str, SourceLine] = {}
     if not wanted.place:
         stacks = (node.stack for graph in graphs for node in graph.ops)
-        found = {line.file: line for stack in stacks for line in stack if wanted.holds(line)}
+        found = {line.file: line for stack in stacks for line in stack if wanted.contains(line)}
     if len(found) > 1:
         places = (line.in_function if line.in_cell else f"{_short(line)}:{wanted}" for line in found.values())
         raise SelectorError(
@@ -77,7 +77,7 @@ def _exists(name: str, graphs: Sequence[Graph]) -> bool:
 
 
 def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> str:
-    """Return names spelt like the pattern, else those with its last part, else a few examples."""
+    """Return names spelled like the pattern, else names with its last part, else a few examples."""
     known = _choices(kind, pattern, graphs, among)
     if kind is SelectorKind.SUBGRAPHS and not known:
         return " Torch inlines a body without options that is called once (inline_single_use_invoke_subgraph)."
@@ -89,11 +89,11 @@ def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], amon
     tail = re.split(r"[.:/]", plain)[-1]
     alike = [name for name in known if tail and tail in re.split(r"[.:/]", name)]
     shown = alike or known
-    return f" There are for example: {listing(shown, SHOWN)}." if shown else ""
+    return f" Examples: {listing(shown, SHOWN)}." if shown else ""
 
 
 def _across_levels(pattern: str, paths: Iterable[str]) -> str:
-    """Return what a module glob would match if its ``*`` did not stay within one level; nothing if that is nothing."""
+    """Return a hint with what a module glob would match if its ``*`` were ``**``; an empty text if nothing more."""
     deep = re.sub(r"\*+", "**", pattern)
     found = [path for path in paths if deep != pattern and module_glob(deep).fullmatch(path)]
     if not found:
@@ -102,7 +102,7 @@ def _across_levels(pattern: str, paths: Iterable[str]) -> str:
 
 
 def _choices(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:
-    """Return what there is of a kind, written as the pattern is: lines by file or function, nodes with graph or not."""
+    """Return all names that a selector can have, in the form of ``pattern``: lines by file or function, for example."""
     ops = [(graph, node) for graph in graphs for node in graph.ops if among(node.origin)]
     place = pattern.partition(":")[0]
     match kind:

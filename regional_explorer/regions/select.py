@@ -1,4 +1,4 @@
-"""Selects the nodes of regions: set operations on the origins stamped at capture, so marking never traces again."""
+"""Assigns nodes to regions: evaluates the selectors of a plan on the recorded graphs, without tracing again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, marked_region
-from regional_explorer.record.region import Cut, Plan, Selector, SelectorKind
+from regional_explorer.record.plan import Cut, Plan
+from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance, Picked, number_instances
 from regional_explorer.regions.line_ranges import LineRange
 from regional_explorer.regions.module_selector import pick_modules
@@ -20,11 +21,11 @@ from regional_explorer.regions.sums import claims_of_sums
 
 @dataclass(frozen=True)
 class Assignment:
-    """The region of each origin, the regions that lost one to a later region, and the origins that the plan carves out.
+    """The claim on each origin, the origins that a later region took over, and those that the plan carves out.
 
-    ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. ``bodies`` has
-    by graph who has a body as a whole, with what no origin stands behind.
-    ``sums`` has, by graph and node, who has the ops that no origin stands behind.
+    ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. ``bodies`` has,
+    by graph, the claim on a whole body, its ops without an origin included. ``sums`` has, by graph and node, the claims
+    on other ops without an origin.
     """
 
     owners: Mapping[int, Claim]
@@ -36,11 +37,11 @@ class Assignment:
     sums: Mapping[str, Mapping[str, Claim]] = field(default_factory=dict)
 
     def is_carved(self, node: Node) -> bool:
-        """Return whether ``node`` was carved out of its region, in the source or by the plan."""
+        """Return whether ``node`` is carved out of its region, in the source or by the plan."""
         return node.carved or node.origin in self.carved
 
     def with_carved_marked(self, graphs: Iterable[Graph]) -> Iterator[Graph]:
-        """Yield the graphs with what the plan carves out marked as carved."""
+        """Yield the graphs, with ``carved`` set on the nodes that the plan carves out."""
         for graph in graphs:
             if self.carved and any(node.origin in self.carved for node in graph.nodes):
                 yield replace(graph, nodes=tuple(replace(n, carved=self.is_carved(n)) for n in graph.nodes))
@@ -63,7 +64,7 @@ class Assignment:
 
 
 def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
-    """Return the region of each node; where two regions claim one, the later of the plan has it."""
+    """Return the region of each node; if two regions pick one, it belongs to the later one in the plan."""
     owners: dict[int, Claim] = {}
     overruled: dict[tuple[str, str], list[int]] = {}
     by_annotation: dict[str, str] = {}
@@ -130,7 +131,7 @@ def _picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
                 origin: None
                 for origin, node in _dynamo_ops(graphs)
                 for stack in [node.stack[-1:] if selector.innermost else node.stack]
-                if any(lines.holds(line) for lines in ranges for line in stack)
+                if any(lines.contains(line) for lines in ranges for line in stack)
             }
         case SelectorKind.OPS:
             return _pick(graphs, lambda _, node: any(_is_op(node, pattern) for pattern in selector.patterns))
@@ -141,7 +142,7 @@ def _picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
 
 
 def node_names(graphs: Sequence[Graph], origins: Collection[int]) -> tuple[str, ...]:
-    """Return the Dynamo nodes of ``origins`` as node selectors name them."""
+    """Return the names of the Dynamo nodes of ``origins``, as node selectors use them."""
     return tuple(
         f"{graph.id}:{node.name}"
         for graph in graphs
@@ -173,7 +174,7 @@ def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Inst
 
 
 def members(graphs: Sequence[Graph], assignment: Assignment) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return the names of each region's nodes, per graph."""
+    """Return the node names of each region, by graph."""
     found: dict[str, dict[str, list[str]]] = {}
     for graph in graphs:
         for node in graph.ops:

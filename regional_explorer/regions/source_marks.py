@@ -1,4 +1,4 @@
-"""Marks in the source: what identifies the region of one, its name and config, and the regions they make."""
+"""Marks in the source: the key, name and config of each, and the regions that they make."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
-from regional_explorer.record.region import Region, Selector, SelectorKind
+from regional_explorer.record.region import Region
+from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.subgraphs import subgraph_regions
 
 
 def annotation_key(annotation: Any) -> str:
-    """Return what identifies a region marked in the source: its id, or the config of a mark without one.
+    """Return the key of a region that is marked in the source: its id, or the config of a mark without one.
 
-    Upstream puts all marks without an id into one default region and compiles it under the first config it meets. They
-    stay one region here as long as their configs agree.
+    Upstream puts all marks without an id into one default region and compiles it under the first config it meets. Here
+    they are one region if their configs are equal.
     """
     if (marked := marked_region(annotation)) is not None:
         return f"id:{marked[0]}"
@@ -24,15 +25,15 @@ def annotation_key(annotation: Any) -> str:
 
 
 def annotation_name(annotation: Any) -> str | None:
-    """Return the name of the region that a mark is of, None for a mark without an id."""
+    """Return the name of the region that a mark belongs to, or None for a mark without an id."""
     if (marked := marked_region(annotation)) is None:
         return None
     name = str(marked[0])
-    return name if name.strip() else repr(name)  # an id may be an empty text, a region's name may not
+    return name if name.strip() else repr(name)  # an id may be empty, a region's name must not be
 
 
 def annotated_config(annotation: Any) -> dict[str, Any]:
-    """Return the Inductor configs inside an annotation, or none."""
+    """Return the Inductor configs in an annotation, empty if it has none."""
     config = annotation.get("inductor_configs") if isinstance(annotation, Mapping) else None
     return dict(config) if isinstance(config, Mapping) else {}
 
@@ -40,7 +41,7 @@ def annotated_config(annotation: Any) -> dict[str, Any]:
 def source_regions(graphs: Sequence[Graph]) -> list[Region]:
     """Return the regions marked in the source, in the order in which their first op runs.
 
-    Bodies of ``nested_compile_region`` with options come last: a marked block around one gives its ops away to it.
+    Bodies of ``nested_compile_region`` with options come last: their ops do not belong to a marked block around them.
     """
     found: dict[str, Region] = {}
     defaults = 0
@@ -66,7 +67,7 @@ def source_regions(graphs: Sequence[Graph]) -> list[Region]:
 
 
 def marked_nodes(graphs: Iterable[Graph]) -> Iterator[Node]:
-    """Yield the ops of the Dynamo graphs that carry a mark, then backward ops that alone carry one."""
+    """Yield the ops of the Dynamo graphs that carry a mark, then marked ops of other graphs that have no origin."""
     graphs = list(graphs)
     for graph in graphs:
         if graph.kind is GraphKind.DYNAMO:

@@ -1,4 +1,4 @@
-"""Splits a region: at a node, or into its connected parts."""
+"""Splits a region at a node, or into its instances."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from dataclasses import replace
 
 from regional_explorer.errors import PlanError, SelectorError, did_you_mean
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
-from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import Region
+from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.components import connected
 from regional_explorer.regions.instances import Instance, direct_feeds
 from regional_explorer.regions.select import assign, node_names, picks
 
 
 def split(plan: Plan, graphs: Sequence[Graph], name: str, at: str | None = None) -> Plan:
-    """Return the plan with a region in parts, called ``name.1``, ``name.2``, …, at its place and of its config.
+    """Return the plan with a region split into parts ``name.1``, ``name.2``, …, which keep its place and its config.
 
-    Without ``at``, every instance becomes a region. With it, the instance that has this node is cut in two, and every
-    instance of the same ops in the same place: what the program runs before, and from there on. Other instances stay in
-    the region.
+    Without ``at``, every instance becomes a region. With it, the instance that has this node, and every instance of the
+    same ops, is cut in two: the ops that the program runs before the node, and the rest. Other instances stay in the
+    region.
 
     Args:
         plan: the plan.
-        graphs: the record.
+        graphs: the recorded graphs.
         name: the region.
-        at: a node of the region in any graph, such as ``mul_1`` or ``0/forward:mul_1``. The operation of the program
-            that it comes from is what the second part begins with.
+        at: a node of the region in any graph, such as ``mul_1`` or ``0/forward:mul_1``. The second part begins with the
+            operation of the program that it was traced from.
 
     Raises:
-        UnknownRegionError, SelectorError: ``at`` is no node of the region.
-        PlanError: there is nothing to cut.
+        UnknownRegionError, SelectorError: the region has no node ``at``.
+        PlanError: there is nothing to split.
     """
     region = plan[name]
     owners = assign(graphs, plan).owners
@@ -50,7 +52,7 @@ def split(plan: Plan, graphs: Sequence[Graph], name: str, at: str | None = None)
 
 
 def _in_order(graphs: Sequence[Graph]) -> Iterator[Node]:
-    """Yield the ops of Dynamo's graphs in the order of the program: bodies stand where the op that runs them does."""
+    """Yield the ops of Dynamo's graphs in the order of the program: those of a body where the op that runs it is."""
     inner: dict[tuple[str, str], list[Graph]] = {}
     for graph in graphs:
         if graph.kind is GraphKind.DYNAMO and graph.parent is not None:
@@ -69,7 +71,7 @@ def _in_order(graphs: Sequence[Graph]) -> Iterator[Node]:
 
 
 def _each(name: str, instances: Mapping[Instance, list[Node]], graphs: Sequence[Graph]) -> list[list[Node]]:
-    """Return the nodes of each instance, or of each connected piece where there is one instance alone."""
+    """Return the nodes of each instance, or of each connected piece if there is only one instance."""
     parts = list(instances.values())
     if len(parts) == 1:
         nodes = {node.origin: node for node in parts[0] if node.origin is not None}
@@ -78,18 +80,18 @@ def _each(name: str, instances: Mapping[Instance, list[Node]], graphs: Sequence[
         parts = [[nodes[origin] for origin in piece] for piece in connected(list(nodes), links)]
     if len(parts) < 2:  # noqa: PLR2004 - one part is the whole
         example = f" For example at={parts[0][len(parts[0]) // 2].name!r}." if parts and len(parts[0]) > 1 else ""
-        raise PlanError(f"Region {name!r} hangs together as one: say at which node to split it.{example}")
+        raise PlanError(f"Region {name!r} is one connected piece: say at which node to split it.{example}")
     return parts
 
 
 def _cut(
     name: str, instances: Mapping[Instance, list[Node]], origin: int, at: str
 ) -> tuple[list[list[Node]], list[Node]]:
-    """Return the nodes before ``origin`` and from it on, in all equal instances, and the nodes of other instances."""
+    """Return the nodes before ``origin`` and those from it on, in all equal instances, and the nodes of the others."""
     whole = next(nodes for nodes in instances.values() if any(node.origin == origin for node in nodes))
     place = next(index for index, node in enumerate(whole) if node.origin == origin)
     if place == 0:
-        raise PlanError(f"Region {name!r} begins with {at!r}: nothing of it runs before. Give a later node.")
+        raise PlanError(f"Region {name!r} begins with {at!r}: none of its ops runs before. Give a later node.")
     ops = [node.target for node in whole]
     alike = [nodes for nodes in instances.values() if [node.target for node in nodes] == ops]
     others = [node for nodes in instances.values() if nodes not in alike for node in nodes]
@@ -115,7 +117,7 @@ def _origin(graphs: Sequence[Graph], name: str, own: Collection[int], at: str) -
 
 
 def _part(region: Region, graphs: Sequence[Graph], nodes: Sequence[Node], name: str) -> Region:
-    """Return the part of ``region`` that has ``nodes``, under ``name``."""
+    """Return the part of ``region`` with ``nodes`` as a region called ``name``."""
     origins = {node.origin for node in nodes if node.origin is not None}
     narrowed = (_narrowed(selector, graphs, origins) for selector in region.selectors)
     selectors = tuple(selector for selector in narrowed if selector is not None)

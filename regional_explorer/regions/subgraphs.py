@@ -1,4 +1,4 @@
-"""Bodies of ``nested_compile_region`` as regions: selecting them, their options and their calls."""
+"""Bodies of ``nested_compile_region`` as regions: their selectors, their calls, and regions made from their options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from regional_explorer.record.graph import Graph, GraphKind, Node
 from regional_explorer.record.named_subgraphs import short_name, subgraph_names, subgraphs
-from regional_explorer.record.region import Region, Selector, SelectorKind
+from regional_explorer.record.region import Region
+from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance
 
 KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
@@ -16,14 +17,14 @@ KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
 
 
 def subgraph_key(graph: Graph) -> str:
-    """Return what identifies a body with options: the function's name and its configs, which may differ by closure."""
+    """Return the key of a body with options: the function's name and its configs, which closures may change."""
     options = graph.options
     configs = (options.config, options.backward_config) if options is not None else ()
     return f"{graph.name}:{json.dumps(configs, sort_keys=True, default=repr)}"
 
 
 def subgraph_regions(graphs: Sequence[Graph]) -> Iterator[Region]:
-    """Yield a region for each function that has options; its bodies for other shapes are instances of it."""
+    """Yield a region for each function with options; its bodies for different shapes are instances of the region."""
     bodies = {subgraph_key(graph): graph for graph in subgraphs(graphs) if graph.options is not None}
     for key, graph in bodies.items():
         options = graph.options
@@ -37,7 +38,7 @@ def subgraph_regions(graphs: Sequence[Graph]) -> Iterator[Region]:
 
 
 def pick_subgraphs(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
-    """Return the origins of the ops in the bodies that ``selector`` picks, and of the calls of them."""
+    """Return the origins of the ops in the bodies that ``selector`` picks, and of the calls of these bodies."""
     found: dict[int, Instance] = {}
     for graph in subgraphs(graphs):
         if _is_picked(selector, graph):
@@ -54,7 +55,7 @@ def _is_picked(selector: Selector, graph: Graph) -> bool:
 
 
 def calls_of(body: Graph, graphs: Sequence[Graph]) -> list[Node]:
-    """Return the ops that run ``body``: several may."""
+    """Return the ops that run ``body``; several may share it."""
     if body.parent is None:
         return []
     outer = next(graph for graph in graphs if graph.id == body.parent[0])
@@ -71,10 +72,10 @@ def call_origins(graphs: Sequence[Graph]) -> set[int]:
 def whole_bodies(
     graphs: Sequence[Graph], owners: Mapping[int, Claim], regions: Collection[str], calls: Collection[int]
 ) -> dict[str, Claim]:
-    """Return, by graph, the claim on all of a body that AOTAutograd traced, ops without an op of the program included.
+    """Return, by graph, the claim on a whole body that AOTAutograd traced, its ops without an origin included.
 
     Upstream compiles such a body as a whole: sums of gradients, and what the body's own partitioner or decompositions
-    made of its ops. Only the ``regions`` marked by body are looked at; ``calls`` run bodies inside, which stand apart.
+    made of its ops. Only ``regions`` that select bodies count; ``calls`` run inner bodies, which are separate.
     """
     found: dict[str, Claim] = {}
     for graph in graphs:

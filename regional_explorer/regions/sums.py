@@ -1,7 +1,7 @@
-"""Ops of the backward without a forward op behind them, sums of gradients mostly: which instance they belong to.
+"""Assigns backward ops that were not traced from a forward op, mostly sums of gradients, to instances.
 
-Autograd adds up the gradients of a value that is used more than once. No op of the program stands behind such a sum, so
-no mark reaches it, and where it stands between ops of one instance it would cut that instance in two.
+Autograd adds up the gradients of a value that is used more than once. Such a sum was not traced from an op of the
+program, so it carries no mark, and between ops of one instance it would cut that instance in two.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import cycles, levels
 
 Claims = dict[str, Claim]
-"""Who has which node of one graph, by its name."""
+"""The claims on the nodes of one graph, by name."""
 
 
 def claims_of_sums(graphs: Iterable[Graph], claim_of: Callable[[str, Node], Claim | None]) -> dict[str, Claims]:
-    """Return, by graph, which instances the ops without a forward op belong to; those of no instance are left out.
+    """Return, by graph, the claims on the ops without a forward op; those of no instance are left out.
 
     Args:
-        graphs: the record.
-        claim_of: who has a node of a graph.
+        graphs: the recorded graphs.
+        claim_of: returns the claim on a node of a graph.
     """
     found = {}
     for graph in graphs:
@@ -35,24 +35,24 @@ def claims_of_sums(graphs: Iterable[Graph], claim_of: Callable[[str, Node], Clai
 
 
 def surrounded(graph: Graph, claims: Claims) -> Claims:
-    """Return the instances around ops without a forward op.
+    """Return the claims of the instances around ops without a forward op.
 
-    It is that from which such an op takes all it takes; inputs of the graph come from nowhere. Where the op feeds the
-    instance too, it may also take what the instance waits for anyway: the gradient of a residual goes both past the
-    branch and through it. What takes nothing but inputs of the graph belongs to the instance that alone takes it. So no
-    partition would have to wait for more with the op than it does without.
+    Such an op belongs to the instance that all its inputs come from; inputs of the graph do not count. If the op feeds
+    the instance too, its other inputs may be values that the instance depends on anyway: the gradient of a residual
+    goes both past the branch and through it. An op that takes only inputs of the graph belongs to the instance that is
+    its only user. So no partition depends on more with the op than without it.
     """
     used = {name for node in graph.nodes for name in node.inputs}
     loose = {node.name for node in graph.ops if _has_no_forward_op(node)} & used - claims.keys()
     if not loose:
         return {}
     known = {name: claim for name, claim in claims.items() if claim.instance is not None}
-    waits = _Waits(graph, loose)
+    ancestors = _Ancestors(graph, loose)
     fed = _fed(graph, claims, loose)
-    free = loose & waits.free
+    free = loose & ancestors.free
     for node in graph.nodes:
         if node.name in loose and node.name not in free:
-            around = _around(node, known, waits, fed[node.name])
+            around = _around(node, known, ancestors, fed[node.name])
             if around is not None:
                 known[node.name] = around
     users: dict[str, set[Claim | None]] = {}
@@ -66,10 +66,10 @@ def surrounded(graph: Graph, claims: Claims) -> Claims:
     return {name: claim for name, claim in known.items() if name in loose}
 
 
-class _Waits:
+class _Ancestors:
     """All ancestors of each node, as bit sets.
 
-    ``free`` are the nodes that wait for no op of the program: inputs of the graph, and what is ``loose`` and takes
+    ``free`` are the nodes that depend on no op of the program: inputs of the graph, and ``loose`` nodes that take
     nothing else.
     """
 
@@ -91,20 +91,20 @@ class _Waits:
         return all(above & self._bit[name] for name in others)
 
 
-def _around(node: Node, known: Claims, waits: _Waits, fed: AbstractSet[Claim]) -> Claim | None:
-    """Return the instance that an op without a forward op is in, by its inputs and what it feeds."""
+def _around(node: Node, known: Claims, ancestors: _Ancestors, fed: AbstractSet[Claim]) -> Claim | None:
+    """Return the claim of the instance around an op without a forward op, by its inputs and what it feeds."""
     for claim in dict.fromkeys(known[name] for name in node.inputs if name in known):
         own = [name for name in node.inputs if known.get(name) == claim]
-        others = [name for name in node.inputs if name not in own and name not in waits.free]
-        if not others or (claim in fed and waits.covers(own, others)):
+        others = [name for name in node.inputs if name not in own and name not in ancestors.free]
+        if not others or (claim in fed and ancestors.covers(own, others)):
             return claim
     return None
 
 
 def _has_no_forward_op(node: Node) -> bool:
-    """Return whether a node of the backward is a plain operator that autograd put there on its own.
+    """Return whether a backward node is a plain operator that autograd added.
 
-    What writes, draws random numbers or runs a body stays where it is.
+    Ops that write, draw random numbers or run a body stay where they are.
     """
     if node.origin is not None or node.annotated or node.recompute or node.random or node.op.endswith("_"):
         return False
@@ -112,7 +112,7 @@ def _has_no_forward_op(node: Node) -> bool:
 
 
 def _fed(graph: Graph, claims: Claims, loose: AbstractSet[str]) -> dict[str, set[Claim]]:
-    """Return which instances each op without a forward op feeds, directly or through its like."""
+    """Return the instances that each op without a forward op feeds, directly or through other such ops."""
     found: dict[str, set[Claim]] = {name: set() for name in loose}
     for node in reversed(graph.nodes):
         mine = found[node.name] if node.name in loose else {claims[node.name]} if node.name in claims else set()
@@ -126,7 +126,7 @@ def _fed(graph: Graph, claims: Claims, loose: AbstractSet[str]) -> dict[str, set
 
 
 def _without_cycles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
-    """Return ``sums`` without those of instances that would only with them feed each other in a cycle."""
+    """Return ``sums`` without those of instances that feed each other in a cycle only because of them."""
     if not sums:
         return sums
     before = _dependencies(graph)

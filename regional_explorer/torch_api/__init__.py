@@ -1,6 +1,6 @@
 """The one package that uses private torch APIs and knows how torch versions differ.
 
-Everything here is a thin, named door; what it is good for stands in the rooms that use it.
+Everything here is a thin wrapper; the packages that use it say what it is for.
 """
 
 from regional_explorer.torch_api.versions import (
@@ -15,8 +15,8 @@ from regional_explorer.torch_api.versions import (
     require_supported_torch,
 )
 
-# An older torch lacks names that the next lines import, and without a cache directory the imports fail: that is to be
-# told as what it is.
+# An older torch lacks names that the next lines import, and without a cache directory the imports fail: raise clear
+# errors first.
 require_supported_torch()
 require_cache_directory()
 

@@ -1,4 +1,4 @@
-"""What Inductor's caches have answered so far in this process, as torch counts it."""
+"""Torch's counters of hits, misses and bypasses of Inductor's caches in this process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _WORST_FIRST = (CacheAnswer.BYPASS, CacheAnswer.MISS, CacheAnswer.HIT)
 
 @dataclass(frozen=True)
 class CacheAnswers:
-    """How often AOTAutograd's cache, and Inductor's own behind it, have given each answer."""
+    """How often AOTAutograd's cache, and Inductor's own behind it, have returned each answer."""
 
     aot: Mapping[CacheAnswer, int]
     inductor: Mapping[CacheAnswer, int]
 
     @classmethod
     def now(cls) -> Self:
-        """Count."""
+        """Return the current counts."""
         aot, inductor = counters["aot_autograd"], counters["inductor"]
         return cls(
             {answer: int(aot[f"autograd_cache_{answer}"]) for answer in _WORST_FIRST},
@@ -33,7 +33,7 @@ class CacheAnswers:
         )
 
     def answer(self) -> CacheAnswer:
-        """Return the worst answer since then; Inductor's own cache counts where AOTAutograd's was not asked."""
+        """Return the worst answer since then; Inductor's own cache counts if AOTAutograd's was not consulted."""
         now = CacheAnswers.now()
         for before, after in ((self.aot, now.aot), (self.inductor, now.inductor)):
             for answer in _WORST_FIRST:
@@ -42,7 +42,7 @@ class CacheAnswers:
         return CacheAnswer.OFF
 
     def since(self) -> str:
-        """Return ``warm`` if all that was compiled since then came out of the caches, else ``cold``."""
+        """Return ``warm`` if everything compiled since then came from the caches, else ``cold``."""
         now = CacheAnswers.now()
         had = any(now_had > had for had, now_had in zip(_hits(self), _hits(now), strict=True))
         lacked = (CacheAnswer.BYPASS, CacheAnswer.MISS)
@@ -57,10 +57,10 @@ def _hits(answers: CacheAnswers) -> tuple[int, int]:
 def empty_caches() -> Iterator[None]:
     """A block in which Inductor's caches are empty, in memory and on disk; nothing that it compiles is kept on disk.
 
-    What the toolchain keeps for all, such as precompiled headers, lies elsewhere and stays.
+    What all compiles share, such as precompiled headers, is in another directory and stays.
 
     Raises:
-        CompileEnvironmentError: there is no room for an empty cache directory.
+        CompileEnvironmentError: an empty cache directory cannot be created.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -1,4 +1,4 @@
-"""What the key of Inductor's caches is made of, part by part, in words."""
+"""The key of Inductor's caches as readable text, part by part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST = 80
 class CacheKey:
     """The parts of a key by name, and the ops of its graph in order, as text; ``whole`` is torch's hash of it all.
 
-    Configs at their default are left out. What cannot be told in words is told by its hash.
+    Configs at their default are left out. A part without a short text is given by its hash.
     """
 
     whole: str
@@ -31,7 +31,7 @@ class CacheKey:
 
     @classmethod
     def of(cls, whole: str, details: Any, pickler: Any) -> CacheKey:
-        """Return the parts of what torch hashes: ``FxGraphHashDetails``, or AOTAutograd's, which adds to them."""
+        """Return the key of what torch hashes: ``FxGraphHashDetails``, or AOTAutograd's, which adds to them."""
         parts: dict[str, str] = {}
         ops: tuple[str, ...] = ()
         for name, value in vars(details).items():
@@ -68,7 +68,7 @@ def _named(name: str, value: Any, pickler: Any) -> dict[str, str]:
 
 
 def _text(value: Any, pickler: Any) -> str:
-    """Return a value as text where that says all of it and is quickly made, else its hash."""
+    """Return a value as text if that is complete and short, else its hash."""
     if isinstance(value, bytes):
         return _digest(value)
     text = repr(value) if _is_plain(value) else ""
@@ -84,7 +84,7 @@ def _is_plain(value: Any) -> bool:
 def _hash(value: Any, pickler: Any) -> str:
     try:
         return str(pickler.get_hash(value))[:12]
-    except Exception:  # noqa: BLE001 - what cannot be hashed alone is part of the whole key all the same
+    except Exception:  # noqa: BLE001 - what cannot be hashed alone is still part of the whole key
         return ""
 
 

@@ -1,4 +1,4 @@
-"""Notes, while a piece is compiled, what Inductor's caches answer and where the time goes."""
+"""Records the cache key, the caches' answer and the time of each phase while a piece is compiled."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PHASES: Mapping[str, CompilePhase] = {
     "AOTAutogradCache.inductor_load": CompilePhase.LOAD,
     "TritonBundler": CompilePhase.LOAD,
 }
-"""Torch's own names of what it times, or how they begin, and one of ours; the first that fits counts."""
+"""Phases by the prefixes of torch's own event names, and one event of ours; the first prefix that matches counts."""
 
 _PRE_GRAD = "_recursive_pre_grad_passes"
 _REASONS = ("Bypassing autograd cache due to: %s", "AOTAutograd cache unable to load compiled graph: %s")
@@ -59,7 +59,7 @@ _CUSTOM_PASSES = (
 
 
 class Times:
-    """Adds up what this thread spends between torch's own events: in each without those inside it, and with them."""
+    """Sums this thread's time in each of torch's own events: without nested events (``own``), and with (``whole``)."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -68,12 +68,12 @@ class Times:
         self.whole: dict[str, float] = defaultdict(float)
 
     def begin(self, name: str, time_ns: int) -> None:
-        """Note that an event begins."""
+        """Record the start of an event."""
         if threading.get_ident() == self._thread:
             self._open.append((name, time_ns, 0))
 
     def end(self, name: str, time_ns: int) -> None:
-        """Note that it ends, and with it whatever is still open inside."""
+        """Record the end of an event, and of nested ones that are still open."""
         if threading.get_ident() != self._thread or all(name != one for one, _, _ in self._open):
             return
         while self._open:
@@ -103,7 +103,7 @@ def _phase(name: str) -> CompilePhase:
 
 @dataclass
 class CompileNotes:
-    """What was noted of one compile; ``key`` is that of the cache asked first, None where none was made."""
+    """The notes about one compile; ``key`` is that of the cache consulted first, None if none was computed."""
 
     key: CacheKey | None = None
     reason: str = ""
@@ -123,7 +123,7 @@ class CompileNotes:
 
 @contextlib.contextmanager
 def noting_compile() -> Iterator[CompileNotes]:
-    """A block around one compile; the compile lock is held."""
+    """A block around one compile that records notes about it; the compile lock must be held."""
     notes = CompileNotes()
     hash_of = codecache.FxGraphCachePickler.get_hash
     begin, end = dynamo_utils.ChromiumEventLogger.log_event_start, dynamo_utils.ChromiumEventLogger.log_event_end
@@ -132,7 +132,7 @@ def noting_compile() -> Iterator[CompileNotes]:
     def hashing(pickler: Any, value: Any) -> str:
         found = hash_of(pickler, value)
         if notes.key is None and isinstance(value, codecache.FxGraphHashDetails):
-            notes.key = CacheKey(found)  # to hash its parts comes by here again
+            notes.key = CacheKey(found)  # hashing its parts calls this function again
             with contextlib.suppress(Exception):  # whatever torch may add to its keys, compiling goes on
                 notes.key = CacheKey.of(found, value, pickler)
         return found
@@ -179,16 +179,14 @@ def _reason(answer: CacheAnswer, said: str) -> str:
             )
             if not on
         ]
-        return f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off" if off else "it was not asked"
+        return f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off" if off else "it was not consulted"
     if answer is CacheAnswer.BYPASS and "custom" in said and (named := _passes_without_uuid()):
-        return (
-            f"{said}: {named} has no uuid(), so that nothing tells when it changes; every compile starts from nothing"
-        )
+        return f"{said}: {named} has no uuid(), so that a change cannot be detected; every compile starts from scratch"
     return said
 
 
 def pre_grad_passes() -> str:
-    """Return when passes before autograd run under the config that holds now, and why."""
+    """Return when passes before autograd run under the current config, and why."""
     resolve = getattr(codecache, "resolve_pre_grad_pass_timing", None)
     try:
         timing = None if resolve is None else resolve()

@@ -1,4 +1,4 @@
-"""What ``torch.compile`` returned, and the call of it that is being traced."""
+"""Functions returned by ``torch.compile``: their backend, and the call that is being traced."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch._dynamo import eval_frame, external_utils
 
 @dataclass(frozen=True)
 class TracedCall:
-    """The call of a compiled function that Dynamo is tracing: what was compiled, and what it was called with.
+    """The call of a compiled function that Dynamo is tracing: the original function and the arguments.
 
-    ``at_end`` takes a function to run once the call returns; it is not run where the call raises.
+    ``at_end`` takes a function to run once the call returns; it is not run if the call raises.
     """
 
     fn: Callable[..., Any]
@@ -28,10 +28,10 @@ class TracedCall:
 
 
 def traced_call() -> TracedCall | None:
-    """Return the call being traced, when called inside a backend; None where no ``torch.compile`` wrapper is running.
+    """Return the call being traced, when called inside a backend; None if no ``torch.compile`` wrapper is running.
 
-    A backend is handed a graph and its inputs alone. The wrapper's Python frame has the rest: it is on the stack as
-    long as the call runs, and runs what its list ``cleanups`` holds at the end (torch 2.13 to 2.15).
+    A backend is given only a graph and its inputs. The wrapper's Python frame has the rest: it is on the stack as long
+    as the call runs, and at the end runs the functions in its list ``cleanups`` (torch 2.13 to 2.15).
     """
     for frame in _frames():
         if frame.f_code.co_filename == eval_frame.__file__:
@@ -62,9 +62,9 @@ def _at_end(names: Mapping[str, Any]) -> Callable[[Callable[[], object]], None]:
 
 
 def _compiled_function(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the module behind the method of it that Dynamo was given, or ``fn``.
+    """Return the module if Dynamo was given a method of one, else the function.
 
-    Torch's own modules are called through a function that closes over them (``wrap_inline``).
+    Torch's own modules are called through a closure (``wrap_inline``).
     """
     inner = fn
     if inspect.isfunction(fn) and fn.__code__.co_filename == external_utils.__file__:
@@ -74,9 +74,9 @@ def _compiled_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def calling_wrapper() -> Any | None:
-    """Return the object by which one ``torch.compile`` calls a backend, when called inside that backend, or None.
+    """Return the object through which ``torch.compile`` calls its backend, when called inside that backend, or None.
 
-    A backend that was given by its name is one function for all that is compiled with it.
+    A backend given by name is one function for everything compiled with it; the wrapper identifies the compile.
     """
     code = torch._TorchCompileWrapper.__call__.__code__
     return next((frame.f_locals["self"] for frame in _frames() if frame.f_code is code), None)

@@ -1,4 +1,4 @@
-"""Inductor's configs, as the running torch declares them."""
+"""Reads and sets Inductor's configs, as the running torch declares them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def config_entries() -> Mapping[str, ConfigEntry]:
 
 @functools.cache
 def config_comments() -> Mapping[str, str]:
-    """Return the comment above each config key in torch's source, keyed by dotted name; the only doc there is."""
+    """Return the comment above each config key in torch's source, keyed by dotted name: the only documentation."""
     try:
         source = inspect.getsource(inductor_config)
     except (OSError, TypeError):
@@ -64,7 +64,7 @@ def _comment_above(lines: Sequence[str], index: int) -> str:
 
 
 def read_config(keys: Sequence[str]) -> dict[str, Any]:
-    """Return the values that hold right now, read from Inductor itself."""
+    """Return the current values, read from Inductor itself."""
     return {key: _read(key) for key in keys}
 
 
@@ -81,19 +81,19 @@ def changed_config() -> dict[str, Any]:
 
 
 def changed_functorch_config() -> dict[str, Any]:
-    """Return the same of functorch's configs, which AOTAutograd reads."""
+    """Return the functorch configs, which AOTAutograd reads, that differ from their default in this context."""
     return _changed(functorch_config)
 
 
 def _changed(module: Any) -> dict[str, Any]:
     current = module.get_config_copy()
     changed = [key for key, value in sorted(current.items()) if value != module._config[key].default]
-    # The values themselves, not copies of them: a custom pass is told from another by which object it is.
+    # The values themselves, not copies of them: custom passes are compared by identity.
     return {key: functools.reduce(getattr, key.split("."), module) for key in changed}
 
 
 def under_config(config: Mapping[str, Any]) -> AbstractContextManager[Any]:
-    """Return a block in which these Inductor configs hold."""
+    """Return a block in which these Inductor configs are set."""
     patched: AbstractContextManager[Any] = inductor_config.patch(dict(config))
     return patched
 
@@ -106,6 +106,6 @@ def set_config(inductor: Mapping[str, Any], functorch: Mapping[str, Any]) -> Non
 
 
 def caches_are_on() -> bool:
-    """Return whether a compile is kept on disk, where another process finds it."""
+    """Return whether Inductor caches compiles on disk, where another process finds them."""
     kept = inductor_config.fx_graph_cache and functorch_config.enable_autograd_cache
     return bool(kept) and not inductor_config.force_disable_caches

@@ -1,4 +1,4 @@
-"""How Inductor decomposes an op when it is given a whole graph."""
+"""Inductor's decomposition of an op in a whole graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regional_explorer.torch_api.kernel_nodes import computes_nothing
 
 
 def decomposition_of(node: fx.Node) -> Callable[..., Any] | None:
-    """Return what Inductor puts in place of an op; None if it keeps it, or if there is nothing to compare."""
+    """Return Inductor's decomposition of an op; None if it has none, or if the op cannot be compared with it."""
     from torch._inductor.decomposition import select_decomp_table
 
     target = node.target

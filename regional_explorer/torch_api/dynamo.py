@@ -1,4 +1,4 @@
-"""Traces with Dynamo and AOTAutograd apart from the user's own compiles, and reports graph breaks."""
+"""Compiles with Dynamo and AOTAutograd, isolated from the user's own compiles, and reports graph breaks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from regional_explorer.torch_api.versions import BoxedCall
 
 
 ISOLATES = "isolate_recompiles" in (torch.compile.__kwdefaults__ or {})
-"""Whether ``torch.compile`` can keep what Dynamo remembers of a compile apart: 2.12 and newer."""
+"""Whether ``torch.compile`` can isolate the cache entries of a compile: 2.12 and newer."""
 
 
 def compile_isolated(
@@ -38,8 +38,8 @@ def compile_isolated(
     """Return ``torch.compile(fn)`` that shares no cache entries with any other compile of ``fn``.
 
     Dynamo counts recompiles per code object and silently gives up after eight; ``torch._dynamo.reset()`` would throw
-    away the user's own compiled functions. ``isolate_recompiles`` (2.12 and newer) keeps our entries apart; on 2.11 a
-    fresh code object does, except behind graph breaks. What Dynamo keeps for it is given back when it is dropped.
+    away the user's own compiled functions. ``isolate_recompiles`` (2.12 and newer) isolates our entries; on 2.11 a
+    fresh code object does, except behind graph breaks. What Dynamo keeps for the result is released with it.
     """
     if ISOLATES:
         options: dict[str, Any] = {"isolate_recompiles": True}
@@ -54,9 +54,9 @@ def compile_isolated(
 def as_first_call(fn: Callable[..., Any]) -> Iterator[None]:
     """A block in which Dynamo traces ``fn`` as if it had never seen it.
 
-    What Dynamo remembers of shapes is kept per code object, apart from cache entries: without this, an exploration
-    after one on other shapes would be dynamic. So is the number of all traces, isolated or not, after which Dynamo
-    gives up without a warning: 256 in torch 2.13.
+    Dynamo keeps the shapes it has seen per code object, not per cache entry: without this, an exploration after one
+    with other shapes would be dynamic. It also counts all traces per code object, isolated or not, and gives up without
+    a warning after 256 (torch 2.13).
     """
     unlimited = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), sys.maxsize)
     with dynamo_config.patch({"automatic_dynamic_shapes": False, **unlimited}):
@@ -69,11 +69,11 @@ def as_first_call(fn: Callable[..., Any]) -> Iterator[None]:
 
 
 def _forget_skip(fn: Callable[..., Any]) -> None:
-    """Let Dynamo trace the code of ``fn`` again though it found nothing in it once; compiled code of it stays.
+    """Let Dynamo trace the code of ``fn`` again after a trace without ops; compiled code of it stays.
 
-    Torch 2.11 passes by such code from then on, whatever object it runs for. Torch's own modules all run in one
-    function, so an empty ``nn.Sequential`` takes every ``nn.Linear`` with it; ``torch.compile`` alone does so too.
-    Later versions note that with the compile that found nothing.
+    Torch 2.11 skips such code from then on, whatever object it runs for. Torch's own modules all run in one function,
+    so after an empty ``nn.Sequential`` every ``nn.Linear`` is skipped; ``torch.compile`` alone does so too. Later
+    versions skip it only for the compile whose trace had no ops.
     """
     if ISOLATES:
         return
@@ -104,7 +104,8 @@ def aot_backend(
     """Return a Dynamo backend: AOTAutograd, handing each graph to ``compile_graph(kind, graph_module)``.
 
     ``partitioner`` is ``"default"``, which upstream's regional path uses, or ``"min_cut"``. The min-cut partitioner
-    folds equal ops into one, which ``on_fold`` is told; the default one goes over to it where a checkpoint policy is.
+    folds equal ops into one, which is reported to ``on_fold``; the default one switches to it if there is a checkpoint
+    policy.
     """
     partitions: dict[str, Any] = {"default": default_partition, "min_cut": min_cut_rematerialization_partition}
 
@@ -122,13 +123,13 @@ def aot_backend(
 
 
 def recompile_reason() -> str:
-    """Return which guard failed, when called inside the compile that came of it; empty if Dynamo did not say."""
+    """Return which guard failed, when called inside the resulting compile; empty if Dynamo did not say."""
     reason = getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason")
     return str(reason or "").partition(": ")[2] or str(reason or "")
 
 
 def frame_module() -> nn.Module | None:
-    """Return the module whose method the frame being compiled is, when called inside its compile, or None."""
+    """Return the module whose method is being compiled, when called inside that compile, or None."""
     translator = getattr(symbolic_convert.tls, "current_tx", None)
     holder = translator.output.root_tx.f_locals.get("self") if translator is not None else None
     return holder if isinstance(holder, nn.Module) else None
@@ -150,8 +151,8 @@ class Break:
 def graph_breaks() -> Iterator[list[Break]]:
     """Collect the graph breaks of everything Dynamo traces inside.
 
-    ``counters["graph_break"]`` has no places, and a break inside ``annotate`` drops the whole frame without a log line
-    (torch 2.13); the method that writes the log sees every one.
+    ``counters["graph_break"]`` has no locations, and a break inside ``annotate`` drops the whole frame without a log
+    line (torch 2.13); the method that writes the log sees every one.
     """
     seen: list[Break] = []
     translator = symbolic_convert.InstructionTranslatorBase

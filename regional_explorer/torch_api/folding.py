@@ -16,7 +16,7 @@ from regional_explorer.torch_api.versions import ORIGIN
 
 @dataclass(frozen=True)
 class Folded:
-    """An op that common subexpression elimination dropped for an equal one: names and origins of both."""
+    """An op that common subexpression elimination replaced by an equal one: names and origins of both."""
 
     name: str
     origin: int | None
@@ -39,7 +39,7 @@ def folding(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
 
 
 def _folds(before: fx.Graph, after: fx.Graph) -> list[Folded]:
-    """Return what ``after`` lacks; its nodes keep their names, so a user's argument says what took a node's place."""
+    """Return the nodes missing in ``after``; nodes keep their names, so a user's argument shows the replacement."""
     image = {node.name: node for node in after.nodes}
     kept = set(image)
     for node in reversed(list(before.nodes)):

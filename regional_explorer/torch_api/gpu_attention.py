@@ -1,4 +1,4 @@
-"""Attention as a GPU has it: its ops in the place of the CPU's own, which exist nowhere else."""
+"""Replaces the CPU's attention ops, which no other device has, by those of CUDA."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, device: str) -> None:
-    """Put attention of CUDA in the place of the CPU's, in place; names of nodes stay.
+    """Replace the CPU's attention ops of ``gm`` by CUDA's, in place; names of nodes stay.
 
-    As torch chooses on a GPU: flash attention for types of two bytes without a mask, else the memory-efficient one.
+    As torch chooses on a GPU: flash attention for 16-bit dtypes without a mask, else memory-efficient attention.
     """
     forwards, backwards = (gm.graph.find_nodes(op="call_function", target=target) for target in (FORWARD, BACKWARD))
     if forwards or backwards:
@@ -34,7 +34,7 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
             node.args = (*start, given["dropout_p"], given["is_causal"])
         else:
             node.target = aten._scaled_dot_product_efficient_attention.default
-            # True: with the logarithms that the backward wants.
+            # True: with the log-sum-exp that the backward needs.
             node.args = (*start, given["attn_mask"], True, given["dropout_p"], given["is_causal"])
         node.kwargs = {"scale": given["scale"]}
     for node in backwards:
@@ -42,7 +42,7 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
         gradient = (given["grad_out"], given["query"], given["key"], given["value"])
         saved, drop, causal = (given["out"], given["logsumexp"]), given["dropout_p"], given["is_causal"]
         with gm.graph.inserting_before(node):
-            # What the forward would have drawn, and its backward would be given; without dropout nothing reads it.
+            # The random state that the forward returns for its backward; without dropout nothing reads it.
             seed, offset = (_empty(gm, device) for _ in range(2))
             if _is_flash(given):
                 lengths = (gm.graph.call_function(aten.sym_size.int, (given[of], 2)) for of in ("query", "key"))

@@ -1,4 +1,4 @@
-"""Runs, reads and groups graph modules."""
+"""Runs FX graph modules, answers questions about their nodes, and groups nodes into partitions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bodies(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.GraphModule]]:
 
 
 def resolve(gm: fx.GraphModule, node: fx.Node) -> Any:
-    """Return what a ``get_attr`` node stands for."""
+    """Return the value that a ``get_attr`` node refers to."""
     return functools.reduce(getattr, str(node.target).split("."), gm)
 
 
@@ -64,7 +64,7 @@ def is_operator(target: Any) -> bool:
 
 
 def target_key(node: fx.Node) -> str:
-    """Return what a node calls as a text that is equal for equal code."""
+    """Return the target of a node as text that is equal for equal code."""
     target = node.target
     if isinstance(target, str) or is_operator(target):
         return str(target)
@@ -79,14 +79,14 @@ def draws_random(node: fx.Node) -> bool:
     """
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    arguments = node.target._schema.arguments  # type: ignore[union-attr]  # what has tags is an operator
+    arguments = node.target._schema.arguments  # type: ignore[union-attr]  # only operators have tags
     given = {argument.name: argument.default_value for argument in arguments}
     given |= {argument.name: value for argument, value in zip(arguments, node.args, strict=False)} | node.kwargs
     return all(given.get(name, True) not in (0, False) for name in ("dropout_p", "dropout", "train", "training"))
 
 
 def returns_new_tensors(node: fx.Node) -> bool:
-    """Return whether a node is an operator whose results are tensors of their own: no view, and no write in place."""
+    """Return whether a node is an operator that returns new tensors: no view, and no write in place."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     schema = node.target._schema
@@ -94,12 +94,12 @@ def returns_new_tensors(node: fx.Node) -> bool:
 
 
 def is_elementwise(node: fx.Node) -> bool:
-    """Return whether each element that an operator gives depends on one element of each of its inputs."""
+    """Return whether each element of an operator's result depends on one element of each of its inputs."""
     return torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
 def is_effect_token(node: fx.Node) -> bool:
-    """Return whether a node stands for no data but for the order of ops with effects, such as the checks of ``linalg``.
+    """Return whether a node is a token that only orders ops with effects, such as the checks of ``linalg``.
 
     AOTAutograd traces it as a tensor of size 0 and runs the graph with None in its place.
     """
@@ -114,14 +114,14 @@ def is_carved(node: fx.Node) -> bool:
 
 
 def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
-    """Set version counters back to what they were, for tensors whose content was put back too."""
+    """Restore version counters of tensors whose content was restored too."""
     tensors, numbers = zip(*versions, strict=True) if (versions := list(versions)) else ((), ())
     if tensors:
         torch._C._autograd._unsafe_set_version_counter(tensors, numbers)
 
 
 def rename(node: fx.Node, name: str) -> None:
-    """Give a node another name; ``Graph.node_copy`` takes the old one, and there is no public way to change it."""
+    """Rename a node; ``Graph.node_copy`` keeps the old name, and there is no public way to change it."""
     node._rename(name)
 
 
@@ -139,6 +139,6 @@ AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps")
 
 
 def outside_autocast() -> AbstractContextManager[Any]:
-    """Return a block without autocast, as AOTAutograd runs its graphs: they hold their casts already."""
+    """Return a block without autocast, as AOTAutograd runs its graphs: they contain their casts already."""
     block: AbstractContextManager[Any] = torch._C._DisableAutocast()
     return block

@@ -1,4 +1,4 @@
-"""Compiles one partition with Inductor and reads back what it did."""
+"""Compiles one partition with Inductor, and reads back its code, configs, caches' answers and times."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What one run of Inductor over one piece gave.
+    """The result of one run of Inductor over one piece.
 
-    ``config`` maps every key asked for to the value read inside the compile, at the moment code was produced or
-    loaded; it is None if that moment never came. ``made`` says what it cost in wall time and what the caches said,
-    ``key`` what they were asked with. ``pack`` makes it ready to be saved.
+    ``config`` maps every requested key to the value read inside the compile, at the moment code was produced or loaded;
+    it is None if that moment never came. ``made`` has the wall time and the caches' answer, ``key`` the cache key.
+    ``pack`` serializes it to be saved.
     """
 
     call: BoxedCall
@@ -61,7 +61,7 @@ class Compiled:
 def compile_piece(
     gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, config: Mapping[str, Any]
 ) -> Compiled:
-    """Run Inductor over ``gm`` under ``config`` and nobody else's, with fake ``inputs`` of ``mode``.
+    """Run Inductor over ``gm`` with fake ``inputs`` of ``mode``, under ``config`` only.
 
     ``standalone_compile`` does not take the compile lock by itself; waiting for it is not part of ``seconds``.
 
@@ -74,7 +74,7 @@ def compile_piece(
 
 
 def load_compiled(code: bytes, libraries: Mapping[str, Path], config: Mapping[str, Any]) -> Compiled:
-    """Load what was compiled under ``config`` elsewhere and packed; that runs the code, and needs no compiler.
+    """Load an artifact that was compiled under ``config`` and packed elsewhere; this runs its code, without a compiler.
 
     Raises:
         ShipmentError: it cannot be loaded.
@@ -111,7 +111,7 @@ def _made(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any
             return pack()
 
     return Compiled(
-        # Two layers of Python calls below the artifact: they do nothing but pass the arguments on.
+        # Skips two layers of Python calls of the artifact, which only pass the arguments on.
         call=_boxed_call(getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)),
         code="\n".join(codes),
         config=seen[-1] if seen else None,
@@ -128,7 +128,7 @@ def run_inductor(
     config: Mapping[str, Any],
     at_code: Callable[[str], None],
 ) -> Any:
-    """Return what ``standalone_compile`` makes of ``gm`` under ``config``; ``at_code`` is given the generated code.
+    """Return the result of ``standalone_compile`` for ``gm`` under ``config``; ``at_code`` is called with the code.
 
     Raises:
         NoCompilerError: there is no working C++ compiler.
@@ -146,7 +146,7 @@ def run_inductor(
 
 @contextlib.contextmanager
 def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: Callable[[str], None]) -> Iterator[None]:
-    """A block in which a piece is compiled, or loaded, under ``config`` and with nothing of what is around it."""
+    """A block in which a piece is compiled, or loaded, under ``config`` and independently of the surrounding code."""
     with (
         torch.fx.traceback.preserve_node_meta(enable=False),
         inductor_config.patch(dict(config)),
@@ -162,10 +162,10 @@ def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: C
 
 @contextlib.contextmanager
 def _outside_of_calls() -> Iterator[None]:
-    """A block in which AOTAutograd can trace although a compiled graph is just running.
+    """A block in which AOTAutograd can trace while a compiled graph is running.
 
-    Around the first run of a graph in training stands a dispatch mode of AOTAutograd's own, which checks what custom
-    ops return (``_AnalyzeCustomOpInputOutputMode``, torch 2.13); there, a trace ends in "Attempting to use
+    In training, AOTAutograd runs a graph for the first time under a dispatch mode of its own, which checks what custom
+    ops return (``_AnalyzeCustomOpInputOutputMode``, torch 2.13); a trace inside it ends in "Attempting to use
     FunctionalTensor on its own": docs/upstream.md. The user may have such modes open too, or inference mode.
     """
     with torch.inference_mode(mode=False), _disable_current_modes():
@@ -176,7 +176,7 @@ def _boxed_call(call: Callable[..., Any]) -> BoxedCall:
     """Return ``call`` as a function of one argument list, which it empties.
 
     AOTAutograd compiles such a function, and wraps it into one that takes its arguments one by one and so keeps them
-    alive until it returns (torch 2.13 says so itself, in ``aot_module_simplified``). What it wraps is called instead.
+    alive until it returns (as torch 2.13 says in ``aot_module_simplified``). The wrapped function is called instead.
     """
     entry = getattr(call, "_torchdynamo_orig_callable", call)
     inner: BoxedCall | None = getattr(entry, "__wrapped__", None)
@@ -199,10 +199,10 @@ def _boxed_call(call: Callable[..., Any]) -> BoxedCall:
 
 
 def _carved(gm: fx.GraphModule) -> str:
-    """Return which ops of ``gm`` are carved out, nothing where none is.
+    """Return the names of the ops of ``gm`` that are carved out, as text for the cache key; empty if there are none.
 
-    The keys of Inductor's caches leave out what nodes carry (torch 2.13 and 2.15, docs/upstream.md): without this, a
-    carved piece would be given the code of the same piece uncarved.
+    The keys of Inductor's caches leave out node metadata (torch 2.13 and 2.15, docs/upstream.md): without this, a piece
+    with carved ops would get the code of the same piece without.
     """
     own = [node.name for node in gm.graph.nodes if is_carved(node)]
     inner = [f"{node.name}({text})" for node, body in bodies(gm) if (text := _carved(body))]
@@ -217,9 +217,9 @@ def _compile_error(error: Exception) -> RegionCompileError:
     text = f"{type(error).__name__}: {error}"
     if "InvalidCxxCompiler" in text or ("FileNotFoundError" in text and "'g++'" in text):
         return NoCompilerError(NO_COMPILER)
-    if (trouble := _trouble_of_machine(error)) is not None:
+    if (cause := _environment_error(error)) is not None:
         return CompileEnvironmentError(
-            f"Inductor could not work on this machine: {type(trouble).__name__}: {trouble}. Its cache directory is "
+            f"Inductor could not work on this machine: {type(cause).__name__}: {cause}. Its cache directory is "
             f"{os.environ.get('TORCHINDUCTOR_CACHE_DIR') or 'below ' + tempfile.gettempdir()}: make room, or set "
             "TORCHINDUCTOR_CACHE_DIR to a directory that can be written; ex.compile() then tries again."
         )
@@ -228,10 +228,10 @@ def _compile_error(error: Exception) -> RegionCompileError:
     return RegionCompileError(f"Inductor raised {type(error).__name__}: {shown}")
 
 
-def _trouble_of_machine(error: BaseException | None) -> BaseException | None:
+def _environment_error(error: BaseException | None) -> BaseException | None:
     """Return the operating system's error among an error and its causes, or None."""
     while error is not None:
-        full = "No space left on device" in str(error)  # of the C++ compiler, whose output is all there is
+        full = "No space left on device" in str(error)  # from the C++ compiler: there is only its output
         if full or isinstance(error, MemoryError | OSError):
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if full else error
         error = error.__cause__ or getattr(error, "inner_exception", None)  # an InductorError has no cause
@@ -241,12 +241,12 @@ def _trouble_of_machine(error: BaseException | None) -> BaseException | None:
 NO_COMPILER = (
     "Inductor needs a C++ compiler for CPU code and found none. Install one (Debian/Ubuntu: `apt-get install g++`, "
     "conda: `conda install cxx-compiler`, macOS: `xcode-select --install`) or set CXX to its path. Capture, drawing "
-    "and eager timings work without."
+    "and eager timings work without one."
 )
 
 
 def cxx_compiler() -> str | None:
-    """Return the path of the C++ compiler that Inductor would find; it looks where we look, in ``cpp.cxx``."""
+    """Return the path of the C++ compiler that Inductor would find by its config ``cpp.cxx``, or None."""
     candidates = inductor_config.cpp.cxx
     names = candidates if isinstance(candidates, (tuple, list)) else (candidates,)
     return next((found for name in names if name and (found := shutil.which(str(name)))), None)
@@ -265,18 +265,18 @@ def inductor_cache_directory() -> str:
 
 
 def compiler_version() -> str | None:
-    """Return the first line that Inductor's C++ compiler says of its version; None where none can be run."""
+    """Return the first line of ``--version`` of Inductor's C++ compiler; None if none can be run."""
     from torch._inductor import cpp_builder
 
     try:
         done = subprocess.run([cpp_builder.get_cpp_compiler(), "--version"], capture_output=True, text=True, check=True)  # noqa: S603 - the compiler that Inductor itself would run
-    except Exception:  # noqa: BLE001 - Inductor raises errors of its own where it finds none
+    except Exception:  # noqa: BLE001 - Inductor raises errors of its own if it finds none
         return None
     return done.stdout.partition("\n")[0]
 
 
 def probe_instruction_set() -> None:
-    """Let Inductor find out which vector instructions work here; it remembers that for the rest of the process."""
+    """Have Inductor detect the vector instructions of this CPU; it caches them for the rest of the process."""
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
     if has_cxx_compiler():

@@ -1,4 +1,4 @@
-"""What is known of one kernel: its kind and ops, the bytes it moves at least, its operations."""
+"""Records of Inductor's kernels: kind, ops, the bytes each moves at least, and its number of operations."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NO_ARITHMETIC = frozenset(
         *("check_bounds", "device_assert_async", "to_dtype", "to_dtype_bitcast", "identity", "getitem", "output"),
     )
 )
-"""What the body of a loop does besides arithmetic."""
+"""The ops in the body of a loop that are not arithmetic."""
 
 
 @dataclass
 class Launch:
-    """A kernel as Inductor names it: the scheduler's nodes it was made of, or the IR node of an extern call."""
+    """One launch of a kernel: its name, and the scheduler's nodes it is made of or the IR node of an extern call."""
 
     name: str
     graph: Any
@@ -38,7 +38,7 @@ class Launch:
 
 def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[int]) -> Kernel:
     """Return the record of a kernel that computes the nodes at these positions."""
-    # What cannot be known of one kernel is left out; no torch makes a whole region's code unreadable thereby.
+    # A figure that cannot be computed is left out, so that it does not hide the rest of a region's code.
     with V.set_graph_handler(launch.graph):
         loop_ops = _loop_ops(launch)
         return Kernel(
@@ -57,16 +57,16 @@ def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[in
 
 
 def known(figure: Callable[[], int | None]) -> int | None:
-    """Return a figure as an int, or None where it is not known."""
+    """Return a figure as an int, or None if it cannot be computed."""
     try:
         value = figure()
-    except Exception:  # noqa: BLE001 - figures of sizes that only a run can tell, and of IR that has none
+    except Exception:  # noqa: BLE001 - sizes that are known only at run time, and IR without such figures
         return None
     return None if value is None else int(value)
 
 
 def _ops(origins: Sequence[fx.Node]) -> tuple[str, ...]:
-    """Return the ops that compute something; where there is none, the ops that copy."""
+    """Return the ops that compute something; if there are none, those that copy."""
     ops = [node for node in origins if node.op == "call_function"]
     return tuple(dict.fromkeys(map(_op_name, [op for op in ops if not computes_nothing(op)] or ops)))
 
@@ -101,7 +101,7 @@ Accesses = dict[str, list[Any]]
 
 
 def dependencies_of(launch: Launch, which: str) -> Accesses:
-    """Return what a kernel ``reads`` or ``writes``, whether it is stored or not."""
+    """Return what a kernel ``reads`` or ``writes``, including buffers that stay inside the kernel."""
     made_of = [launch.extern.get_read_writes()] if launch.extern is not None else [n.read_writes for n in launch.nodes]
     found: Accesses = {}
     for read_writes in made_of:
@@ -112,7 +112,7 @@ def dependencies_of(launch: Launch, which: str) -> Accesses:
 
 
 def read_from(launches: Sequence[Launch]) -> list[tuple[int, ...]]:
-    """Return for each kernel the positions of those before it whose results it reads."""
+    """Return for each kernel the positions of the earlier kernels whose results it reads."""
     writer: dict[str, int] = {}
     found = []
     for index, launch in enumerate(launches):
@@ -124,21 +124,21 @@ def read_from(launches: Sequence[Launch]) -> list[tuple[int, ...]]:
 
 
 def _names(accesses: Callable[[], Accesses]) -> list[str]:
-    """Return the names of buffers, none where they are not known."""
+    """Return the names of buffers; none if they are not known."""
     try:
         return list(accesses())
-    except Exception:  # noqa: BLE001 - IR that has no dependencies
+    except Exception:  # noqa: BLE001 - IR without dependencies
         return []
 
 
 def _reads(launch: Launch) -> Accesses:
-    """Return what comes from outside of the kernel."""
+    """Return the reads of buffers that the kernel does not write itself."""
     own = dependencies_of(launch, "writes")
     return {name: deps for name, deps in dependencies_of(launch, "reads").items() if name not in own}
 
 
 def _writes(launch: Launch) -> Accesses:
-    """Return what is really stored: a buffer whose readers are all in this kernel may have none."""
+    """Return the writes to memory: a buffer that only this kernel reads may not be stored."""
     if launch.extern is not None:
         names = [*_outputs(launch.extern), *launch.extern.get_mutation_names()]
         return {name: [dependencies.StarDep(name)] for name in names}
@@ -154,7 +154,7 @@ def _outputs(extern: Any) -> list[str]:
 
 
 def least_bytes(accesses: Accesses) -> dict[str, int]:
-    """Return how many bytes of each buffer move at least: what the loops touch, but no more than there are."""
+    """Return the least bytes moved per buffer: what the loops touch, but no more than the size of the buffer."""
     return {
         name: min(sum(dep.numbytes_hint() for dep in set(deps)), dependencies.StarDep(name).numbytes_hint())
         for name, deps in accesses.items()
@@ -162,7 +162,7 @@ def least_bytes(accesses: Accesses) -> dict[str, int]:
 
 
 def _product_dtype(launch: Launch) -> str | None:
-    """Return the dtype of what a matrix product or another extern call gives."""
+    """Return the dtype of the result of a matrix product or another extern call."""
     products = [launch.extern] if launch.extern is not None else [n.node for n in launch.nodes if n.is_template()]
     layout = getattr(products[0], "layout", None) if products else None
     return str(layout.dtype).removeprefix("torch.") if isinstance(layout, ir.Layout) else None

@@ -1,4 +1,4 @@
-"""The nodes of a partition: where each ends up among the kernels that Inductor makes of them."""
+"""Maps the nodes of a partition to the kernels that Inductor makes of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import fx
 
 POSITION = "regional_explorer_position"
-"""Under ``meta["custom"]``, which AOTAutograd carries along: the position of a node in its partition."""
+"""The key in ``meta["custom"]``, which AOTAutograd propagates, for the position of a node in its partition."""
 
 
 @dataclass(frozen=True)
 class Structure:
-    """The nodes of a partition by position: what reads each, which compute the same, and which compute nothing."""
+    """The nodes of a partition by position: inputs, readers, equal nodes (``twins``), and ``views``."""
 
     inputs: Mapping[int, tuple[int, ...]]
     readers: Mapping[int, tuple[int, ...]]
@@ -24,7 +24,7 @@ class Structure:
 
     @classmethod
     def of(cls, gm: fx.GraphModule, positions: Mapping[str, int]) -> Structure:
-        """Read ``gm``, and write the position of each node where it is carried along."""
+        """Return the structure of ``gm``, and write the position of each node into its metadata."""
         inputs: dict[int, tuple[int, ...]] = {}
         readers: dict[int, tuple[int, ...]] = {}
         equal: dict[Any, list[int]] = {}
@@ -42,11 +42,11 @@ class Structure:
         return cls(inputs, readers, twins, tuple(sorted(views)))
 
     def inferred(self, named: Sequence[set[int]]) -> list[set[int]]:
-        """Return per kernel the nodes that no kernel names, and that must be computed in it.
+        """Return per kernel the nodes that it must compute although no kernel names them.
 
-        Patterns that Inductor replaces name only some of what they stand for (``mm`` and ``add`` become an ``addmm``
-        that names ``add``), and of equal nodes one is computed. Whatever is left is computed where it is read, or, at
-        the end of a partition, where what it reads is computed.
+        The replacement of a pattern names only some of its nodes (``mm`` and ``add`` become an ``addmm`` that names
+        ``add``), and of equal nodes one is computed. Any other node is computed in the kernels that read it, or, at the
+        end of a partition, in those that compute its inputs.
         """
         kernels: dict[int, set[int]] = {}
         for index, nodes in enumerate(named):
@@ -84,13 +84,13 @@ def computes_nothing(node: fx.Node) -> bool:
 
 
 def positions_of(origins: Iterable[fx.Node]) -> set[int]:
-    """Return the positions of the nodes that ``origins`` descend from."""
+    """Return the positions of the partition's nodes that ``origins`` descend from."""
     found = ((origin.meta.get("custom") or {}).get(POSITION) for origin in origins)
     return {position for position in found if position is not None}
 
 
-def positions_below(origins: Iterable[fx.Node]) -> set[int]:
-    """Return the positions of the nodes nearest below nodes that Inductor made itself: whose seeds it draws, say."""
+def positions_downstream(origins: Iterable[fx.Node]) -> set[int]:
+    """Return the positions of the nearest users of nodes that Inductor inserted, such as those that draw seeds."""
     frontier = list(origins)
     while frontier and not (found := positions_of(frontier)):
         frontier = list(dict.fromkeys(user for node in frontier for user in node.users))

@@ -1,4 +1,4 @@
-"""Loads code that Inductor generated, changed or not, as a module of its own."""
+"""Loads code that Inductor generated, possibly modified, as a new Python module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch._inductor.config as inductor_config
 
 
 def load_code(text: str, config: Mapping[str, Any], names: Mapping[str, Any]) -> ModuleType:
-    """Return the module of generated code, with ``names`` for it to use.
+    """Return the module of generated code, with ``names`` as extra globals.
 
     Its kernels are compiled under ``config``, or found in Inductor's cache.
     """

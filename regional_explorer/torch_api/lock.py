@@ -1,4 +1,4 @@
-"""Torch's own lock around compiles: two at once in one process break each other, and every compile after them."""
+"""Torch's own compile lock: two compiles at once in one process break each other, and all later ones."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import AbstractContextManager
 from torch._dynamo import convert_frame
 
 _POLL_S = 0.1
-"""So often a wait looks whether it was cancelled."""
+"""Seconds between checks whether a wait was cancelled."""
 
 
 def compile_lock(
     cancelled: Callable[[], bool] = lambda: False, on_wait: Callable[[], object] = lambda: None
 ) -> AbstractContextManager[bool]:
-    """Return a block that nothing else in this process compiles in, nor traces; see ``acquired``.
+    """Return a block in which no other thread of this process compiles or traces; see ``acquired``.
 
-    It is the lock that Dynamo takes around each frame, and Inductor around the backward of a frame; a thread that has
-    it may take it again. Never hold it while another thread has to compile for you: autograd runs the backward of
-    other devices than the CPU on threads of its own, where what was compiled without its backward gets it.
+    It is the lock that Dynamo takes around each frame, and Inductor around the backward of a frame; a thread that holds
+    it may take it again. Never hold it while waiting for another thread that compiles: autograd runs the backward of
+    devices other than the CPU on threads of its own, and a backward that is not compiled yet is compiled there.
     """
     return acquired(convert_frame.compile_lock, cancelled, on_wait)
 
@@ -31,9 +31,9 @@ def acquired(
     cancelled: Callable[[], bool] = lambda: False,
     on_wait: Callable[[], object] = lambda: None,
 ) -> Iterator[bool]:
-    """A block with ``lock`` held; it yields False, without the lock, where ``cancelled`` before it came free.
+    """A block with ``lock`` held; it yields False, without the lock, if ``cancelled`` before it was free.
 
-    ``on_wait`` is called once where there is something to wait for.
+    ``on_wait`` is called once if the lock is not free at once.
     """
     held = lock.acquire(blocking=False)
     if not held:

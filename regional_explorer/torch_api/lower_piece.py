@@ -1,4 +1,4 @@
-"""Lowers one partition with Inductor without compiling the code, and notes what each kernel is made of."""
+"""Lowers one partition with Inductor without compiling the code, and records the nodes of each kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from regional_explorer.torch_api.kernel_facts import (
     origins_of,
     read_from,
 )
-from regional_explorer.torch_api.kernel_nodes import Structure, positions_below, positions_of
+from regional_explorer.torch_api.kernel_nodes import Structure, positions_downstream, positions_of
 from regional_explorer.torch_api.lock import compile_lock
 from regional_explorer.torch_api.lowered_graphs import AfterPasses, Output, after_passes, output_graph
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
 
 BUILDERS_OF_KERNELS = (cpp, triton, debug)
-"""The modules through whose name Inductor says which nodes a kernel was made of; the others import it when used."""
+"""The modules that import Inductor's function which reports the nodes of a kernel; others import it when used."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """What Inductor wrote for a partition, with its kernels; see ``record.kernels.ArtifactCode``."""
+    """The code that Inductor generated for a partition, with its kernels; see ``record.kernels.ArtifactCode``."""
 
     code: str
     kernels: tuple[Kernel, ...]
@@ -50,7 +50,7 @@ class Lowered:
 
 
 class _CodeIsWritten(BaseException):
-    """Ends a lowering once the code is written. No Exception: Inductor would take it for one of its own."""
+    """Ends a lowering once the code is written. Not an Exception, because Inductor handles those."""
 
 
 def lower_piece(
@@ -77,32 +77,34 @@ def lower_piece(
         found.append(_lowered(code, launches, refusals, structure))
         raise _CodeIsWritten
 
-    with compile_lock(), _noting(launches, refusals), _uncached(), contextlib.suppress(_CodeIsWritten):
+    with compile_lock(), _recording(launches, refusals), _uncached(), contextlib.suppress(_CodeIsWritten):
         run_inductor(gm, inputs, mode, config, at_code)
     return found[0] if found else Lowered("", (), (), ())
 
 
 @contextlib.contextmanager
 def _uncached() -> Iterator[None]:
-    """A block in which Inductor looks nothing up; what autotuning has found stays known, for it shapes the code."""
+    """A block without Inductor's caches, except for autotuning results, because they affect the code."""
     with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
         yield
 
 
 @contextlib.contextmanager
-def _noting(launches: list[Launch], refusals: dict[tuple[str, str], str]) -> Iterator[None]:
+def _recording(launches: list[Launch], refusals: dict[tuple[str, str], str]) -> Iterator[None]:
+    """A block that records kernel launches, and why Inductor refused to fuse pairs of scheduler nodes."""
+
     def note(nodes: Any, name: str, is_extern: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's signature
         made_of = [] if is_extern else [node for node in nodes if isinstance(node, scheduler.BaseSchedulerNode)]
         launches.append(Launch(name, V.graph, made_of, nodes if is_extern else None))
 
     def refuse(why: Any, reason: str, *args: Any) -> None:
-        # "No shared data" is what Inductor counts at one moment; buffers that both touch are counted below.
+        # Inductor decides "no shared data" at one moment; buffers that both touch are counted below.
         if reason != "no shared data":
             refusals.setdefault((why.name1, why.name2), reason % args if args else reason)
         explain(why, reason, *args)
 
     def side_by_side(scheduling: Any, one: Any, other: Any) -> bool:
-        # The one refusal that Inductor gives no reason for.
+        # The one refusal for which Inductor gives no reason.
         fits = may_fuse(scheduling, one, other)
         limit = inductor_config.cpp.max_horizontal_fusion_size
         if not fits and len(one.get_nodes()) + len(other.get_nodes()) > limit:
@@ -125,7 +127,7 @@ def _lowered(
 ) -> Lowered:
     named = [positions_of(origins_of(launch)) for launch in launches]
     inferred = [
-        more if nodes or more else positions_below(origins_of(launch))
+        more if nodes or more else positions_downstream(origins_of(launch))
         for launch, nodes, more in zip(launches, named, structure.inferred(named), strict=True)
     ]
     sources = read_from(launches)
@@ -144,7 +146,7 @@ def _lowered(
 
 
 def _refused(launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str]) -> Iterator[RefusedFusion]:
-    """Yield the fusions that were refused for good: where the two ended up in different loops and share data."""
+    """Yield the refused fusions whose two nodes ended up in different loops and share data."""
     kernel_of: dict[str, int] = {}
     loop_of: dict[str, Any] = {}
     for index, launch in enumerate(launches):
@@ -155,13 +157,13 @@ def _refused(launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str]
         for loop in launch.graph.scheduler.nodes:
             # A C++ function may hold several loops.
             loop_of.update(dict.fromkeys((inner.get_name() for inner in loop.get_nodes()), loop))
-    told = set()
+    reported = set()
     for pair, reason in refusals.items():
-        # A fused node is called by the names of all in it: "op0_op1".
+        # The name of a fused node consists of the names of its parts: "op0_op1".
         one, other = (loop_of.get(name) or loop_of.get(name.split("_")[0]) for name in pair)
-        if one is None or other is None or one is other or frozenset((one, other)) in told:
+        if one is None or other is None or one is other or frozenset((one, other)) in reported:
             continue
-        told.add(frozenset((one, other)))
+        reported.add(frozenset((one, other)))
         kernels = [kernel_of.get(loop.get_nodes()[0].get_name(), -1) for loop in (one, other)]
         shared = known(lambda one=one, other=other: _shared_bytes(one, other))  # type: ignore[misc]
         if shared and -1 not in kernels:

@@ -1,4 +1,4 @@
-"""The graphs that Inductor makes of a partition: after its passes, and its output."""
+"""The graphs that Inductor makes of a partition: after its passes, and its output as a graph of kernel calls."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from regional_explorer.torch_api.kernel_facts import Launch
 from regional_explorer.torch_api.kernel_nodes import Structure, positions_of
 
 TRITON_KERNEL = re.compile(r"^(\w+) = async_compile\.triton\('(\w+)', '''\n(.*?)'''", re.DOTALL | re.MULTILINE)
-"""How generated code defines a kernel: its name, the function's name, and its source."""
+"""Matches the definition of a kernel in generated code: its name, the function's name, and its source."""
 
 
 @dataclass(frozen=True)
 class AfterPasses:
-    """The graph that Inductor's passes leave; see ``record.kernels.LoweredGraph``."""
+    """The graph after Inductor's passes; see ``record.kernels.LoweredGraph``."""
 
     gm: fx.GraphModule
     sources: Mapping[str, tuple[int, ...]]
@@ -31,7 +31,7 @@ class AfterPasses:
 
 @dataclass(frozen=True)
 class Output:
-    """What Inductor makes of a graph, as a graph: allocations, kernels and extern calls.
+    """Inductor's output as a graph: allocations, kernel calls and extern calls.
 
     ``kernels`` has the position of the kernel that a node calls, by its name. Without ``gm``, ``problem`` says why.
     """
@@ -42,7 +42,7 @@ class Output:
 
 
 def after_passes(lowering: Any, structure: Structure) -> AfterPasses:
-    """Return the graph that ``lowering`` reads, with what each of its nodes comes from."""
+    """Return the graph that ``lowering`` reads, with the positions of the nodes that each of its nodes comes from."""
     gm: fx.GraphModule = lowering.module
     ops = [node for node in gm.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
     named = [positions_of([node]) for node in ops]
@@ -54,9 +54,9 @@ def after_passes(lowering: Any, structure: Structure) -> AfterPasses:
 
 
 def output_graph(lowering: Any, launches: Sequence[Launch]) -> Output:
-    """Return what ``fx_wrapper`` would make of Triton code, out of the lines that the code was written from.
+    """Return the graph that ``fx_wrapper`` would make of Triton code, from the lines of Inductor's wrapper code.
 
-    Nothing is compiled or tuned: a kernel stands with the first of its launch configs.
+    Nothing is compiled or tuned: each kernel has the first of its launch configs.
     """
     wrapper = lowering.wrapper_code
     converter = _Converter(
@@ -73,12 +73,12 @@ def output_graph(lowering: Any, launches: Sequence[Launch]) -> Output:
         # The converter's own tuning would run the kernels.
         with inductor_config.patch({"triton.autotune_at_compile_time": False}):
             return Output(converter.generate(), converter.called)
-    except Exception as error:  # noqa: BLE001 - it knows some kinds of lines only; the code stands without it
+    except Exception as error:  # noqa: BLE001 - it supports only some kinds of lines; the code does not need it
         return Output(None, {}, f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}")
 
 
 class _Converter(wrapper_fxir.FxConverter):
-    """Inductor's own converter, which notes the kernel of each call, and compiles none."""
+    """Inductor's own converter, extended to record the kernel of each call and to compile none."""
 
     launches: Sequence[Launch] = ()
 
@@ -118,5 +118,5 @@ class _Converter(wrapper_fxir.FxConverter):
                 self._note(index)
 
     def _note(self, kernel: int) -> None:
-        """Note that the newest node calls ``kernel``."""
+        """Record that the newest node calls ``kernel``."""
         self.called[next(iter(reversed(self.gm.graph.nodes))).name] = kernel

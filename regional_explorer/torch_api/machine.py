@@ -1,4 +1,4 @@
-"""What compiled code is tied to besides its graph: the build of torch and Python, the processor, the GPU."""
+"""Describes the machine that compiled code runs on: the builds of torch and Python, the processor, the GPU."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import torch
 _INSTRUCTIONS = re.compile(
     r"^(ss?se|avx|amx|fma|f16c|bmi|abm|lzcnt|movbe|popcnt|v?aes|v?pclmul|gfni|sha|adx|xop|tbm|asimd|sve|sme|neon|i8mm|bf16)"
 )
-"""The flags of a processor that a compiler may take as leave to use instructions; the rest is the kernel's affair."""
+"""The processor flags for instructions that a compiler may use; the others only matter to the operating system."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where code was compiled. ``cpu`` are the sets of instructions that the processor has."""
+    """The machine on which code was compiled; ``cpu`` are the instruction sets of the processor."""
 
     system: str
     python: str
@@ -31,7 +31,7 @@ class Machine:
 
     @classmethod
     def here(cls, device_types: Collection[str] = ()) -> Machine:
-        """Return this machine, with its GPU where ``device_types`` has one."""
+        """Return this machine, with its GPU if ``device_types`` contains ``cuda``."""
         return cls(
             system=f"{platform.system()} {platform.machine()}",
             python=str(sys.implementation.cache_tag),
@@ -42,12 +42,12 @@ class Machine:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Machine:
-        """Return what ``vars`` made of a machine."""
+        """Return the machine of a JSON object."""
         texts = {name: str(data[name]) for name in ("system", "python", "torch", "gpu")}
         return cls(cpu=tuple(map(str, data["cpu"])), **texts)
 
-    def unfit(self, here: Machine) -> str:
-        """Return why what was compiled on this machine cannot run ``here``; nothing if it can."""
+    def mismatch(self, here: Machine) -> str:
+        """Return why code compiled on this machine cannot run on ``here``; an empty text if it can."""
         pairs: Sequence[tuple[str, str, str]] = (
             ("torch", self.torch, here.torch),
             ("Python", self.python, here.python),
@@ -64,7 +64,7 @@ class Machine:
 
 @functools.cache
 def _instructions() -> tuple[str, ...]:
-    """Return the sets of instructions of this processor: code is compiled for all of them ("-march=native")."""
+    """Return the instruction sets of this processor: code is compiled for all of them ("-march=native")."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Records marked blocks as Dynamo enters them: ``annotate`` itself keeps only the innermost mark."""
+"""Records on each node all marked blocks around it while Dynamo traces; ``annotate`` keeps only the innermost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regional_explorer.torch_api.versions import ANNOTATION, MARKS
 
 @dataclass(frozen=True)
 class OpenMark:
-    """One marked block that Dynamo entered: a number of its own, what it asks for, and ``(file, line, function)``."""
+    """One marked block that Dynamo entered: its unique number, its annotation, and ``(file, line, function)``."""
 
     block: int
     annotation: Any
@@ -27,9 +27,9 @@ class OpenMark:
 
 @contextlib.contextmanager
 def noting_marks() -> Iterator[None]:
-    """A block in which nodes carry, under ``MARKS``, the marked blocks they are in, outermost first.
+    """A block in which traced nodes get, under ``MARKS``, the marked blocks they are in, outermost first.
 
-    ``annotate`` alone keeps no more than the innermost mark, and equal marks of two blocks look the same.
+    ``annotate`` alone keeps only the innermost mark, and equal marks of two blocks cannot be distinguished.
     """
     variable = getattr(ctx_manager, "FxTracebackAnnotateVariable", None)
     if variable is None:
@@ -56,6 +56,6 @@ def noting_marks() -> Iterator[None]:
 
 
 def open_marks() -> tuple[OpenMark, ...]:
-    """Return the marked blocks that Dynamo is in right now."""
+    """Return the marked blocks around the code that Dynamo is tracing now."""
     marks: tuple[OpenMark, ...] = (get_current_meta().get("custom") or {}).get(MARKS, ())
     return marks

@@ -1,4 +1,4 @@
-"""Bodies of ``nested_compile_region``, and the options it was given."""
+"""Detects calls of ``nested_compile_region`` bodies, and reads the options they were given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import fx
 
 _DEFAULT_PATCHES = {"triton.autotune_at_compile_time": True}
-"""What torch 2.13 patches in where no config is given."""
+"""What torch 2.13 sets if no config is given."""
 _DEFAULT_PARTITIONER = "min_cut_rematerialization_partition"
 
 
@@ -23,10 +23,10 @@ def calls_subgraph(node: fx.Node) -> bool:
 
 
 def subgraph_options(node: fx.Node) -> SubgraphOptions | None:
-    """Return the options of the body that ``node`` runs, or None where it has none.
+    """Return the options of the body that ``node`` runs, or None if it has none.
 
     Dynamo keeps them with the call (torch 2.13 and newer). A config is an argument of the compiler in 2.13, and an
-    option beside it since 2.15, for forward and backward apart.
+    option of its own since 2.15, one each for forward and backward.
     """
     options = (node.meta.get("custom") or {}).get("nested_region_config")
     if options is None:
@@ -51,8 +51,8 @@ def _patches(options: Any, compiler: str, option: str) -> dict[str, Any] | None:
 
 
 def _is_inductor(compiler: Any) -> bool:
-    """Return whether a compiler is the one that torch's own options give, which is Inductor under some configs."""
-    # The package has an operator of the module's name.
+    """Return whether a compiler is the one of torch's own options, which is Inductor under some configs."""
+    # A plain import would get the operator of the same name from the package.
     module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
     own = getattr(module, "invoke_subgraph_inductor_compile", None)
     return isinstance(compiler, functools.partial) and compiler.func is own
@@ -67,7 +67,7 @@ def _other_compilers(options: Any) -> Iterator[str]:
 
 
 def _shapes_the_trace(options: Any) -> Iterator[str]:
-    """Yield the options that AOTAutograd follows while it traces, whoever compiles afterwards."""
+    """Yield the options that AOTAutograd applies while it traces, whichever compiler runs afterwards."""
     if (partitioner := getattr(options, "partitioner", None)) not in (None, _DEFAULT_PARTITIONER):
         yield f"partitioner={_name(partitioner)}"
     if (decompositions := getattr(options, "decompositions", None)) is not None:

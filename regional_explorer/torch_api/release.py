@@ -1,6 +1,6 @@
-"""Giving back what torch keeps of a compile for as long as the process, or the user's function, lives.
+"""Releases the memory that torch keeps of a compile for as long as the process, or the user's function, lives.
 
-``torch._dynamo.reset()`` would do it for everybody, and throw away the user's own compiled functions.
+``torch._dynamo.reset()`` would do so for all compiles, and drop the user's own compiled functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch._guards import TracingContext
 from torch.fx import graph_module
 
 NO_REGION = -1
-"""What Dynamo calls the cache entries of all compiles that are not isolated."""
+"""Dynamo's number for the cache entries of all compiles that are not isolated."""
 
 _DELETED = DeletedGuardManagerWrapper("its exploration was closed")
 
@@ -32,7 +32,7 @@ _BACKENDS: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakref.WeakKeyD
 
 
 def release_when_dropped(compiled: Callable[..., Any], backend: Any) -> None:
-    """Let Dynamo forget what it traced for ``compiled``, a ``torch.compile`` with ``backend``, once nobody has it."""
+    """Let Dynamo forget what it traced for ``compiled``, a ``torch.compile`` with ``backend``, when that is dropped."""
     _BACKENDS[compiled] = backend
     weakref.finalize(compiled, _release, _region(compiled), backend).atexit = False
 
@@ -43,14 +43,14 @@ def release_compiled(compiled: Callable[..., Any]) -> None:
     Cache entries of any other compile of the same functions stay. When called again, ``compiled`` is traced again.
     """
     for code in _release(_region(compiled), _BACKENDS[compiled]):
-        # Dynamo counts invalidated entries, too, and gives up on a function at 256 (accumulated_recompile_limit). Not
-        # for what is only dropped: the collector may run while Dynamo reads these very entries.
+        # Dynamo counts invalidated entries, too, and gives up on a function at 256 (accumulated_recompile_limit). This
+        # is not done for functions that are dropped: the garbage collector may run while Dynamo reads these entries.
         if all(isinstance(entry.guard_manager, DeletedGuardManagerWrapper) for entry in _entries(code)):
             reset_code(code)
 
 
 def traces_of(compiled: Callable[..., Any]) -> int:
-    """Return how many traces Dynamo keeps for an isolated compile; 0 with torch 2.11, which cannot tell them apart."""
+    """Return how many traces Dynamo keeps for an isolated compile; 0 with torch 2.11, which does not know."""
     region = _region(compiled)
     if region == NO_REGION:
         return 0
@@ -58,18 +58,18 @@ def traces_of(compiled: Callable[..., Any]) -> int:
 
 
 def has_given_up(compiled: Callable[..., Any]) -> bool:
-    """Tell whether Dynamo traced some code for a compile so often that it runs it in plain Python from now on."""
+    """Return whether Dynamo traced some code for a compile so often that it runs it in plain Python from now on."""
     is_ours = functools.partial(_is_of, _region(compiled), _BACKENDS.get(compiled))
     return any(sum(map(is_ours, _entries(code))) >= dynamo_config.recompile_limit for code in _traced_codes())
 
 
 def _region(compiled: Callable[..., Any]) -> int:
-    """Return the number under which Dynamo keeps the entries of an isolated compile apart: torch 2.12 and newer."""
+    """Return the number by which Dynamo isolates the entries of a compile: torch 2.12 and newer."""
     return int(getattr(getattr(compiled, "dynamo_ctx", compiled), "_isolate_recompiles_id", NO_REGION))
 
 
 def _release(region: int, backend: Any) -> list[CodeType]:
-    """Invalidate the entries of a compile, and return the code that they were of."""
+    """Invalidate the cache entries of a compile, and return the code objects that they belonged to."""
     ours = functools.partial(_is_of, region, backend)
     guards, released = [], {}
     forget_metric_edits()
@@ -79,7 +79,7 @@ def _release(region: int, backend: Any) -> list[CodeType]:
             if manager.extra_state is not None:
                 guards.append(manager)
                 released[id(code)] = code
-                # As Dynamo does it when an object that guards depend on is freed; what is left is a hundred bytes.
+                # As Dynamo does when an object that guards depend on is freed; about a hundred bytes remain.
                 manager.extra_state.invalidate(entry, _DELETED)
     _detach_finalizers({id(manager) for manager in guards})
     for key, kept in list(dynamo_eval_frame.cached_backends.items()):
@@ -97,10 +97,10 @@ def _entries(code: CodeType) -> list[Any]:
 
 
 def forget_metric_edits() -> None:
-    """Empty the list in which Dynamo notes where each metric of a compile was set, for the text of an error.
+    """Clear the list in which Dynamo records where each metric of a compile was set, for an error message.
 
-    No torch up to 2.15 empties it. Each note is a traceback, which holds the code of its frames: behind a graph break
-    that is compiled code, and with it all that is released here: docs/upstream.md.
+    No torch up to 2.15 clears it. Each item is a traceback, which keeps the code of its frames alive: behind a graph
+    break that is compiled code, and with it everything that is released here: docs/upstream.md.
     """
     context: Any = get_metrics_context()
     if not context.in_progress():
@@ -114,9 +114,9 @@ def _is_of(region: int, backend: Any, entry: Any) -> bool:
 
 
 def _detach_finalizers(guards: set[int]) -> None:
-    """Detach what Dynamo hung on objects that ``guards``, by id, depend on: modules, classes, functions.
+    """Detach the finalizers of objects that ``guards``, given by id, depend on: modules, classes, functions.
 
-    Those often live as long as the process, and with them the finalizers, which hold the guards.
+    Such objects often live as long as the process, and the finalizers keep the guards alive.
     """
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # there is no public way
         found = finalizer.peek()
@@ -127,10 +127,10 @@ def _detach_finalizers(guards: set[int]) -> None:
 
 
 class GeneratedCode:
-    """The Python code that torch generates inside some blocks, and would keep to the end of the process.
+    """The Python code that torch generates inside ``collected`` blocks, and would keep to the end of the process.
 
     That is the source of every version of every ``GraphModule``, for tracebacks, and each module that Inductor loads.
-    It is given back when this object is dropped, and with it the fake tensors of traces that these blocks were in.
+    It is released when this object is dropped, together with the fake tensors of the traces around these blocks.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class GeneratedCode:
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
-        """A block in which what is generated belongs to this object."""
+        """A block whose generated code belongs to this object."""
         sources, modules = set(graph_module._loader.eval_cache), len(_inductor_modules())
         context = TracingContext.try_get()
         if context is not None and context.fake_mode is not None:
@@ -153,13 +153,13 @@ class GeneratedCode:
             self._modules += _inductor_modules()[modules:]
 
     def release(self) -> None:
-        """Let torch forget it all now. Functions that still live go on; their tracebacks no longer show lines."""
+        """Let torch forget the code now. Functions that still exist keep working; tracebacks lose source lines."""
         _forget(self._sources, self._modules, self._traces)
 
 
 def _forget(sources: set[str], modules: list[ModuleType], traces: weakref.WeakSet[Any]) -> None:
     for mode in list(traces):
-        # A fake tensor with a gradient is part of a cycle that Python's collector does not see: docs/upstream.md.
+        # A fake tensor with a gradient is part of a cycle that Python's garbage collector misses: docs/upstream.md.
         if tracked := getattr(mode.shape_env, "tracked_fakes", None):
             tracked.clear()
     for name in sources:
@@ -176,6 +176,6 @@ def _forget(sources: set[str], modules: list[ModuleType], traces: weakref.WeakSe
 
 
 def _inductor_modules() -> list[ModuleType]:
-    """Return the list in which Inductor keeps all it loaded; empty while Inductor is not imported."""
+    """Return the list in which Inductor keeps the modules it loaded; empty if Inductor is not imported."""
     codecache = sys.modules.get("torch._inductor.codecache")
     return [] if codecache is None else codecache.PyCodeCache.modules

@@ -1,4 +1,4 @@
-"""The global torch settings that reach generated code: read in one process, set in another."""
+"""The global torch settings that affect generated code: read in one process, applied in another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _float32_precision() -> Any:
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
-        # It was set by backend, and so is told by backend.
+        # It was set per backend, so it is read per backend.
         return tuple(knob.read() for knob in _UNDERNEATH.values())
 
 
@@ -37,7 +37,7 @@ _UNDERNEATH = {
     "float32 precision on cuda": _attribute(_matmul, "fp32_precision"),
     "float32 precision of oneDNN": _attribute(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"),
 }
-"""What the float32 precision sets. Inductor's keys tell "none" from "ieee", which comes to the same."""
+"""What the float32 precision sets. Inductor's keys distinguish "none" and "ieee", which have the same effect."""
 _KNOBS = {
     "threads": _Knob(torch.get_num_threads, torch.set_num_threads),
     "default dtype": _Knob(torch.get_default_dtype, torch.set_default_dtype),
@@ -53,10 +53,10 @@ _KNOBS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything outside of a piece and its region's config that reaches the generated code.
+    """All settings besides a piece and its region's config that affect the generated code.
 
-    ``inductor`` and ``functorch`` are the configs that differ from their default. What changes no more than the keys of
-    Inductor's caches is left out of the text: ``underneath`` and, as pieces leave AOTAutograd little to decide,
+    ``inductor`` and ``functorch`` are the configs that differ from their default. Settings that change only the keys of
+    Inductor's caches are not in the ``repr``: ``underneath`` and, as pieces leave AOTAutograd little to decide,
     ``functorch``.
     """
 
@@ -68,18 +68,18 @@ class Settings:
 
     @classmethod
     def now(cls) -> Settings:
-        """Return what holds in this process and context."""
+        """Return the current settings of this process and context."""
         knobs, underneath = ({name: knob.read() for name, knob in group.items()} for group in (_KNOBS, _UNDERNEATH))
         return cls(torch.__version__, knobs, changed_config(), underneath, changed_functorch_config())
 
     def facts(self) -> dict[str, str]:
-        """Return what reaches the generated code, by name, as texts to compare."""
+        """Return the settings that affect the generated code, by name, as texts to compare."""
         return {name: repr(value) for name, value in (*self.knobs.items(), *self.inductor.items())}
 
-    def take_over(self) -> None:
-        """Set this process to the same; whether that worked, ``Settings.now()`` tells.
+    def apply(self) -> None:
+        """Apply these settings to this process; compare with ``Settings.now()`` to see whether that worked.
 
-        What is the same is let alone: to set the precision to what it is makes "none" into "ieee" underneath.
+        Equal settings are not set again: setting the precision to its current value turns "none" into "ieee".
         """
         for group, values in ((_UNDERNEATH, self.underneath), (_KNOBS, self.knobs)):
             for name, knob in group.items():

@@ -1,4 +1,4 @@
-"""Fake inputs for partitions, and guards on their sizes."""
+"""Fake modes, dynamic sizes and guards on sizes, for compiling partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 def fake_mode_with_symbols() -> FakeTensorMode:
     """Return a fresh fake mode with a ShapeEnv of its own.
 
-    The mode of the trace cannot serve: its ShapeEnv is frozen, and guards a later compile adds to it are never
+    The mode of the trace cannot be used: its ShapeEnv is frozen, and guards that a later compile adds to it are never
     checked; and two compiles must not share one.
     """
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=False)
@@ -35,7 +35,7 @@ def new_symbol(mode: FakeTensorMode, hint: int, name: str) -> torch.SymInt:
 def substitute(
     size: torch.SymInt, known: Mapping[Any, torch.SymInt], mode: FakeTensorMode
 ) -> torch.SymInt | int | None:
-    """Return ``size`` rewritten in the symbols of ``known`` (old sympy symbol to new size), or None if one lacks."""
+    """Return ``size`` rewritten in the symbols of ``known`` (old sympy symbol to new size); None if one is missing."""
     expr = size.node.expr
     if not expr.free_symbols <= set(known):
         return None
@@ -54,7 +54,7 @@ def size_hint(size: int | torch.SymInt) -> int:
     """Return the size seen while tracing.
 
     Raises:
-        ValueError: only a run can tell it.
+        ValueError: it is known only at run time.
     """
     if not isinstance(size, torch.SymInt):
         return size
@@ -66,8 +66,8 @@ def size_hint(size: int | torch.SymInt) -> int:
 def guard_check(mode: FakeTensorMode, symbols: Sequence[torch.SymInt]) -> Callable[[Sequence[int]], bool] | None:
     """Return a test of the guards that a compile left in the ShapeEnv of ``mode``, or None when there are none.
 
-    The test takes the current values of ``symbols``. Dynamo never learns of these guards (2.13), so whoever calls the
-    artifact has to ask.
+    The test takes the current values of ``symbols``. Dynamo does not know these guards (2.13), so the caller of the
+    artifact has to check them.
     """
     import sympy
 

@@ -1,8 +1,8 @@
-"""Packs the compiled code of a partition with its shared objects, and loads it where there is no compiler.
+"""Packs the compiled code of a partition with its shared objects, and loads it, even without a C++ compiler.
 
-What torch serializes of a compiled graph is its source (2.13): the process that loads it looks for a shared object by
-the hash of source and command line, and to know the command line it asks for a compiler. So the shared objects are
-packed too, each by the source it was built from, and handed out by that.
+Torch serializes only the source of a compiled graph (2.13): the process that loads it looks for a shared object by the
+hash of source and command line, and needs a compiler to know the command line. So the shared objects are packed too,
+and found by the source that each was built from.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class ShipmentError(Exception):
 
 @dataclass(frozen=True)
 class Shipment:
-    """The compiled code of one partition: torch's own pickle, and the shared objects by what they were built from."""
+    """The compiled code of one partition: torch's own pickle, and the shared objects by a hash of their source."""
 
     code: bytes
     libraries: Mapping[str, bytes]
 
 
 def packer(artifact: Any, config: Mapping[str, Any]) -> Callable[[], Shipment]:
-    """Return what packs ``artifact``, which was compiled just now under ``config``; it may be asked much later."""
+    """Return a function that packs ``artifact``, just compiled under ``config``; it may be called much later."""
     settings = {**changed_config(), **config}
     return functools.partial(_pack, artifact, settings)
 
@@ -61,7 +61,7 @@ def _pack(artifact: Any, settings: Mapping[str, Any]) -> Shipment:
         with (
             inductor_config.patch({**since, **settings}),
             mock.patch.object(CppCodeCache, "load_async", classmethod(recording_load)),
-            # Else what is loaded already is not loaded again, and nothing is recorded.
+            # Otherwise loaded modules are not loaded again, and nothing is recorded.
             mock.patch.object(PyCodeCache, "modules_no_attr", {}),
         ):
             _load(code)
@@ -71,7 +71,7 @@ def _pack(artifact: Any, settings: Mapping[str, Any]) -> Shipment:
 
 
 def unpack(code: bytes, libraries: Mapping[str, Path]) -> Any:
-    """Return the artifact of a shipment, whose ``libraries`` lie at these paths. It runs the code.
+    """Return the artifact of a shipment, whose ``libraries`` are at these paths. This runs the code.
 
     Raises:
         ShipmentError: it cannot be loaded.
@@ -80,7 +80,7 @@ def unpack(code: bytes, libraries: Mapping[str, Path]) -> Any:
     def shipped(cls: Any, main_code: str, *args: Any, **kwargs: Any) -> Any:
         path = libraries.get(_source_key(cls, main_code, *args, **kwargs))
         if path is None:
-            raise ShipmentError("it lacks a shared object")
+            raise ShipmentError("a shared object is missing")
         return functools.partial(cls._load_library, str(path), path.stem)
 
     try:
@@ -99,7 +99,7 @@ def _load(code: bytes) -> Any:
 
 @contextlib.contextmanager
 def _no_native_compile() -> Iterator[None]:
-    """A block in which code that needs a compiler other than C++'s for the CPU or Triton's is refused."""
+    """A block in which loading code for compilers other than the C++ compiler and Triton raises ShipmentError."""
     from torch._inductor.async_compile import AsyncCompile
 
     def refused(*_args: Any, **_kwargs: Any) -> Any:
@@ -113,7 +113,7 @@ def _no_native_compile() -> Iterator[None]:
 
 
 def _source_key(cls: Any, main_code: str, device_type: str = "cpu", *_args: Any, **kwargs: Any) -> str:
-    """Return what identifies a shared object: all that is compiled into it but for the command line."""
+    """Return a hash that identifies a shared object: its source and device type, without the command line."""
     parts = (cls.__name__, device_type, main_code, str(kwargs.get("optimized_code") or ""))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 

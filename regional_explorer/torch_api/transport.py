@@ -1,4 +1,4 @@
-"""Serializes partitions for another process to compile."""
+"""Serializes partitions with their fake inputs, for another process to compile."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
 
 NAMESPACES = ("aten", "prims")
-"""Operators that every process has registered by itself."""
+"""The namespaces of operators that every process registers by itself."""
 
 
 UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError, AssertionError, NotImplementedError)
-"""What pickling raises over things that it cannot send."""
+"""The exceptions that pickling raises for objects that it cannot serialize."""
 
 
 def dump_piece(gm: fx.GraphModule, inputs: Sequence[Any]) -> bytes | None:
     """Return a piece and the fakes for its inputs as bytes.
 
-    None is returned for what is not known to look the same elsewhere: dynamic sizes, other devices than the CPU,
+    None is returned for what may differ in another process: dynamic sizes, other devices than the CPU,
     constants, bodies of higher-order ops, and operators of other libraries.
     """
     if not (all(map(_is_plain_tensor, inputs)) and all(map(_is_plain_node, gm.graph.nodes))):
@@ -38,7 +38,7 @@ def dump_piece(gm: fx.GraphModule, inputs: Sequence[Any]) -> bytes | None:
 
 
 def load_piece(data: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, list[Any]]:
-    """Return what ``dump_piece`` was given, with its fakes in ``mode``."""
+    """Return the piece and inputs that ``dump_piece`` serialized, with the fakes in ``mode``."""
     loaded: Any = GraphPickler.loads(data, mode)
     gm, inputs = loaded
     return gm, inputs

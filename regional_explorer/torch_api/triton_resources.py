@@ -1,4 +1,4 @@
-"""What Triton kernels need of a GPU: compiled for a target that need not be there, and read back."""
+"""The registers, shared memory and occupancy of Triton kernels, compiled for a GPU that need not be there."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def _resources(source: str, function: str, target: GpuTarget) -> GpuResources:
 
 
 def _nvidia(cubin: bytes, ptx: str) -> tuple[int | None, int | None]:
-    """Return registers and spilled bytes per thread, as NVIDIA's own tools beside Triton tell them.
+    """Return registers and spilled bytes per thread, as reported by the NVIDIA tools that come with Triton.
 
-    Local memory alone would not do: ``sin`` has a table there, and no spill.
+    The size of local memory is not enough: ``sin`` has a table there, and no spill.
     """
     with tempfile.TemporaryDirectory() as folder:
         binary, source = Path(folder, "kernel.cubin"), Path(folder, "kernel.ptx")
         binary.write_bytes(cubin)
         source.write_text(ptx)
-        registers = re.search(r"REG:(\d+)", _said_by("cuobjdump", "--dump-resource-usage", binary))
+        registers = re.search(r"REG:(\d+)", _output_of("cuobjdump", "--dump-resource-usage", binary))
         target = re.search(r"\.target (\w+)", ptx)
         name = f"--gpu-name={target[1]}" if target else "--gpu-name=sm_80"
         blackwell = re.search(r"sm_1\d\d", name) is not None
         assembler = "ptxas-blackwell" if blackwell and _tool("ptxas-blackwell").exists() else "ptxas"
         spilled = re.search(
-            r"(\d+) bytes spill stores", _said_by(assembler, "-v", name, source, "-o", Path(folder, "out"))
+            r"(\d+) bytes spill stores", _output_of(assembler, "-v", name, source, "-o", Path(folder, "out"))
         )
     return (int(registers[1]) if registers else None), (int(spilled[1]) if spilled else None)
 
@@ -71,7 +71,7 @@ def _tool(name: str) -> Path:
     return Path(triton.__file__).parent / "backends/nvidia/bin" / name
 
 
-def _said_by(tool: str, *arguments: object) -> str:
+def _output_of(tool: str, *arguments: object) -> str:
     command = [str(_tool(tool)), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Triton's own tools
     return done.stdout + done.stderr
@@ -93,7 +93,7 @@ def occupancy(target: GpuTarget, registers: int, shared: int, warps: int) -> flo
         shared: bytes of shared memory of each block.
         warps: those of each block.
     """
-    # A warp's registers come from one of the four parts of a multiprocessor, in units of eight per thread.
+    # A warp's registers are allocated in one of the four parts of a multiprocessor, in units of eight per thread.
     by_part = target.registers_per_multiprocessor // 4 // (max(1, -(-registers // 8)) * 8 * target.warp_size)
     reserved = shared + target.shared_reserved
     by_shared = target.shared_per_multiprocessor // reserved if reserved else target.blocks_per_multiprocessor

@@ -21,13 +21,13 @@ from regional_explorer.torch_api.graphs import bodies
 from regional_explorer.torch_api.versions import ANNOTATION, FALLBACK, ORIGIN
 
 HAS_LITE_MODE = "lite" in list_mode_options()
-"""Whether ``torch.compile(mode="lite")`` is there."""
+"""Whether this torch has ``torch.compile(mode="lite")``."""
 
 
 def upstream_backend(on_graph: Callable[[str], None]) -> Any:
-    """Return the backend that gives each graph of AOTAutograd to ``regional_inductor``, as torchtitan has it.
+    """Return the backend that passes each graph of AOTAutograd to ``regional_inductor``, as in torchtitan.
 
-    ``on_graph`` is told ``forward`` or ``backward`` before one is compiled.
+    ``on_graph`` is called with ``forward`` or ``backward`` before each compile.
     """
 
     def compiler(direction: str) -> Callable[..., Any]:
@@ -46,7 +46,7 @@ def lite_backend(*, dynamic: bool | None) -> Any:
 
 
 def mark_node(node: fx.Node, origin: int, annotation: Any, *, carved: bool) -> None:
-    """Give a node of Dynamo's graph its origin and just this mark, whatever the source marks it with."""
+    """Give a node of Dynamo's graph its origin and this mark, which replaces any mark in the source."""
     custom = {key: value for key, value in (node.meta.get("custom") or {}).items() if key not in (ANNOTATION, FALLBACK)}
     custom[ORIGIN] = origin
     if annotation is not None:
@@ -57,7 +57,7 @@ def mark_node(node: fx.Node, origin: int, annotation: Any, *, carved: bool) -> N
 
 
 def annotation_of(node: fx.Node) -> Any:
-    """Return what the source gives to ``compile_with_inductor`` around a node, or None."""
+    """Return the ``compile_with_inductor`` annotation of a node in the source, or None."""
     return (node.meta.get("custom") or {}).get(ANNOTATION)
 
 
@@ -70,7 +70,7 @@ def all_graphs(gm: fx.GraphModule) -> Iterator[fx.GraphModule]:
 
 @contextlib.contextmanager
 def noting_pieces(note: Callable[[frozenset[int]], None]) -> Iterator[None]:
-    """A block in which ``note`` gets the origins of each piece that ``regional_inductor`` compiles, as it does."""
+    """A block in which ``note`` is called with the origins of each piece that ``regional_inductor`` compiles."""
     original = torch._inductor.standalone_compile
 
     def compile_piece(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
@@ -83,9 +83,9 @@ def noting_pieces(note: Callable[[frozenset[int]], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def noting_lite(note: Callable[[int | None, bool], None]) -> Iterator[None]:
-    """A block in which ``note`` is told the origin of each op that lite mode lowers, if known, and if it is compiled.
+    """A block in which ``note`` gets the origin, or None, of each op that lite mode lowers, and whether it is compiled.
 
-    Without caches: a hit lowers nothing, and there would be nothing to note.
+    Caches are off: after a hit nothing is lowered, so there would be nothing to note.
     """
     original = should_fallback_by_default
 
@@ -105,7 +105,7 @@ def noting_lite(note: Callable[[int | None, bool], None]) -> Iterator[None]:
 def marks_ignored() -> Iterator[None]:
     """A block in which ``fallback_by_default`` leaves marked ops to eager code too, and nothing is cached.
 
-    No cache's key tells that marks were ignored.
+    The keys of the caches do not contain that marks were ignored.
     """
 
     def never(_node: fx.Node) -> bool:

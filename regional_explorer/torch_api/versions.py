@@ -1,4 +1,4 @@
-"""The running torch version, and the annotation keys it shares with marks in the source."""
+"""Checks of the running torch version and its cache directory, and the metadata keys of marks and origins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANNOTATION = "compile_with_inductor"
 """The key under which ``torch.fx.passes.regional_inductor`` looks for a mark."""
 
 FALLBACK = "fallback_to_eager"
-"""The key that carves an op out of a region; Inductor itself honours it too (pytorch #166339)."""
+"""The key that carves an op out of a region; Inductor itself respects it too (pytorch #166339)."""
 
 ORIGIN = "regional_explorer_origin"
 """Our own key in ``node.meta["custom"]``: the id of the Dynamo node a node descends from."""
@@ -41,13 +41,13 @@ BoxedCall = Callable[[list[Any]], Any]
 
 
 def require_cache_directory() -> None:
-    """Raise CacheDirectoryError where Inductor's cache directory cannot be made: importing Dynamo makes it."""
+    """Raise CacheDirectoryError if Inductor's cache directory cannot be created; importing Dynamo creates it."""
     try:
         Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir()).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CacheDirectoryError(
             f"Inductor's cache directory cannot be used, and without it torch does not import its compilers: {error}. "
-            "Set TORCHINDUCTOR_CACHE_DIR to a directory that can be written, and start Python anew."
+            "Set TORCHINDUCTOR_CACHE_DIR to a directory that can be written, and restart Python."
         ) from error
 
 

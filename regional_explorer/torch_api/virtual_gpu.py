@@ -1,6 +1,6 @@
-"""A GPU that is not there: torch takes one for present, so that Inductor writes the code it would write for it.
+"""A virtual GPU: torch is patched to report a GPU that is not there, so that Inductor generates code for it.
 
-For a process of its own: what is patched here is patched for all of it, and nothing can be run on such a GPU.
+Use it in a separate process: the patches affect all of it, and nothing can run on such a GPU.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def load_device_guard(compiler: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def virtual_gpu(target: GpuTarget) -> Iterator[None]:
-    """A block in which torch takes ``target`` for its one GPU."""
+    """A block in which torch reports ``target`` as its only GPU."""
     import torch._dynamo.device_interface as interfaces
     import torch._inductor.utils as inductor_utils
     import torch.utils._triton as triton_utils
@@ -102,10 +102,10 @@ def virtual_gpu(target: GpuTarget) -> Iterator[None]:
         put(triton_helpers, "set_driver_to_gpu", lambda: None)
         interfaces.get_interface_for_device("cuda")
         for module in (triton_utils, inductor_utils):
-            _forget_answers(module)
+            _clear_caches(module)
         DeviceProperties.create.cache_clear()
         triton.runtime.driver.set_active(_driver(target))
-        # Whether padding a matrix product pays is measured on the GPU, where it is there.
+        # With shape_padding Inductor would measure on the GPU whether padding a matrix product pays off.
         patches.enter_context(
             inductor_config.patch(compile_threads=1, joint_graph_constant_folding=False, shape_padding=False)
         )
@@ -185,8 +185,8 @@ def _without_gpu(function: Any) -> Callable[..., Any]:
     return quietly
 
 
-def _forget_answers(module: Any) -> None:
-    """Forget what the functions of ``module`` remember from before the GPU was there."""
+def _clear_caches(module: Any) -> None:
+    """Clear the caches of the functions of ``module``, filled before the GPU was there."""
     for name in dir(module):
         forget = getattr(getattr(module, name), "cache_clear", None)
         if forget is not None:
@@ -195,7 +195,7 @@ def _forget_answers(module: Any) -> None:
 
 
 def triton_target(target: GpuTarget) -> Any:
-    """Return how Triton calls a target."""
+    """Return Triton's description of a target."""
     from triton.backends.compiler import GPUTarget
 
     major, minor = target.capability
@@ -229,14 +229,14 @@ def _driver(target: GpuTarget) -> Any:
 
 
 class NotOnGpuError(Exception):
-    """A piece has an op that there is no counterpart for on a GPU."""
+    """A piece has an op without a counterpart on a GPU."""
 
 
 def to_gpu(gm: fx.GraphModule, inputs: list[Any], mode: FakeTensorMode) -> list[Any]:
     """Move a piece to the virtual GPU, in place, and return fakes for its inputs there. Names of nodes stay.
 
     Raises:
-        NotOnGpuError: an op of it exists on the CPU alone.
+        NotOnGpuError: one of its ops exists only on the CPU.
     """
     replace_cpu_attention(gm, inputs, mode, DEVICE)
     for node in gm.graph.nodes:

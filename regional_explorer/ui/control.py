@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.errors import RegionalExplorerError, SelectorError
 from regional_explorer.record.node_names import nodes_of_region
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.preview import Preview
-from regional_explorer.record.region import DEFAULT, Plan
+from regional_explorer.record.region import DEFAULT
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.ui.jobs import Jobs
@@ -63,11 +64,11 @@ class Control:
             before, self.state = self.state, self._with_rows_shown(state)
             for listener in list(self.listeners):
                 listener(self)
-            if _asks_for_preview(self.state) != _asks_for_preview(before):
+            if _preview_inputs(self.state) != _preview_inputs(before):
                 self._preview()
 
     def _with_rows_shown(self, state: PanelState) -> PanelState:
-        """Return the state with the nodes of the selected rows selected, if these are other nodes than before."""
+        """Return the state with the nodes of the selected rows selected in the graph, if these nodes have changed."""
         nodes = tuple(node for name in state.picked for node in nodes_of_region(self.session, name))
         if nodes == self._nodes_of_rows:
             return state
@@ -75,7 +76,7 @@ class Control:
         return state.with_selection(nodes)
 
     def read_exploration(self) -> None:
-        """Take over the session and the runs that the exploration has now."""
+        """Read the session and the runs from the exploration."""
         self.session, self.runs = self.exploration.session, self.exploration.runs
         self.summaries = region_summaries(self.session)
 
@@ -95,16 +96,16 @@ class Control:
 
     @contextmanager
     def showing_errors(self) -> Iterator[None]:
-        """Context manager for callbacks: show exceptions in the panel, because ipywidgets would swallow them."""
+        """Context manager for callbacks: show exceptions in the panel, because ipywidgets would hide them."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, it has to be seen
+        except Exception as error:  # noqa: BLE001 - the user must see any of them
             self.change(self.state.failed(Problem.of(error)))
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
     def edit(self, change: Callable[[Exploration], Any], state: PanelState | None = None) -> None:
-        """Apply ``change`` to the exploration's plan and show ``state``, or else the next one after an edit.
+        """Apply ``change`` to the exploration's plan; show ``state``, by default the current one with the new plan.
 
         Raises:
             RegionalExplorerError: a job is running, or the change is not possible.
@@ -149,7 +150,7 @@ class Control:
     # ------------------------------------------------------------------------------------------------------- marking
 
     def mark(self) -> None:
-        """Mark what the form says, under the name typed or else proposed; an error is shown in the form."""
+        """Mark a region as the form says, with the typed or else the proposed name; an error is shown in the form."""
         selector = self.state.selector
         name = self.name_of_mark
         try:
@@ -161,7 +162,7 @@ class Control:
 
     @property
     def name_of_mark(self) -> str:
-        """The name typed for the next region, or else the one proposed for what it marks."""
+        """The name typed for the next region, or else a name proposed for it."""
         return self.state.mark.name.strip() or proposed_name(self.state.selector, self.session)
 
     def _preview(self) -> None:
@@ -197,21 +198,21 @@ class Control:
 
     @property
     def code(self) -> ShownCode | None:
-        """The code of the region that is open, for its target, as far as it is known; None where no region is open."""
+        """The code of the open region for the chosen target, as far as it was read; None if no region is open."""
         return self._codes.known(self.state, self.session)
 
     @property
     def unread(self) -> int:
-        """How many partitions of the region that is open have code that was not looked at yet."""
+        """How many partitions of the open region have code that was not read yet."""
         return self._codes.unread(self.state, self.session)
 
     def read_code(self) -> None:
-        """Look at the code of the region that is open, unless it is known or a job is running."""
+        """Start a job that reads the code of the open region, unless it was read or a job is running."""
         if not self.state.busy and self.unread:
             self.jobs.start("Read the code", self._codes.reader(self.state))
 
 
-def _asks_for_preview(state: PanelState) -> tuple[object, ...]:
+def _preview_inputs(state: PanelState) -> tuple[object, ...]:
     """Return what a preview depends on."""
     mark = state.mark
     return mark.kind, mark.pattern, mark.name, state.selection if mark.kind == SELECTION else (), state.plan, state.busy

@@ -1,9 +1,8 @@
-"""Displays an exploration: panel and static copy in a notebook, text in a terminal."""
+"""Displays an exploration in a notebook, as the panel and a static copy; chooses between notebook and terminal."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,20 +17,14 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.render.picture.svg import session_svg
 from regional_explorer.render.report.html import session_html
-from regional_explorer.render.report.text import (
-    diagnostics_text,
-    numerics_text,
-    partitions_text,
-    regions_text,
-    session_text,
-    summary_text,
-    timings_text,
-)
+from regional_explorer.render.report.text import session_text
 from regional_explorer.render.style.untrusted import markup
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.threads.progress import StreamProgress, Throttle
+from regional_explorer.ui.terminal_display import TerminalDisplay
+from regional_explorer.ui.threads.progress import Throttle
 
 if TYPE_CHECKING:
+    from regional_explorer.compiler.run_context import ProgressCallback
     from regional_explorer.exploration.exploration import Exploration
     from regional_explorer.ui.panel.panel import Panel
 
@@ -41,9 +34,7 @@ HIDE_LOADING = (
     f"<style>.jp-OutputArea-child:has(.{STATIC_COPY}) + .jp-OutputArea-child"
     " > .lm-Panel:not(:has(*)) { display: none }</style>"
 )
-"""Added to the static copy: without a kernel JupyterLab would show "Loading widget" below it for ever."""
-
-ProgressCallback = Callable[[str, float], None]
+"""Added to the static copy: without a kernel JupyterLab would show "Loading widget" below it forever."""
 
 
 def show(exploration: Exploration, *, widget: bool = True) -> None:
@@ -78,41 +69,6 @@ def display_for(
         state = replace(state, variants=names)
     control.change(state if budget_s is None else replace(state, budget_s=budget_s))
     return NotebookDisplay(exploration, widget=widget)
-
-
-class TerminalDisplay:
-    """Prints an exploration as plain text."""
-
-    def __init__(self, exploration: Exploration) -> None:
-        self._exploration = exploration
-        self._measured = False
-
-    def begin(self) -> None:
-        """Show what was captured."""
-        session = self._exploration.session
-        print(summary_text(session), regions_text(session), sep="\n\n")  # noqa: T201 - a terminal's way to show
-
-    @contextmanager
-    def working(self, name: str) -> Iterator[ProgressCallback]:  # noqa: ARG002 - the notebook shows the name
-        """Context manager around work: print its progress to stderr, and erase it afterwards."""
-        progress = StreamProgress(sys.stderr)
-        self._measured = True
-        try:
-            yield Throttle(progress)
-        finally:
-            progress.finish()
-
-    def show_note(self, note: str) -> None:
-        """Show a note."""
-        print(note, file=sys.stderr)  # noqa: T201 - a terminal's way to show
-
-    def finish(self) -> None:
-        """Print the results found since ``begin``."""
-        session = self._exploration.session
-        parts = [diagnostics_text(session.diagnostics)]
-        if self._measured:
-            parts = [partitions_text(session), timings_text(session), numerics_text(session), *parts]
-        print("", *parts, sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
 
 
 class NotebookDisplay:
@@ -225,7 +181,7 @@ class PictureCache:
 
 
 class _DisplaysByCell:
-    """The displays below each cell; running the cell again, or clearing its output, closes those that are gone."""
+    """The displays below each cell; they are closed when the cell runs again or its output is cleared."""
 
     def __init__(self) -> None:
         self._by_cell: dict[str, tuple[str, list[NotebookDisplay]]] = {}
@@ -255,7 +211,7 @@ class _DisplaysByCell:
             self._publisher = publisher
 
     def _on_message(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Close the displays that ``clear_output`` takes away; with ``wait=True`` when the next output is there."""
+        """Close the displays that ``clear_output`` removes; with ``wait=True`` not before the next output comes."""
         kind = message["header"]["msg_type"]
         if kind == "clear_output" and not _in_output_widget():
             cell, run = _running_cell()

@@ -1,4 +1,4 @@
-"""The job of an exploration's panels: compiling or measuring that a button started, or that a cell runs."""
+"""Runs the job of an exploration's panels: compiling or measuring, started by a button or run by a cell."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class JobOwner(Protocol):
         """Replace the state."""
 
     def read_exploration(self) -> None:
-        """Take over what the job has found."""
+        """Read the results of the job from the exploration."""
 
 
 class Jobs:
-    """Runs one job at a time, and shows in the state of ``control`` how far it is and how it ended."""
+    """Runs one job at a time, and shows its progress and how it ended in the state of ``control``."""
 
     def __init__(self, control: JobOwner) -> None:
         self._control = control

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import PartitionCode, region_code
 from regional_explorer.record.session import Session
 from regional_explorer.ui.state import PanelState
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShownCode:
-    """What the panel shows of the code of a region: its partitions, and a note on how the code came about."""
+    """The code of a region as the panel shows it: that of its partitions, and a note on where it comes from."""
 
     region: str
     partitions: tuple[PartitionCode, ...] = ()
@@ -26,13 +26,13 @@ class ShownCode:
 
 
 class OpenCode:
-    """Knows the code of the open region: the session's, or for a target what was generated for it under this plan."""
+    """Finds the code of the open region: the session's, or what was generated for a target GPU under this plan."""
 
     def __init__(self) -> None:
         self._for_targets: dict[tuple[str, str], tuple[Plan, ShownCode]] = {}
 
     def known(self, state: PanelState, session: Session) -> ShownCode | None:
-        """Return the code as far as it is known; None where no region is open."""
+        """Return the code as far as it was read; None if no region is open."""
         name = state.opened
         if name is None or name not in state.plan:
             return None
@@ -42,7 +42,7 @@ class OpenCode:
         return found if plan == state.plan and found is not None else ShownCode(name)
 
     def unread(self, state: PanelState, session: Session) -> int:
-        """Return how many partitions of the open region have code that was not looked at yet."""
+        """Return how many partitions of the open region have code that was not read yet."""
         known = self.known(state, session)
         if known is None:
             return 0
@@ -51,7 +51,7 @@ class OpenCode:
         return sum(bool(state.target) or part.artifact is not None for part in mine)
 
     def reader(self, state: PanelState) -> Callable[[Exploration, Callable[[], bool], Throttle], None]:
-        """Return the job that looks at the code of the region that ``state`` has open."""
+        """Return a job that reads the code of the region that is open in ``state``."""
         name, target, plan = state.opened or "", state.target, state.plan
 
         def read(exploration: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:

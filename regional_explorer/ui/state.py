@@ -8,16 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.preview import Preview
-from regional_explorer.record.region import Direction, Plan, Region, config_of
+from regional_explorer.record.region import Direction, Region, config_of
 from regional_explorer.record.variant_name import BY_DEFAULT, VariantName
 
 MAX_UNDO = 100
 DEFAULT_BUDGET_S = 5.0
 SOURCE, CODE, CONFIG, TIME, DIAGNOSTICS = PANES = ("source", "code", "config", "time", "diagnostics")
-"""What can be seen beside the graph."""
+"""The tabs beside the graph."""
 SELECTION = "selection"
-"""The kind of mark that takes the nodes selected in the graph."""
+"""The kind of mark that marks the nodes selected in the graph."""
 
 Setting = tuple[str, Direction | None, str]
 """A region's name, the direction of the config (None for both), and a config key."""
@@ -67,7 +68,7 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class MarkForm:
-    """What is typed in the form that marks a region, its error, and a preview of the region (or why there is none)."""
+    """The form that marks a region: what was typed, its error, and a preview of the region (or why there is none)."""
 
     kind: str = SELECTION
     pattern: str = ""
@@ -79,7 +80,7 @@ class MarkForm:
 
 @dataclass(frozen=True, slots=True)
 class NameForm:
-    """The new name typed for the selected regions, and what went wrong when it was used."""
+    """The form with the new name for the selected regions, and the error of the last edit."""
 
     name: str = ""
     error: str = ""
@@ -93,7 +94,7 @@ class PanelState:
     ``graph:name``; ``opened`` is the region whose config is shown, for ``direction`` where that was chosen, with the
     keys that match ``key_query``; without ``sort`` rows are in plan order. ``variants`` and ``budget_s`` are what the
     next benchmark compares, and its seconds. ``pane`` is the tab beside the graph, ``target`` the GPU for which code is
-    shown there, nothing for what was compiled.
+    shown there, empty for the code that was compiled.
     """
 
     plan: Plan
@@ -123,7 +124,7 @@ class PanelState:
 
     @property
     def without_progress(self) -> Self:
-        """The state without how far the job is."""
+        """The state without the progress of the job."""
         return self if self.job is None else replace(self, job=replace(self.job, doing="", fraction=0.0))
 
     @property
@@ -198,7 +199,7 @@ class PanelState:
         """Return the state with exactly the rows ``names`` selected."""
         picked = tuple(dict.fromkeys(names))
         state = replace(self, picked=picked)
-        # What stands beside the graph about one region follows the row that is selected.
+        # The code and config tabs show the region of the selected row.
         if not picked or self.opened in picked or self.pane not in {CODE, CONFIG}:
             return state
         return state.with_pane(self.pane, picked[-1])
@@ -244,7 +245,7 @@ class PanelState:
         return self.direction or (None if region.backward_config is None else Direction.FORWARD)
 
     def with_mark(self, **fields: str) -> Self:
-        """Return the state with other texts in the form that marks a region; its error is gone."""
+        """Return the state with ``fields`` changed in the form that marks a region, and without its error."""
         return replace(self, mark=replace(self.mark, error="", **fields))
 
     def with_invalid_input(self, setting: Setting, text: str, error: str) -> Self:

@@ -124,7 +124,7 @@ class Hand:
 
     def remove(self) -> None:
         name = self.region()
-        self.press(f"Take {name} out of the plan")
+        self.press(f"Remove {name} from the plan")
         expect(row(self.panel, name)).to_have_count(0)
 
     def undo(self) -> None:

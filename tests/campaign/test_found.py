@@ -14,7 +14,7 @@ import regional_explorer as rx
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.tensor_layout import laid_out, layouts_of, same_strides
 from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer
-from regional_explorer.record.region import Cut
+from regional_explorer.record.plan import Cut
 from regional_explorer.torch_api import inductor_knows_fallback
 from tests.campaign.checks import assert_eager_pieces_are_bitwise
 from tests.engine import programs

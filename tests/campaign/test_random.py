@@ -13,7 +13,9 @@ from torch.fx.traceback import preserve_node_meta
 import regional_explorer as rx
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan import Cut, Plan
+from regional_explorer.record.region import Region
+from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.cutting.cut import cut_graph, propose_cut
 from regional_explorer.regions.cutting.dependencies import written_arguments
 from regional_explorer.regions.edit import carved, merged, uncarved

@@ -25,7 +25,7 @@ from torch.fx.passes import regional_inductor
 
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
 from regional_explorer.regions.select import assign
 from regional_explorer.regions.source_marks import source_regions

@@ -208,7 +208,7 @@ def test_no_public_method_is_left_out():
         (lambda ex: rx.explore(3), r"fn=3 is not callable: give the function"),
         (lambda ex: rx.explore(step, X), "args=tensor.*give a tuple"),
         (lambda ex: rx.explore(step, (X,), [1]), r"kwargs=\[1\]: give a dict"),
-        (lambda ex: rx.explore(step, (X,), {3: 4}), "names as text"),
+        (lambda ex: rx.explore(step, (X,), {3: 4}), "names of keyword arguments"),
         (lambda ex: rx.explore(step, (X,), partitioner="x"), "partitioner='x': give 'default' or 'min_cut'"),
         (lambda ex: rx.explore(step, (X,), partitioner="mincut"), "Did you mean 'min_cut'"),
         (lambda ex: rx.explore(step, (X,), grad="yes"), "grad='yes': give True, False or None"),

@@ -22,7 +22,7 @@ from regional_explorer.backend.planned_backend import regional_explorer
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder
 from regional_explorer.compiler.artifacts.locked import locked
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
-from regional_explorer.record.region import SelectorKind
+from regional_explorer.record.selector import SelectorKind
 from regional_explorer.torch_api import Machine
 
 pytestmark = pytest.mark.compiles
@@ -263,7 +263,7 @@ def test_artifacts_of_another_torch_are_told_and_kept(net, x, folder):
         path.rename(path.with_name(path.name.replace("-", "-other")))
     compiled = rx.compile(net, PLAN, artifacts=folder)
     why = r"they were made with torch 1\.0 \(abc\), here is"
-    with pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region 'norm' is compiled anew.*{why}"):
+    with pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region 'norm' is compiled again.*{why}"):
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
     assert caches(compiled) <= {"cold", "warm"}
     assert len(list(folder.glob("*.artifact"))) == 8, "each machine has its own"
@@ -281,7 +281,7 @@ def test_artifacts_of_another_torch_are_told_and_kept(net, x, folder):
 )
 def test_what_another_machine_made_fits_or_not(there, why):
     here = replace(Machine.here(), cpu=("avx", "fma"))
-    found = replace(here, **there).unfit(here)
+    found = replace(here, **there).mismatch(here)
     assert why in found
     assert bool(found) is bool(why)
 
@@ -295,7 +295,7 @@ def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, folder)
         (PLAN, x, {"threads": before + 1}, f"'act'.*compiled under threads={before}, here {before + 1}"),
         (rx.Plan((rx.Region("other", PLAN["act"].selectors),)), x, {}, "'other'.*compiled under max_fusion_size=8"),
         # The last: from then on Dynamo takes the size for a dynamic one.
-        (PLAN, wider, {}, "'norm'.*of another graph, or of inputs of other sizes"),
+        (PLAN, wider, {}, "'norm'.*for another graph, or for inputs of other sizes"),
     ]
     for plan, given, setting, why in cases:
         torch.set_num_threads(setting.get("threads", before))

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import regional_explorer
 from regional_explorer.errors import InvalidArgumentError, PlanError
-from regional_explorer.record.region import SelectorKind
+from regional_explorer.record.selector import SelectorKind
 from tests.engine import programs
 from tests.engine.upstream import needs_region_ids
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 import regional_explorer as rx
-from regional_explorer.capture.call import Call, is_internal
-from regional_explorer.capture.source_lines import source_line
+from regional_explorer.capture.call import Call
+from regional_explorer.capture.source_lines import is_internal, source_line
 from regional_explorer.capture.trace import Capture
 from regional_explorer.errors import CaptureError
 from regional_explorer.measure.accuracy.float64 import Float64

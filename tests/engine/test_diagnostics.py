@@ -18,7 +18,7 @@ from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Node
-from regional_explorer.record.region import Cut
+from regional_explorer.record.plan import Cut
 from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
@@ -336,7 +336,7 @@ def test_a_branch_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() 
 
     ex = rx.explore(branched, (torch.ones(3, requires_grad=True),)).mark("r", ops="*sin*")
     found = only(ex, "region-empty")
-    assert "torch traces the backward of 0/forward:cond anew" in found.message
+    assert "torch traces the backward of 0/forward:cond again" in found.message
     ex.unmark("r").mark("r", nodes="0/forward:cond")
     assert not codes(ex), "as the remedy says"
 
@@ -348,7 +348,7 @@ def test_a_write_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() -
         return y.sin()
 
     ex = rx.explore(writes, (torch.ones(3, requires_grad=True),)).mark("r", ops="mul_")
-    assert "what writes in place leave behind" in only(ex, "region-empty").message
+    assert "what writes in place leave in the backward" in only(ex, "region-empty").message
 
 
 def test_the_later_mark_wins_and_says_so() -> None:
@@ -356,7 +356,7 @@ def test_the_later_mark_wins_and_says_so() -> None:
     ex.mark("up", modules="layers.*.up")
     found = only(ex, "region-shrunk")
     assert (found.region, found.severity) == ("layer", Severity.INFO)
-    assert "3 ops that region 'layer' asked for belong to 'up'" in found.message
+    assert "3 ops that region 'layer' requested belong to 'up'" in found.message
     ex.mark("all", modules="layers.*")
     empty = [item for item in ex.diagnostics if item.code == "region-empty"]
     assert {item.region for item in empty} == {"layer", "up"}
@@ -374,7 +374,7 @@ def test_a_sum_of_gradients_amid_a_region(tmp_path: Path) -> None:
     found = only(ex, "backward-unmarked")
     assert found.nodes == ("add", "add_1")
     assert "whose backward becomes up to 2 partitions" in found.message
-    assert "they take from outside the instance as well" in found.message
+    assert "they also take inputs from outside the instance" in found.message
 
 
 def test_a_sum_of_three_gradients_amid_a_region() -> None:

@@ -22,7 +22,7 @@ import regional_explorer as rx
 from regional_explorer.compiler import compilation
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.processes.child import Child
-from regional_explorer.compiler.processes.pool import CompilePool, Help, WorkQueue
+from regional_explorer.compiler.processes.pool import CompilePool, HelperPolicy, WorkQueue
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer
 from regional_explorer.torch_api import Settings, compile_piece, dump_piece, fake_mode_with_symbols
@@ -92,7 +92,7 @@ def test_waiting_ends_when_cancelled_and_when_out_of_patience():
     ],
 )
 def test_help_is_had_where_it_pays(pieces, seconds, cores, expected):
-    assert Help(cores=cores).worth(pieces, seconds) == expected
+    assert HelperPolicy(cores=cores).number_for(pieces, seconds) == expected
 
 
 class FakeChild:
@@ -131,7 +131,7 @@ class Fakes:
 
     def pool(self, keys="abcdefgh", sendable=str.encode):
         """Return a pool that may have two of them, at no cost."""
-        return CompilePool(keys, sendable, Help(start_s=0.0, cores=3, is_found=lambda: True, start=self.start))
+        return CompilePool(keys, sendable, HelperPolicy(start_s=0.0, cores=3, is_found=lambda: True, start=self.start))
 
 
 @pytest.fixture
@@ -207,8 +207,8 @@ def test_processes_that_cannot_be_had_leave_this_process_alone():
     def refused(*_args, **_kwargs):
         raise BlockingIOError
 
-    allowed = Help(start_s=0.0, cores=3, is_found=lambda: True, start=refused)
-    with CompilePool("abcd", str.encode, allowed) as compile_pool:
+    policy = HelperPolicy(start_s=0.0, cores=3, is_found=lambda: True, start=refused)
+    with CompilePool("abcd", str.encode, policy) as compile_pool:
         for _ in compile_pool.jobs(never):
             compile_pool.with_cold_cost(made(), None)
 
@@ -264,10 +264,10 @@ def test_settings_are_taken_over():
     assert Settings.now() == before
     with inductor_config.patch({"max_fusion_size": 1, "cpp.simdlen": 1}):
         try:
-            wanted.take_over()
+            wanted.apply()
             assert Settings.now() == wanted
         finally:
-            before.take_over()
+            before.apply()
     assert Settings.now() == before
 
 
@@ -317,7 +317,7 @@ class OneHelper:
         return child
 
     def pool(self, keys, sendable):
-        self.pools.append(CompilePool(keys, sendable, Help(self.most, 0.0, 2, start=self.start)))
+        self.pools.append(CompilePool(keys, sendable, HelperPolicy(self.most, 0.0, 2, start=self.start)))
         return self.pools[-1]
 
 

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.record.codec import load_plan
-from regional_explorer.record.region import Cut
+from regional_explorer.record.plan import Cut
 from regional_explorer.regions import sums
 from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 from tests.ui.gpt import GPT
@@ -92,7 +92,7 @@ def test_marked_alone_and_upstreams_cut_leave_them_eager(tmp_path: Path) -> None
         assert len(backward(ex)["r"]) == 2
         assert "add" not in ex.session.members["r"]["0/backward"]
         (message,) = left(ex)
-        assert f"cut='{cut}' takes marked ops alone" in message
+        assert f"cut='{cut}' takes only marked ops" in message
         assert_eager_pieces_are_bitwise(ex)
     with_cut(ex, Cut.MARKED).save_plan(tmp_path / "plan.json")
     assert load_plan(tmp_path / "plan.json") == ex.plan
@@ -108,7 +108,7 @@ def test_a_value_used_outside_as_well() -> None:
     ex = rx.explore(outside, (vector(),))
     (message,) = left(ex)
     assert "2 ops" in message
-    assert "they take from outside the instance as well" in message
+    assert "they also take inputs from outside the instance" in message
     assert len(backward(ex)["r"]) == 2
 
 

@@ -260,3 +260,36 @@ def test_muted_blocks_of_threads_may_end_in_any_order(capsys):
     thread.join()
     assert sys.stdout is stdout
     assert capsys.readouterr().out == "heard\n"
+
+
+SHARED = """
+import faulthandler, sys, threading, torch
+import regional_explorer as rx
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+def repeat(function, *args):
+    for _ in range(20_000):
+        function(*args)
+
+linear = torch.nn.Linear(8, 8)
+ex = rx.explore(linear, (torch.randn(2, 8),))
+sys.setswitchinterval(1e-5)
+faulthandler.dump_traceback_later(60, exit=True)
+calls = (linear, torch.randn(2, 8)), (Same.apply, linear.weight)
+threads = [threading.Thread(target=repeat, args=args) for args in calls]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("done", sorted(ex.live.call.gradient_names))
+"""
+
+
+def test_an_exploration_makes_no_two_threads_deadlock_on_its_parameters():
+    """docs/upstream.md: they would, if it kept the nodes of their gradients."""
+    done = subprocess.run([sys.executable, "-c", SHARED], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "done ['grad bias', 'grad weight']\n", done.stderr[-3000:]

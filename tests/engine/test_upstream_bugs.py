@@ -98,3 +98,10 @@ def test_caches_take_a_carved_piece_for_the_same_piece_uncarved(tmp_path):
 def test_kernels_that_are_forced_inline_do_not_build(tmp_path):
     with pytest.raises(Exception, match="always_inline"):
         run("`cpp.force_inline_kernel` does not build", tmp_path)
+
+
+def test_two_threads_that_use_one_parameter_deadlock(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(program("Two threads that use one parameter deadlock"), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(path)], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr.startswith("Timeout (")

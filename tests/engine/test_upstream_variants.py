@@ -66,7 +66,7 @@ def test_neighbours_lend_their_config():
     ex = benchmark(rx.explore(f, (torch.ones(4),)), "regional", "upstream")
     said = found(ex)["upstream-config"]
     assert said.region == "b"
-    assert "max_fusion_size=2; asked for was max_fusion_size=8" in said.message
+    assert "max_fusion_size=2; requested was max_fusion_size=8" in said.message
     assert [dict(part.config_applied) for part in ex.session.partitions] == [
         {"max_fusion_size": 2},
         {"max_fusion_size": 8},

@@ -112,7 +112,7 @@ def test_draws_from_elsewhere_are_named_as_such():
         return x * torch.from_numpy(np.random.uniform(size=8)).float()  # noqa: NPY002
 
     found = difference(f, torch.randn(8))
-    assert "where the random states part" in found.message
+    assert "where the random states differ" in found.message
     assert "NumPy" in found.message
 
 
@@ -149,7 +149,7 @@ def test_layers_that_the_trace_drops_and_eager_does_not():
     torch.manual_seed(0)
     found = difference(Dropping(), torch.randn(4, 8))
     assert "one of the two has no gradient" in found.message
-    assert "where the random states part: the state of NumPy's generator" in found.message
+    assert "where the random states differ: the state of NumPy's generator" in found.message
     assert "The same under torch.compile(backend='eager')" in found.message
     assert [line.function for line in found.where] == ["masked"]
 

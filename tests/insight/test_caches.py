@@ -184,7 +184,7 @@ def compiled() -> Any:
 def test_a_cold_compile_is_a_miss_though_it_was_compiled_before(compiled):
     ex, caches, _ = compiled
     assert list(caches.answer) == ["miss"]
-    assert list(caches.why) == ["compiled with empty caches, as asked"]
+    assert list(caches.why) == ["compiled with empty caches, as requested"]
     assert list(ex.partitions.cache) == ["cold"]
     before = ex.live.program.store.compiles
     ex.compile()

@@ -17,7 +17,7 @@ from regional_explorer.insight.refused import fusion_remedies
 from regional_explorer.insight.why import from_times, recomputed, wins
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
-from regional_explorer.record.region import Partition, State
+from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.timing import Phase, Timing, Verdict
 from tests.engine import diagnostics_programs

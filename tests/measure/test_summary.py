@@ -139,7 +139,7 @@ def test_what_a_variant_does_is_told_on_the_variant(environment: Environment) ->
         "outliers: 10% of the samples lie far above the rest",
     )
     tiny = timing_of(seen({"eager": eager, "full": [1e-7] * 60}), environment, "full")
-    assert tiny.warnings == ("under a microsecond per call: the clock itself weighs in this figure",)
+    assert tiny.warnings == ("under a microsecond per call: the clock's own overhead matters in this figure",)
 
 
 def test_a_variant_that_raised_is_told_and_keeps_its_rounds(environment: Environment) -> None:

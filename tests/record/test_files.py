@@ -14,15 +14,17 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from regional_explorer.capture.convert import json_safe
+from regional_explorer.capture.json_safe import json_safe
 from regional_explorer.command.cli import DONE, FAILED, main
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.results import SavedSession, load
 from regional_explorer.export.compare import compare
 from regional_explorer.record.codec import dump_plan, dump_session, load_plan
+from regional_explorer.record.plan import Cut, Plan
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.profile import Bandwidth, OpTime, Profile, ProfileKind, ProfileRow
-from regional_explorer.record.region import Cut, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.region import Region
+from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, PartitionTiming, Phase, Reconciled, Verdict
 from regional_explorer.render.report.plan_source import plan_source
@@ -243,17 +245,20 @@ BAD_SESSIONS = {
         changed(SESSION_JSON, ("partitions", 1, "id"), SESSION_JSON["partitions"][0]["id"]),
         "partitions[1]: a second one is called",
     ),
-    "a negative time": (changed(SESSION_JSON, ("timings", 0, "median_s"), -1.5), "timings[0].median_s: -1.5 cannot be"),
+    "a negative time": (
+        changed(SESSION_JSON, ("timings", 0, "median_s"), -1.5),
+        "timings[0].median_s: -1.5 is impossible",
+    ),
     "a speedup that is no number": (
         changed(SESSION_JSON, ("timings", 0, "speedup"), {"float": "nan"}),
-        "timings[0].speedup: nan cannot be",
+        "timings[0].speedup: nan is impossible",
     ),
     "format true": (changed(SESSION_JSON, ("format",), True), "format: expected 2, found True"),
     "a newer format": (changed(SESSION_JSON, ("format",), 3), "newer version (format 3, this one reads 2)"),
     "a word JSON has not": ('{"kind": "session", "grad": NaN}', "is not JSON"),
-    "a plan": (json.dumps(PLAN_JSON), "holds no session"),
+    "a plan": (json.dumps(PLAN_JSON), "is not a saved session"),
     "nothing": ("", "is not JSON"),
-    "a list": ("[]", "holds no session"),
+    "a list": ("[]", "is not a saved session"),
 }  # fmt: skip
 
 BAD_PLANS = {
@@ -261,7 +266,7 @@ BAD_PLANS = {
         changed(PLAN_JSON, ("regions", 0, "selectors", 0, "patterns"), "aten"),
         "regions[0].selectors[0].patterns: expected a list, found 'aten'",
     ),
-    "no pattern": (changed(PLAN_JSON, ("regions", 0, "selectors", 0, "patterns"), []), "needs a pattern at least"),
+    "no pattern": (changed(PLAN_JSON, ("regions", 0, "selectors", 0, "patterns"), []), "needs at least one pattern"),
     "no such kind": (
         changed(PLAN_JSON, ("regions", 0, "selectors", 0, "kind"), "module"),
         "expected one of 'annotation', 'subgraph', 'modules', ",
@@ -278,7 +283,7 @@ BAD_PLANS = {
     "a newer format": (changed(PLAN_JSON, ("format",), 3), "newer version (format 3, this one reads 2)"),
     "an unknown field": (changed(PLAN_JSON, ("regions", 0, "colour"), "red"), "a Region has no field 'colour'"),
     "a field that is missing": (changed(PLAN_JSON, ("regions", 0), {"name": "a"}), "the Region lacks 'selectors'"),
-    "a session": (json.dumps(SESSION_JSON), "holds no plan"),
+    "a session": (json.dumps(SESSION_JSON), "is not a saved plan"),
 }  # fmt: skip
 
 

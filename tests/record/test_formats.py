@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.compiler.artifacts import folder
+from regional_explorer.compiler.artifacts import artifact_file
 from regional_explorer.errors import PlanError, SessionError
 from regional_explorer.record.codec import dump_plan, dump_session, load_plan, load_session, plan_line
 from regional_explorer.record.plan_file import PLAN_FORMAT
@@ -19,7 +19,7 @@ from regional_explorer.render.viewer.saved_page import page_html
 from tests.render import sessions
 
 TABLE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "files.md"
-NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": folder.FORMAT}
+NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": artifact_file.FORMAT}
 SESSION = sessions.measured(sessions.troubled())
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.export.save import save, save_plan
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from tests.render import sessions
 
 SAVES: list[Callable[[Path], Path]] = [

@@ -12,7 +12,7 @@ import pytest
 
 from regional_explorer.record.graph import Node, Role, SourceLine
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
-from regional_explorer.record.region import Partition, State
+from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.render.report.code_html import code_html, highlighted
 from regional_explorer.render.report.code_sections import sections

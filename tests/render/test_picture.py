@@ -12,7 +12,7 @@ import pytest
 
 from regional_explorer.errors import SessionError
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture import graphviz_process
 from regional_explorer.render.picture.compose import compose, shown_graphs

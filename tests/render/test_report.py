@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
 from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report import html, text

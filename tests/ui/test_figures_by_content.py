@@ -13,8 +13,9 @@ import torch
 import regional_explorer as rx
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.partition import State
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_content import PartitionContent, PlanContent, partition_content, plan_content
-from regional_explorer.record.region import Plan, State
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text

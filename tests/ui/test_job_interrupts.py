@@ -26,17 +26,17 @@ class Loop:
 
 
 def test_the_signal_is_taken_for_the_job_and_given_back() -> None:
-    loop, told = Loop(), []
+    loop, calls = Loop(), []
     before = signal.getsignal(signal.SIGINT)
-    interrupts = JobInterrupts(loop, lambda: told.append("stop"), lambda: told.append("tell"))
+    interrupts = JobInterrupts(loop, lambda: calls.append("stop"), lambda: calls.append("notify"))
     interrupts.start()
     loop.run()
     signal.raise_signal(signal.SIGINT)
-    assert told == ["stop"]
+    assert calls == ["stop"]
     loop.run()
     signal.raise_signal(signal.SIGINT)
     loop.run()
-    assert told == ["stop", "tell"]
+    assert calls == ["stop", "notify"]
     interrupts.stop()
     loop.run()
     assert signal.getsignal(signal.SIGINT) is before

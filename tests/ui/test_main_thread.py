@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regional_explorer.capture.restore.muted_output import silent
-from regional_explorer.exploration.exploration import explore
+from regional_explorer.exploration.explore import explore
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel.panel import Panel
 from regional_explorer.ui.threads.main_thread import MainThread

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from regional_explorer.exploration.exploration import explore
+from regional_explorer.exploration.explore import explore
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.panel import Panel

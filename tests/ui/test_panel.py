@@ -12,7 +12,8 @@ import torch
 from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.errors import MeasureError
-from regional_explorer.exploration.exploration import Exploration, explore
+from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.exploration.explore import explore
 from regional_explorer.record.codec import load_plan
 from regional_explorer.render.style.element import to_html, words
 from regional_explorer.ui.control import Control, control_of

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regional_explorer.export.frames import regions_frame
+from regional_explorer.record.partition import State
 from regional_explorer.record.plan_content import with_measured_states
-from regional_explorer.record.region import State
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from regional_explorer.exploration.exploration import Exploration, explore
+from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.exploration.explore import explore
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.render.viewer.overlay import SHARE
@@ -84,7 +85,7 @@ def test_the_graph_has_one_figure_per_module(profiled: Panel, exploration: Explo
     profiled.graph.expand_all()
     assert profiled.graph.heat["of"] == profiled.graph.payload["number"] != before["of"]
     profiled.graph.tab = "0/backward"
-    assert any("in the backward" in one for one in profiled.graph.heat["told"])
+    assert any("in the backward" in one for one in profiled.graph.heat["tooltips"])
 
 
 def test_a_row_is_marked_and_shown(profiled: Panel, exploration: Exploration) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import places
 from regional_explorer.render.picture.opening import Detail, Opening

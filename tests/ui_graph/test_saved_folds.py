@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render import static
 from regional_explorer.render.picture.arrays import Payload

@@ -43,7 +43,7 @@ def test_styles_and_classes_stay_our_own(path: Path) -> None:
         assert all(re.search(r"\.rx[gs]|\.rx-(panel|gone)", one) for rule in selectors for one in rule.split(","))
 
 
-@pytest.mark.parametrize("name", ["graph", "sheet", "panel", "page"])
+@pytest.mark.parametrize("name", ["graph", "element_tree", "panel", "page"])
 def test_modules_become_one(name: str) -> None:
     text = static.script(name)
     assert text.count("export default") == (name != "page")

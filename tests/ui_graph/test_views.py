@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.render.viewer.overlay import heat
 from regional_explorer.ui.views import graph_view
 from regional_explorer.ui.views.graph_view import GraphView

@@ -1,1 +1,1 @@
-"""Puts back what a call changed: tensors, attributes, random generators; silences repeated prints."""
+"""Restores what a call changed: tensors, attributes, random generators; mutes repeated prints."""

@@ -1,4 +1,4 @@
-"""Restores what a call assigned: attributes, items and variables of Python, and the data of tensors."""
+"""Restores what a call assigned: attributes, items and variables in Python, and the data of tensors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Values = Mapping[Any, Any]
 
 
 class AssignedState:
-    """The values, before a call, of all that it can assign.
+    """The values, before a call, of everything that it can assign.
 
     A call may assign what it could have written in place: ``self.state = h``, ``cache["k"] = torch.cat(…)``,
-    ``weight.data = …``, ``self.steps += 1``. What every call assigns is put back before the next one. What the first
-    call alone makes and later ones find made, a mask, a table, a flag that says so, stays: ``kept`` names it. Whether
-    a tensor requires grad is put back, too.
+    ``weight.data = …``, ``self.steps += 1``. What every call assigns is restored before the next one. What only the
+    first call creates and later ones reuse (a mask, a table, a flag that it exists) stays: ``kept`` names it. Whether
+    a tensor requires grad is restored, too.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -33,13 +33,13 @@ class AssignedState:
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to put back."""
+        """Whether there is anything to restore."""
         return bool(self._before or self._data or self._flags)
 
     def first_run_ended(self) -> bool:
-        """Watch from now on only what the call was seen to change; return whether a second run has to show the rest.
+        """Watch from now on only what the first run changed; return whether a second run is needed to learn the rest.
 
-        What it did to a container among the arguments is put back in any case.
+        Changes of containers among the arguments are restored in any case.
         """
         self._data = [pair for pair in self._data if _moved(*pair)]
         self._flags = [(tensor, flag) for tensor, flag in self._flags if _differs(tensor, flag)]
@@ -50,14 +50,14 @@ class AssignedState:
         return False
 
     def note_first_run(self, reach: Reach) -> None:
-        """Note what the first run left, also in containers and objects that it made itself; put tensors' data back."""
+        """Note the values after the first run, also in containers and objects that it made; restore tensors' data."""
         known = {id(each.owner) for each, _ in self._before}
         self._before += [(each, each.read()) for each in reach.variables if id(each.owner) not in known]
         self._after = [each.read() for each, _ in self._before]
         self._restore_data()
 
     def note_second_run(self) -> None:
-        """Watch from now on only what every call assigns, not what the first one alone made."""
+        """Watch from now on only what every call assigns, not what only the first one created."""
         watched: list[tuple[Variables, Values]] = []
         kept: list[str] = []
         for (each, before), after in zip(self._before, self._after, strict=True):
@@ -71,24 +71,24 @@ class AssignedState:
         self._before, self._after, self.kept = watched, [], tuple(dict.fromkeys(kept))
 
     def as_now(self) -> AssignedState:
-        """Return the state of the same variables and tensors as it is now."""
+        """Return the current state of the same variables and tensors."""
         watched = [tensor for tensor, _ in (*self._data, *self._flags)]
         state = AssignedState(Reach([each for each, _ in self._before], watched))
         state.kept = self.kept
         return state
 
     def to_copy(self, reach: Reach) -> Iterator[torch.Tensor]:
-        """Yield the tensors whose content may be written though the first run did not write it.
+        """Yield the tensors whose content may be written although the first run did not write it.
 
-        Those whose data it assigned, for compiled code may write that in place; and those that are reached now, but
-        were not before the first run, parameters apart.
+        These are the tensors whose data it assigned, which compiled code may write in place; and, except for
+        parameters, the tensors that are reached now but were not before the first run.
         """
         yield from (tensor for tensor, _ in self._data)
         known = set(map(id, self._known))
         yield from (found for found in reach.tensors if id(found) not in known and not isinstance(found, nn.Parameter))
 
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         for each, before in self._before:
             if _changed(before, each.read()):
                 each.assign(before)
@@ -104,7 +104,7 @@ class AssignedState:
 
 
 def _differs(tensor: torch.Tensor, flag: bool) -> bool:  # noqa: FBT001 - what ``requires_grad`` was
-    """Return whether ``requires_grad`` was set. A tensor written in place may require grad, but is not a leaf then."""
+    """Return whether the call set ``requires_grad``; a tensor that requires grad after a write in place is no leaf."""
     return tensor.is_leaf and tensor.requires_grad is not flag
 
 
@@ -113,15 +113,15 @@ def _changed(before: Values, now: Values) -> bool:
 
 
 def _stays(key: Any, before: Values, after: Values, now: Values) -> bool:
-    """Return whether what the first run assigned stays: where there was nothing, or where the second left it alone."""
+    """Return whether what the first run assigned stays: if there was nothing before, or the second run kept it."""
     if key == "training":
         return False
-    made_of_nothing = before.get(key) is None and after.get(key) is not None
-    return made_of_nothing or ((key in after) == (key in now) and same(after.get(key), now.get(key)))
+    created = before.get(key) is None and after.get(key) is not None
+    return created or ((key in after) == (key in now) and same(after.get(key), now.get(key)))
 
 
 def _data_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the data of a tensor as a tensor of its own, or None for kinds whose data cannot be assigned."""
+    """Return the data of a tensor as a separate tensor, or None for kinds whose data cannot be assigned."""
     if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout is not torch.strided or tensor.is_inference():
         return None
     return tensor.data
@@ -129,7 +129,7 @@ def _data_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def _moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:
     if type(tensor) not in (torch.Tensor, nn.Parameter):
-        return False  # became another class: a lazy parameter, say
+        return False  # its class changed: a lazy parameter, for example
     return tensor.untyped_storage()._cdata != data.untyped_storage()._cdata or _place(tensor) != _place(data)
 
 

@@ -19,9 +19,9 @@ _blocks = 0
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """A block in which prints are dropped, also those of work that other threads do for it; cells print on.
+    """Context manager: drop what the block prints, and what other threads print for it; other cells still print.
 
-    Blocks of several threads overlap in any order: the first puts the muted stream in, the last takes it out.
+    Blocks of several threads overlap in any order: the first one replaces ``sys.stdout``, the last one restores it.
     """
     token = _MUTED.set(True)
     _enter()
@@ -60,7 +60,7 @@ class _Muted(io.TextIOBase):
         return int(self.stream.write(text) or 0)
 
     def flush(self) -> None:
-        """Flush the stream behind."""
+        """Flush the original stream."""
         self.stream.flush()
 
     def __getattr__(self, name: str) -> Any:

@@ -14,7 +14,7 @@ Generator = torch.Generator | np.random.Generator | np.random.RandomState | rand
 
 
 class RandomState:
-    """The states of torch's generators (CPU and every CUDA device in use), NumPy's, Python's, and of the user's own."""
+    """The states of the random generators of torch (CPU and CUDA devices in use), NumPy and Python, and the user's."""
 
     def __init__(self, own: Sequence[Generator] = ()) -> None:
         self._torch = torch.get_rng_state()
@@ -23,8 +23,8 @@ class RandomState:
         self._python = random.getstate()
         self._own = [(generator, _state_of(generator)) for generator in own]
 
-    def holds(self) -> bool:
-        """Return whether all generators still stand as they were kept."""
+    def is_unchanged(self) -> bool:
+        """Return whether all generators are still in the saved states."""
         return (
             torch.equal(self._torch, torch.get_rng_state())
             and all(map(torch.equal, self._cuda, torch.cuda.get_rng_state_all() if self._cuda else ()))
@@ -34,7 +34,7 @@ class RandomState:
         )
 
     def restore(self) -> None:
-        """Set all generators to the states kept."""
+        """Set all generators to the saved states."""
         torch.set_rng_state(self._torch)
         if self._cuda:
             torch.cuda.set_rng_state_all(self._cuda)
@@ -44,7 +44,7 @@ class RandomState:
             _set_state(generator, state)
 
     def __enter__(self) -> Self:
-        """Enter a block after which the generators stand as they did at construction."""
+        """Enter a block after which the generators are in the states they had at construction."""
         return self
 
     def __exit__(self, *exc: object) -> None:

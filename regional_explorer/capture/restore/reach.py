@@ -1,4 +1,4 @@
-"""Finds what a call can reach in Python: containers, objects, variables, tensors and random generators, by name."""
+"""Finds what a call can reach: variables, containers, objects, tensors and random generators, with their names."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from regional_explorer.capture.restore.variables import (
 MAX_DEPTH = 12
 MAX_SEEN = 50_000
 MAX_ITEMS = 1_000
-"""How deep, through how many objects, and how far into each container is searched."""
+"""The depth, the number of objects, and the number of items per container to which the search goes."""
 
 _ATOMS = (str, bytes, int, float, complex, types.ModuleType, type(None), torch.dtype)
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _LISTS = (list, deque, set)
 _FOREIGN = sys.stdlib_module_names | {"torch", "numpy", "regional_explorer"}
 _OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
-"""Where a module keeps its parameters, children and hooks: what else it has is the user's."""
+"""The attributes in which a module keeps its parameters, children and hooks: all others are the user's."""
 
 
 @dataclass
 class Reach:
-    """The variables that a call can assign to, the tensors it can reach, and the random generators."""
+    """The variables that a call can assign to, and the tensors and random generators that it can reach."""
 
     variables: list[Variables] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A value found: its name in the user's program, and whether it lies in a container among the arguments."""
+    """A value that was found, its name in the user's program, and whether it belongs to an argument."""
 
     name: str
     value: Any
@@ -59,7 +59,7 @@ class _Found:
 def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Reach:
     """Search the function with its closure, globals, defaults and class, and the arguments."""
     found = Reach()
-    seen: dict[int, Any] = {}  # holds what it saw, lest an address comes back as somebody else's
+    seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
     level = [
         *(_Found(f"args[{index}]", value, argument=True) for index, value in enumerate(args)),
         *(_Found(name, value, argument=True) for name, value in (kwargs or {}).items()),
@@ -77,7 +77,7 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
 
 
 def _below(item: _Found, found: Reach) -> Iterator[_Found]:
-    """Note what ``item`` is, and yield what it holds."""
+    """Add ``item`` to what was found, and yield what it holds."""
     name, value = item.name, item.value
     match value:
         case torch.Tensor():
@@ -105,7 +105,7 @@ def _below(item: _Found, found: Reach) -> Iterator[_Found]:
 
 
 def _container(item: _Found, found: Reach) -> Iterator[_Found]:
-    """Read a dict, a list and the like; their subclasses are read, but nothing can be put back into those."""
+    """Read a dict, a list and the like; subclasses are read too, but their items cannot be restored."""
     name, value = item.name, item.value
     if type(value) in _DICTS:
         found.variables.append(Keys(name, value, whole=item.argument))
@@ -147,12 +147,12 @@ def _class(kind: type, found: Reach) -> Iterator[_Found]:
             continue
         found.variables.append(ClassAttributes(base.__qualname__, base))
         for key, value in vars(base).items():
-            inner = getattr(value, "__func__", value)  # of class methods and static ones
+            inner = getattr(value, "__func__", value)  # of class methods and static methods
             yield _Found(f"{base.__qualname__}.{key}", inner)
 
 
 def _function(function: types.FunctionType, found: Reach) -> Iterator[_Found]:
-    """Read what a function closes over, its defaults, and the globals it uses; those it assigns can be put back."""
+    """Read what a function closes over, its defaults, and the globals it uses; those it assigns can be restored."""
     if _installed(function.__code__.co_filename):
         yield _Found("", vars(function).get("__wrapped__"))  # under torch.no_grad as a decorator, or torch.compile
         return
@@ -171,7 +171,7 @@ def _function(function: types.FunctionType, found: Reach) -> Iterator[_Found]:
 
 @functools.lru_cache(maxsize=2048)
 def _globals_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of globals and attributes that code uses, and of the globals it assigns; inner functions too."""
+    """Return the names of globals and attributes that code uses, and of globals it assigns; with inner functions."""
     names = set(code.co_names)
     assigned = {
         str(step.argval) for step in dis.get_instructions(code) if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
@@ -185,7 +185,7 @@ def _globals_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _installed(file: str | None) -> bool:
-    """Return whether code comes from an installed package or the interpreter: its own variables are not the user's."""
+    """Return whether code belongs to an installed package or the interpreter: its variables are not the user's."""
     path = (file or "").replace("\\", "/")
     return (
         "/site-packages/" in path

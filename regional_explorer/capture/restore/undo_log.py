@@ -17,8 +17,8 @@ from regional_explorer.torch_api import set_versions
 class UndoLog(TorchDispatchMode):
     """Watches one call and copies every storage of the user's just before it is first written to.
 
-    A tensor is the user's if the call did not make it. ``restore()`` writes the copies back through the storages and
-    sets the version counters back: a loss the user made before and has not yet backwarded can still be backwarded.
+    A tensor is the user's if the call did not make it. ``restore()`` copies the saved content back into the storages
+    and resets the version counters, so that ``backward`` of a loss that the user computed before still works.
     """
 
     supports_higher_order_operators = True
@@ -30,7 +30,7 @@ class UndoLog(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # Weak references keep the address of a freed storage from coming back as somebody else's.
+        # Weak references keep the address of a freed storage from being reused.
         self._made: dict[int, StorageWeakRef] = {}
         self._copies: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._versions: dict[int, tuple[torch.Tensor, int]] = {}
@@ -73,11 +73,11 @@ class UndoLog(TorchDispatchMode):
 
     @property
     def wrote(self) -> bool:
-        """Whether the call changed anything of the user's in place."""
+        """Whether the call changed a tensor of the user's in place."""
         return bool(self._copies)
 
     def as_now(self, others: Iterable[torch.Tensor] = ()) -> UndoLog:
-        """Return a log of the same storages, as they are now, and of those of ``others``."""
+        """Return a log with copies of the same storages, as they are now, and of those of ``others``."""
         log = UndoLog()
         log._copies = {key: (storage, storage.clone()) for key, (storage, _) in self._copies.items()}
         log._versions = {key: (tensor, tensor._version) for key, (tensor, _) in self._versions.items()}
@@ -86,7 +86,7 @@ class UndoLog(TorchDispatchMode):
         return log
 
     def restore(self) -> None:
-        """Write everything back as it was before the call."""
+        """Restore the storages to their content before the call."""
         for storage, copy in self._copies.values():
             if storage.nbytes() != copy.nbytes():
                 storage.resize_(copy.nbytes())
@@ -96,7 +96,7 @@ class UndoLog(TorchDispatchMode):
 
 @functools.lru_cache(maxsize=2048)
 def _written(func: Any) -> tuple[tuple[int, str], ...]:
-    """Return position and name of the arguments that an operator writes to."""
+    """Return the positions and names of the arguments that an operator writes to."""
     schema = getattr(func, "_schema", None)
     return tuple(
         (index, argument.name)

@@ -16,9 +16,9 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.
 
 @dataclass
 class Variables(ABC):
-    """Named values that a call may assign, of one owner; ``name`` is the owner's in the user's program.
+    """The values of one owner that a call may assign, by key; ``name`` is the owner's name in the user's program.
 
-    ``whole`` ones lie in an argument: all that a call does to them is put back, also what it adds.
+    With ``whole``, the owner belongs to an argument: all that a call does to it is restored, also what it adds.
     """
 
     name: str
@@ -27,20 +27,20 @@ class Variables(ABC):
 
     @abstractmethod
     def read(self) -> dict[Any, Any]:
-        """Return the values now, a copy."""
+        """Return a copy of the current values."""
 
     @abstractmethod
     def assign(self, values: Mapping[Any, Any]) -> None:
         """Replace all values by these."""
 
     def label(self, key: Any) -> str:
-        """Return what the user calls one of the values."""
+        """Return the name of one of the values in the user's program."""
         return f"{self.name}.{key}" if self.name else str(key)
 
 
 @dataclass
 class Keys(Variables):
-    """The keys of a dict; with ``only``, these alone; ``attributes`` says that they are named as attributes are."""
+    """The items of a dict, or only those of the keys ``only``; with ``attributes``, labels look like attributes."""
 
     only: Collection[str] | None = None
     attributes: bool = False
@@ -52,7 +52,7 @@ class Keys(Variables):
         return {key: self.owner[key] for key in self.only if key in self.owner}
 
     def assign(self, values: Mapping[Any, Any]) -> None:
-        """Write what differs; where the order of the keys differs, all of it."""
+        """Write what differs, or everything if the order of the keys differs."""
         now = self.read()
         for key in [key for key in now if key not in values]:
             del self.owner[key]
@@ -64,7 +64,7 @@ class Keys(Variables):
             self.owner.update(values)
 
     def label(self, key: Any) -> str:
-        """Return the key as an index, or as a name."""
+        """Return the label of an item, as an index or as a name."""
         return super().label(key) if self.attributes or self.only is not None else f"{self.name}[{key!r}]"
 
 
@@ -81,20 +81,20 @@ class Items(Variables):
         self.owner.clear()
         (self.owner.update if isinstance(self.owner, set) else self.owner.extend)(values[""])
 
-    def label(self, key: Any) -> str:  # noqa: ARG002 - there is one
+    def label(self, key: Any) -> str:  # noqa: ARG002 - there is only one
         """Return the name of the list."""
         return self.name
 
 
 @dataclass
 class Attributes(Variables):
-    """The attributes of an object, in its ``__dict__`` and its slots, but for ``hidden`` ones."""
+    """The attributes of an object, in its ``__dict__`` and its slots, except for ``hidden`` ones."""
 
     hidden: Collection[str] = ()
     _slots: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find the slots: not those that hold the ``__dict__`` and weak references."""
+        """Find the slots, without those for the ``__dict__`` and weak references."""
         kinds = type(self.owner).__mro__
         slots = [vars(kind).get("__slots__", ()) for kind in kinds]
         names = [name for each in slots for name in ((each,) if isinstance(each, str) else each)]
@@ -107,7 +107,7 @@ class Attributes(Variables):
         return slots | {name: value for name, value in own.items() if name not in self.hidden}
 
     def assign(self, values: Mapping[Any, Any]) -> None:
-        """Write what differs, past any ``__setattr__``."""
+        """Write what differs, without calling ``__setattr__``."""
         now, own = self.read(), getattr(self.owner, "__dict__", {})
         for name in now.keys() - values.keys():
             if name in own:
@@ -124,7 +124,7 @@ class Attributes(Variables):
 
 @dataclass
 class ClassAttributes(Variables):
-    """The attributes of a class that are values: no functions, no descriptors, nothing of Python's own."""
+    """The attributes of a class that are values: no functions, no descriptors, no dunder names."""
 
     def read(self) -> dict[Any, Any]:
         """Return the values now."""
@@ -173,14 +173,14 @@ def _content(cell: types.CellType) -> Any:
 
 
 def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
-    """Yield the keys whose values differ, are new or are gone; keys alone where their order differs."""
+    """Yield the keys whose values differ, are new or are gone."""
     for key in {**before, **now}:
         if not same(before.get(key, _MISSING), now.get(key, _MISSING)):
             yield key
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are one object, or equal plain values."""
+    """Return whether two values are the same object, or equal plain values."""
     if one is other:
         return True
     if type(one) is not type(other):

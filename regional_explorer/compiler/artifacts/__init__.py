@@ -1,1 +1,1 @@
-"""Compiled partitions: the store, what identifies them, and the form in which Inductor gets them."""
+"""Compiled partitions: what identifies them, the canonical form that Inductor compiles, and their storage."""

@@ -1,4 +1,4 @@
-"""The compiled callable of one partition, and the store of all of them."""
+"""The compiled callable of one partition, and the store that compiles, loads and keeps them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from regional_explorer.compiler.artifacts.artifact_file import Label, Packed
 from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.artifacts.fingerprint import fingerprint
-from regional_explorer.compiler.artifacts.folder import ArtifactFolder, Label, Packed
+from regional_explorer.compiler.artifacts.folder import ArtifactFolder
 from regional_explorer.compiler.artifacts.known_keys import KNOWN
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
 from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
@@ -35,9 +36,9 @@ class Artifact:
     """The compiled callable of one piece under one config.
 
     ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
-    ``config`` is what was read inside the compile for every key asked for. ``guard`` takes the call's arguments and
-    says whether the code may be used for them; None when it always may. ``made`` is the one compile that made it, or
-    its loading from a folder of artifacts. ``pack`` makes it ready to be saved in one.
+    ``config`` is the value of every requested key as read inside the compile. ``guard`` takes the call's arguments and
+    returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
+    its loading from a folder of artifacts. ``pack`` serializes it to be saved in one.
     """
 
     key: str
@@ -52,7 +53,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The dynamic sizes of a piece: where in a call each is found (-1 for no dimension), and what they must fulfil."""
+    """The dynamic sizes of a piece: argument and dimension of each (-1 for a number), and a check of their guards."""
 
     places: Sequence[tuple[int, int]] = ()
     check: Callable[[Sequence[int]], bool] | None = None
@@ -62,10 +63,10 @@ class Sizes:
 class ArtifactStore:
     """All artifacts of one exploration, by key; ``compiles`` counts the runs of Inductor.
 
-    ``retried`` are failures that say nothing of the region: the next compile tries again.
-    ``generated`` is the code behind them, which torch lets go together with the store. ``folder`` is where artifacts
-    are looked for before they are compiled, and saved afterwards. ``hashes`` are those of code by key, of artifacts and
-    of what was generated only to be looked at. ``run_inductor`` compiles a piece.
+    ``retried`` are the keys of failures not caused by the region, such as a full disk: the next compile tries again.
+    ``generated`` is the code behind the artifacts, which torch drops together with the store. ``folder`` is searched
+    for artifacts before they are compiled, and they are saved in it afterwards. ``hashes`` are hashes of code by key,
+    of artifacts and of code that was generated but not compiled. ``run_inductor`` compiles a piece.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class ArtifactStore:
     run_inductor: Callable[..., Compiled] = compile_piece
 
     def load(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact | None:
-        """Return the artifact of ``piece`` under ``config`` from the folder, None where it has none that fits."""
+        """Return the artifact of ``piece`` under ``config`` from the folder, None if it has none that fits."""
         if self.folder is None:
             return None
 
@@ -94,7 +95,7 @@ class ArtifactStore:
     def make(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
         """Compile ``piece`` as ``compile`` does, and save it in the folder, if there is one.
 
-        What another process compiles at the moment is waited for, and loaded.
+        If another process is compiling the same artifact, wait for it and load the result.
 
         Raises:
             RegionCompileError: as ``compile``.
@@ -113,7 +114,7 @@ class ArtifactStore:
         return artifact
 
     def code_hash(self, key: str) -> str | None:
-        """Return the hash of the code that an artifact has, or would have; None where it is not known."""
+        """Return the hash of the code that an artifact has, or would have; None if it is not known."""
         artifact = self.artifacts.get(key)
         if key not in self.hashes and artifact is not None and artifact.code:
             self.hashes[key] = code_hash(artifact.code)
@@ -123,7 +124,7 @@ class ArtifactStore:
         """Compile ``piece`` under ``config`` and keep the artifact under ``key``.
 
         Raises:
-            RegionCompileError: it failed, wherever; the failure is kept too, so that it is not repeated.
+            RegionCompileError: it failed; the failure is kept too, so that it is not repeated.
         """
         self.compiles += 1
         try:
@@ -154,7 +155,7 @@ class ArtifactStore:
 
 
 def label_of(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Label:
-    """Return what an artifact in a folder is found by and distinguished by."""
+    """Return the label by which an artifact is found in a folder."""
     types = {layout.device.partition(":")[0] for layout in inputs if layout.device}
     return Label.here(key, piece.claim.region, fingerprint(piece, inputs), config, types)
 
@@ -191,7 +192,7 @@ def _with_sizes(call: BoxedCall, places: Sequence[tuple[int, int]]) -> BoxedCall
 def _with_tokens(call: BoxedCall, tokens: Sequence[int]) -> BoxedCall:
     """Pass empty tensors as effect tokens, as the trace had them.
 
-    AOTAutograd passes None, which its own code for dynamic sizes takes for a tensor (torch 2.13: "'NoneType' object has
+    AOTAutograd passes None, which its own code for dynamic sizes treats as a tensor (torch 2.13: "'NoneType' object has
     no attribute '_dynamo_propagated_dynamic_indices'").
     """
     empty = torch.empty(0)

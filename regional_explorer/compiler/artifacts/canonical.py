@@ -1,4 +1,4 @@
-"""A partition in the form Inductor gets it: canonical names, fake inputs; the same here and in another process."""
+"""The canonical form of a partition, which Inductor compiles: equal names and fake inputs in every process."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from regional_explorer.torch_api import (
 )
 
 Symbols = list[tuple[torch.SymInt, tuple[int, int]]]
-"""Each dynamic size of a piece, and where in a call its value is found: argument and dimension, -1 for no dimension."""
+"""Each dynamic size of a piece with the argument and dimension it is read from; -1 for an argument that is a number."""
 
 
 def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
-    """Return the piece with names that depend on nothing but its structure, fakes for its inputs, and its symbols.
+    """Return the piece with names that depend only on its structure, fakes for its inputs, and its symbols.
 
-    Equal pieces then look equal to AOTAutograd's cache as well. Symbols that are known from the size of a tensor alone
-    become inputs of their own, in front, as in Dynamo's graphs: passes of AOTAutograd count on it (torch 2.13, batch
+    Equal pieces are then equal for AOTAutograd's cache as well. Symbols that are known only from the size of a tensor
+    become inputs of their own, in front, as in Dynamo's graphs: passes of AOTAutograd rely on it (torch 2.13, batch
     norm in tensorify_python_scalars: "KeyError: s40").
     """
     values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
@@ -57,7 +57,7 @@ def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.Gra
 def portable(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> bytes | None:
     """Return what another process needs to compile ``piece`` to the same entry of Inductor's caches.
 
-    None if it cannot be sent, or is not known to be the same there.
+    None if it cannot be serialized, or may look different there.
     """
     gm, fakes, _ = canonical(piece, inputs, fake_mode_with_symbols())
     dumped = dump_piece(gm, fakes)
@@ -83,8 +83,8 @@ def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[
     ]
     bare = [item for item in sizes if item[0] is not None and item[0].is_symbol]
     for expression, hint, where in (*bare, *sizes):
-        # A size such as s17 + s77 whose symbols never stand alone becomes a symbol of its own: Inductor would find
-        # nothing to compute it from ("expected ... to have been codegen-ed", torch 2.13).
+        # A size such as s17 + s77 whose symbols never occur alone becomes a symbol of its own: Inductor could not
+        # compute it ("expected ... to have been codegen-ed", torch 2.13).
         if expression is not None and not expression.free_symbols <= set(known):
             place(expression, hint, where)
 

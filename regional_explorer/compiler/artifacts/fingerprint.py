@@ -1,4 +1,4 @@
-"""Fingerprints of partitions and keys of artifacts: when two are the same."""
+"""Hashes that identify partitions (fingerprints) and their artifacts (keys): equal ones share compiled code."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def artifact_key(fingerprint: str, config: Mapping[str, Any], surroundings: str)
 
 
 def surroundings() -> str:
-    """Return everything outside of piece and config that reaches the generated code, as a text."""
+    """Return the global torch settings that affect generated code, as text."""
     return repr(Settings.now())
 
 
 def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
-    """Return a hash of all that makes two pieces the same: structure, constants by content, layouts, symbols."""
+    """Return a hash of a piece: its structure, the content of its constants, its layouts and symbols."""
     digest = hashlib.sha256()
     names = _SymbolNames()
     _describe(piece.gm, digest, names)
@@ -39,7 +39,7 @@ def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
 
 
 class _SymbolNames:
-    """Names symbols in order of appearance, so that equal relations between sizes look equal."""
+    """Renames symbols in order of appearance, so that equal relations between sizes get equal texts."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}

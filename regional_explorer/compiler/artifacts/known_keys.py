@@ -1,4 +1,4 @@
-"""The cache keys of what this process compiled: which is nearest to a new one, and which parts differ."""
+"""The cache keys of this process's compiles: finds the one most similar to a new key, and the parts that differ."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from regional_explorer.torch_api import CacheKey, config_entries
 MOST_KEYS = 200
 LONGEST_HASH = 12
 KINSHIP = 0.5
-"""Keys are compared where at least this share of their ops is the same."""
+"""Keys are compared if at least this share of their ops is the same."""
 
 
 @dataclass
 class KnownKeys:
-    """The keys of the last compiles, each with the artifact that came of it."""
+    """The keys of the last compiles, each with the resulting artifact."""
 
     keys: deque[tuple[str, CacheKey]] = field(default_factory=lambda: deque(maxlen=MOST_KEYS))
 
     def compared(self, made: ArtifactCompile, key: CacheKey | None) -> ArtifactCompile:
-        """Return the record of a compile with what its key differs in from the nearest known; know it from now on."""
+        """Return the record of a compile with the differences from the nearest known key, and remember its key."""
         if key is None:
             return made
         alike = [
@@ -33,17 +33,17 @@ class KnownKeys:
         self.keys.append((made.artifact, key))
         if not alike:
             return made
-        # Of several that are equally near, the last.
+        # Of several equally near ones, the last.
         _, nearest, known = min(reversed(alike), key=lambda found: found[0])
         return replace(made, nearest=nearest, changes=tuple(changes(known, key)))
 
 
 KNOWN = KnownKeys()
-"""Those of this process: Inductor's caches belong to no exploration either."""
+"""The keys of this process: Inductor's caches are not per exploration either."""
 
 
 def _distance(one: CacheKey, other: CacheKey) -> int | None:
-    """Return how many parts and ops differ; None where the graphs have little in common."""
+    """Return how many parts and ops differ; None if the graphs have little in common."""
     if one.whole == other.whole:
         return 0
     ops, others = Counter(one.ops), Counter(other.ops)
@@ -72,7 +72,7 @@ def changes(before: CacheKey, after: CacheKey) -> Iterator[KeyChange]:
 
 
 def _default(part: str) -> str:
-    """Return what a part that a key leaves out stands at: a config at its default."""
+    """Return the value of a part that is not in a key: for a config, its default."""
     kind, _, name = part.partition(" config ")
     known = config_entries().get(name) if kind == "inductor" else None
     return "" if known is None else repr(known.default)

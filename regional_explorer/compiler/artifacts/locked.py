@@ -1,4 +1,4 @@
-"""A lock that processes share by a file; it is given back however its holder ends."""
+"""A file lock shared by processes; it is released however the holding process ends."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _POLL_S = 0.1
 
 @contextlib.contextmanager
 def locked(path: Path, patience_s: float) -> Iterator[bool]:
-    """A block with the lock of ``path`` held; without it where it did not come free in time, or cannot be had at all.
+    """A block with the lock of ``path`` held; it yields False, without the lock, if that was not free in time.
 
-    Windows and file systems without locks have none: the block then runs as if alone.
+    Windows and some file systems have no such locks: the block then runs without one.
     """
     number = _opened(path)
     held = number is not None and _acquired(number, patience_s)
@@ -28,7 +28,7 @@ def locked(path: Path, patience_s: float) -> Iterator[bool]:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether anyone has the lock of ``path``; False where there are no locks."""
+    """Return whether any process holds the lock of ``path``; False if there are no locks."""
     if sys.platform == "win32":
         return False
     import fcntl

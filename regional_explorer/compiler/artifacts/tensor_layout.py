@@ -1,8 +1,8 @@
-"""The layouts of the tensors that flow in and out of a partition, recorded in an eager run or taken from the trace.
+"""The layouts of a partition's input and output tensors, recorded in an eager run or taken from the trace.
 
 The fakes of the trace do not always have the right strides (a backward input may arrive in another layout), and
 a compiled piece may return other strides than the eager one, which its compiled consumer would reject. The same holds
-for dtypes: trace and Inductor take the statistics of a layer norm of bfloat16 for bfloat16, where the kernel gives
+for dtypes: trace and Inductor expect the statistics of a layer norm of bfloat16 to be bfloat16, but the kernel returns
 float32, and code compiled for the one reads the other as noise.
 """
 
@@ -37,7 +37,7 @@ class Layout:
 
 
 TOKEN = Layout(dtype="token")
-"""Of an effect token, whatever is passed in its place: None, or the empty tensor that an eager op returns."""
+"""The layout of an effect token, whatever is passed for it: None, or the empty tensor that an eager op returns."""
 
 
 def layouts_of(values: Sequence[Any], tokens: Collection[int] = ()) -> tuple[Layout, ...]:
@@ -47,7 +47,7 @@ def layouts_of(values: Sequence[Any], tokens: Collection[int] = ()) -> tuple[Lay
 
 
 def traced_layouts(nodes: Sequence[fx.Node]) -> tuple[Layout, ...] | None:
-    """Return the layouts that the trace gave to ``nodes``, or None where it left a value or a size unknown."""
+    """Return the layouts that ``nodes`` have in the trace, or None if it left a value or a size unknown."""
     storages: dict[int, int] = {}
     try:
         return tuple(
@@ -77,7 +77,7 @@ def _layout(value: Any, storages: dict[int, int], *, traced: bool = False) -> La
 
 
 def fitting(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], bool]:
-    """Return a quick check whether values have the sizes and strides of ``layouts``."""
+    """Return a fast function that checks whether values have the sizes and strides of ``layouts``."""
     expected = [(index, one.size, one.stride) for index, one in enumerate(layouts) if one.stride]
 
     def fits(values: Sequence[Any]) -> bool:
@@ -91,31 +91,31 @@ def fitting(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], bool]:
 
 
 def as_recorded(value: Any, layout: Layout) -> bool:
-    """Return whether ``value`` is what ``layout`` says, in dtype and in memory."""
+    """Return whether ``value`` has the dtype and the strides of ``layout``."""
     return same_dtype(value, layout) and same_strides(value, layout)
 
 
 def same_dtype(value: Any, layout: Layout) -> bool:
-    """Return whether ``value`` is no tensor, or one of the dtype that ``layout`` says."""
+    """Return whether ``value`` has the dtype of ``layout``; True for what is not a tensor."""
     return not isinstance(value, torch.Tensor) or layout == TOKEN or str(value.dtype) == layout.dtype
 
 
 def misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
-    """Return why compiled code would misread ``values``, or an empty text: it checks only sizes and strides."""
+    """Return why compiled code, which checks only sizes and strides, would misread ``values``, or an empty text."""
     known = zip(values, layouts, strict=False)
     if odd := [str(value.dtype) for value, layout in known if not same_dtype(value, layout)]:
         return f"it was compiled for other dtypes than {', '.join(odd)}"
-    # z.conj().imag is a view with a bit set; Inductor reads the numbers below. Complex numbers, whose conjugation is a
-    # bit too, it leaves to the eager kernels, which heed it (torch 2.13).
+    # z.conj().imag is a view with the negative bit set, which Inductor ignores. Complex numbers, whose conjugation is a
+    # bit too, it leaves to the eager kernels, which respect it (torch 2.13).
     if any(value.is_neg() for value in values if isinstance(value, torch.Tensor)):
         return "it would read a negated view without its sign"
     return ""
 
 
 def same_strides(value: Any, layout: Layout) -> bool:
-    """Return whether ``value`` lies in memory as ``layout`` says, as far as a difference could be observed.
+    """Return whether ``value`` has the strides of ``layout``, as far as a difference could be observed.
 
-    Of a value of another size, where sizes are dynamic, that is the order of its dimensions.
+    For a value of another size, which dynamic sizes allow, only the order of its dimensions is compared.
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.numel() == 0:
         return True
@@ -127,9 +127,9 @@ def same_strides(value: Any, layout: Layout) -> bool:
 
 
 def laid_out(value: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return a copy of ``value`` of the dtype and in memory as ``layout`` says, with its gaps: it may be a slice.
+    """Return a copy of ``value`` with the dtype and strides of ``layout``, including gaps: it may be a slice.
 
-    Of a value of another size, where sizes are dynamic, the order of the dimensions is kept.
+    For a value of another size, which dynamic sizes allow, only the order of the dimensions is the same.
     """
     if not same_dtype(value, layout):
         value = value.to(getattr(torch, layout.dtype.removeprefix("torch.")))
@@ -143,7 +143,7 @@ def laid_out(value: torch.Tensor, layout: Layout) -> torch.Tensor:
 
 
 def _overlaps(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Return whether a tensor would hold an element twice, as one that was unfolded does."""
+    """Return whether elements of such a tensor overlap in memory, as after ``unfold``."""
     extent = 1
     for step, size in sorted(zip(stride, shape, strict=True)):
         if size > 1 and step < extent:

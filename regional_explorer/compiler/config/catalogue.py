@@ -101,7 +101,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One config key, ready to show: its type in words, default, allowed values, doc, and why it may not be set."""
+    """One config key for display: its type in words, default, allowed values, doc, and why it cannot be set."""
 
     key: str
     type_name: str
@@ -113,7 +113,7 @@ class ConfigKey:
 
 @functools.cache
 def catalogue() -> Mapping[str, ConfigKey]:
-    """Return every config key of the running torch, those that cannot be set for one region included."""
+    """Return every config key of the running torch, including those that cannot be set for one region."""
     comments = config_comments()
     return {
         key: ConfigKey(
@@ -173,7 +173,7 @@ def check_value(key: str, value: Any) -> Any:
 
 
 def parse_value(key: str, text: str) -> Any:
-    """Read a value as typed by a person: a Python literal, else text; then check it.
+    """Parse a value that a person typed as a Python literal, or as text if it is none, and check it.
 
     Raises:
         InvalidConfigValueError, UnknownConfigKeyError, InvalidConfigKeyError: as ``check_value``.
@@ -181,7 +181,7 @@ def parse_value(key: str, text: str) -> Any:
     word = {"true": "True", "false": "False", "none": "None"}.get(text.strip().lower(), text.strip())
     try:
         value = ast.literal_eval(word)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):  # as literal_eval raises for what is no literal
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # what literal_eval raises if it is not a literal
         value = text.strip()
     return check_value(key, value)
 

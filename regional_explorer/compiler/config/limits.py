@@ -1,6 +1,6 @@
-"""Allowed values of configs, read from the comments of torch's source: there is no other doc.
+"""The allowed values of config keys, parsed from the comments in torch's source, which are the only documentation.
 
-Everything is read from the running torch; where it says nothing, nothing is refused.
+They are read from the running torch; a key without such a comment takes any value of its type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BACKENDS = re.compile(r"max_autotune_\w+_backends")
 
 
 def choices(key: str) -> tuple[Any, ...]:
-    """Return the values that the comment of ``key`` lists, none where it lists none."""
+    """Return the values that the comment of ``key`` lists; none if it lists none."""
     comment, default = config_comments().get(key, ""), config_entries()[key].default
     if (quoted := _QUOTED.search(comment)) and (default is None or isinstance(default, str)):
         listed = tuple(re.findall(r'"(\w+)"', quoted[1]))
@@ -30,7 +30,7 @@ def choices(key: str) -> tuple[Any, ...]:
 
 
 def combined(key: str) -> tuple[str, ...]:
-    """Return the words of which ``key`` takes some, with commas between; none where torch does not list them."""
+    """Return the words that ``key`` takes as a comma-separated list; none if torch does not list them."""
     comment = config_comments().get(key, "")
     if _BACKENDS.fullmatch(key):  # the others say "as above"
         comment = config_comments().get("max_autotune_gemm_backends", "")
@@ -49,14 +49,14 @@ def problem(key: str, value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if isinstance(value, float) and not math.isfinite(value):
-        return "that is no number to compile with"
+        return "it takes no infinity or NaN"
     if not -LARGEST <= value < LARGEST:
         return "that number has more than 64 bits"
     return "it takes no number below 0" if value < 0 and not _may_be_negative(key) else None
 
 
 def _may_be_negative(key: str) -> bool:
-    """Sizes, counts and times are not; where -1 stands for something, the default is it or the comment says so."""
+    """Return whether ``key`` takes negative numbers: its default is one, or its comment mentions them."""
     default = config_entries()[key].default
     said = re.search(r"-1\b|negative", config_comments().get(key, ""))
     return bool(said) or (isinstance(default, (int, float)) and default < 0)

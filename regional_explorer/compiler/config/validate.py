@@ -10,13 +10,14 @@ from regional_explorer.errors import InvalidConfigKeyError, InvalidConfigValueEr
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.region import DEFAULT, Direction, Plan, config_of, with_config
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import DEFAULT, Direction, config_of, with_config
 from regional_explorer.regions.checks import global_config
 from regional_explorer.regions.source_marks import source_regions
 
 
 def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
-    """Return the regions marked in the source, and the config keys of theirs that are global.
+    """Return the plan of the regions marked in the source, and a diagnostic per config key of theirs that is global.
 
     Raises:
         UnknownConfigKeyError, InvalidConfigValueError: a mark holds a config that torch does not have.
@@ -39,7 +40,7 @@ def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
 
 
 def configured(plan: Plan, name: str, changes: Mapping[str, Any], direction: Direction | str | None = None) -> Plan:
-    """Return the plan with ``changes`` merged into a region's config; the value ``DEFAULT`` takes a key out.
+    """Return the plan with ``changes`` merged into a region's config; the value ``DEFAULT`` removes a key.
 
     ``direction`` is ``"forward"`` or ``"backward"``; with None both configs change.
 
@@ -61,10 +62,10 @@ def configured(plan: Plan, name: str, changes: Mapping[str, Any], direction: Dir
 
 
 def checked_direction(direction: Direction | str | None) -> Direction | None:
-    """Return ``direction``, read from text.
+    """Return ``direction`` as a ``Direction``; None stands for both.
 
     Raises:
-        InvalidConfigValueError: it is none.
+        InvalidConfigValueError: it is not a direction.
     """
     if direction is None or (isinstance(direction, str) and direction in tuple(Direction)):
         return None if direction is None else Direction(direction)
@@ -87,7 +88,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def without_unknown_configs(plan: Plan) -> tuple[Plan, list[Diagnostic]]:
-    """Return the plan without the config keys and values that the running torch does not take, and what they were.
+    """Return the plan without the configs that the running torch does not accept, and a diagnostic for each of them.
 
     A saved plan may come from another torch.
     """

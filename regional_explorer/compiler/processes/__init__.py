@@ -1,1 +1,1 @@
-"""Child processes: the compile pool, and building the C++ toolchain's caches ahead of time."""
+"""Child processes: the compile pool, and the process that builds the C++ toolchain's caches ahead of time."""

@@ -1,6 +1,6 @@
-"""A child process that ends with its parent, however the parent ends.
+"""A child process that ends with its parent, however the parent ends, and exchanges pickled messages with it.
 
-This file imports the standard library only, as ``background`` does.
+This file imports only the standard library, because ``toolchain`` is loaded without torch.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from collections.abc import Callable
 from typing import Any
 
 GRACE_S = 2.0
-"""Seconds that a child has to end after SIGTERM; then it is killed."""
+"""Seconds after SIGTERM until a child that still runs is killed."""
 
 _CODE = "import sys; sys.path[:] = {path!r}; import importlib; importlib.import_module({module!r}).main()"
 
 
 def can_have_children() -> bool:
-    """Return whether this platform knows sessions and groups of processes, and where Python is."""
+    """Return whether this platform has process groups and sessions, and the path of the Python interpreter is known."""
     return os.name == "posix" and bool(sys.executable)
 
 
 class Child:
-    """A process that runs ``main()`` of the module called ``module``.
+    """A child process that runs ``main()`` of the module named ``module``.
 
-    It ends with the process that started it: ``main`` calls ``serve_parent``, which sees the pipe close. A
-    session of its own keeps an interrupt of a cell from reaching it.
+    It ends with the process that started it: ``main`` calls ``serve_parent``, which notices that the pipe is closed. It
+    runs in its own session, so that an interrupt of a cell does not reach it.
 
     Raises:
         OSError: it could not be started.
     """
 
     def __init__(self, module: str, *, answers: bool = False) -> None:
-        # One compile worker in this process is enough, and a graphics card is none of its business.
+        # One of Inductor's compile workers is enough for it, and it must not use a GPU.
         environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        # Our own interpreter with our own text.
+        # Our own interpreter with our own code.
         self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-c", _CODE.format(path=sys.path, module=module)],
             stdin=subprocess.PIPE,
@@ -51,11 +51,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is the id of its group too."""
+        """The process id, which is also the id of its process group."""
         return self._process.pid
 
     def send(self, message: Any) -> None:
-        """Send a message, which the child gets through ``serve_parent``."""
+        """Send a message, which the child receives through ``serve_parent``."""
         assert self._process.stdin is not None  # noqa: S101 - it is a pipe
         pickle.dump(message, self._process.stdin)
         self._process.stdin.flush()
@@ -66,16 +66,16 @@ class Child:
         Raises:
             EOFError: the child has ended.
         """
-        assert self._process.stdout is not None  # noqa: S101 - asked for with ``answers``
-        return pickle.load(self._process.stdout)  # noqa: S301 - our own process with our own text
+        assert self._process.stdout is not None  # noqa: S101 - a pipe, with ``answers``
+        return pickle.load(self._process.stdout)  # noqa: S301 - our own process with our own code
 
     def wait(self) -> None:
-        """Wait until it has ended by itself, so that it is never left as a zombie."""
+        """Wait until the child has ended by itself, so that it does not stay as a zombie."""
         self._process.wait()
         self._close()
 
     def end(self) -> None:
-        """End it and what it runs; returns when it is gone. A compiler tidies up after SIGTERM."""
+        """End the child and its own children, and wait for it. On SIGTERM a compiler removes its temporary files."""
         self._signal(signal.SIGTERM)
         try:
             self._process.wait(GRACE_S)
@@ -85,7 +85,7 @@ class Child:
         self._close()
 
     def _signal(self, number: int) -> None:
-        # As long as nobody has collected it, its id cannot be another's.
+        # Until it has been waited for, no other process can have its id.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
@@ -97,18 +97,18 @@ class Child:
                     pipe.close()
 
 
-def serve_parent(hear: Callable[[Any], object] = lambda _message: None) -> None:
-    """In the child: pass what the parent sends to ``hear``, on a thread, and end with the parent.
+def serve_parent(on_message: Callable[[Any], object] = lambda _message: None) -> None:
+    """In the child: pass the parent's messages to ``on_message``, on a thread, and end with the parent.
 
-    A compiler that this process runs gets SIGTERM as well, and tidies up.
+    A compiler that this process runs gets SIGTERM as well, and removes its temporary files.
     """
-    # Not sys.stdin: Python could not shut down while another thread waits for it.
+    # Not sys.stdin: Python cannot shut down while another thread reads from it.
     pipe = open(0, "rb", closefd=False)  # noqa: SIM115 - open as long as this process is
 
     def listen() -> None:
         try:
             while True:
-                hear(pickle.load(pipe))  # noqa: S301 - from the process that started this one
+                on_message(pickle.load(pipe))  # noqa: S301 - from the process that started this one
         finally:
             os.killpg(0, signal.SIGTERM)
 
@@ -116,7 +116,7 @@ def serve_parent(hear: Callable[[Any], object] = lambda _message: None) -> None:
 
 
 def answer_channel() -> Callable[[Any], None]:
-    """In the child: return a function that answers the parent. What is printed from now on is dropped."""
+    """In the child: return a function that sends answers to the parent. Later output to stdout is discarded."""
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 

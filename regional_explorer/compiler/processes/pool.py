@@ -1,8 +1,9 @@
-"""Compiles distinct partitions in several processes, where the machine has the cores and it pays.
+"""The compile pool: compiles distinct partitions in several processes if the machine has the cores and it saves time.
 
-Helpers compile pieces into Inductor's caches on disk. What comes out does not depend on them: this process compiles
-every piece as it would alone, and finds in the cache what a helper has made; where one failed, ended or disagreed about
-the key, it compiles cold. Threads cannot do it: two compiles at once in one process break Inductor (2.13:
+Helper processes compile pieces into Inductor's caches on disk. The results do not depend on them: this process
+compiles every piece as it would alone, and finds in the cache what a helper has compiled; if a helper failed, ended or
+had another cache key, it compiles cold. Threads cannot be used: two compiles at once in one process break Inductor
+(2.13:
 "CURRENT_PATCHER is None").
 """
 
@@ -32,15 +33,15 @@ MOST_HELPERS = 4
 START_S = 12.0
 """What a helper costs before its first piece, in seconds of one core: importing torch and Inductor (7 to 14 s).
 
-With 8 s, five pieces of ResNet of 3.8 s each got a helper on two cores, and nothing was won.
+With 8 s, five pieces of ResNet of 3.8 s each got a helper on two cores, which saved nothing.
 """
 
 POLL_S = 0.1
-"""Seconds between two looks whether a wait was cancelled."""
+"""Seconds between checks whether a wait was cancelled."""
 
 
 class WorkQueue:
-    """The artifacts still to make, by key: this process takes them from the front, helpers from the back."""
+    """The artifacts still to compile, by key: this process takes them from the front, helpers from the back."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._changed = threading.Condition()
@@ -56,18 +57,18 @@ class WorkQueue:
 
     @property
     def is_taken(self) -> bool:
-        """Whether all is taken and no helper is busy."""
+        """Whether all keys are taken and no helper is busy."""
         with self._changed:
             return not self._left and not self._at_helpers
 
     def take(self, patience_s: float, cancelled: Callable[[], bool]) -> tuple[str, ArtifactCompile | None] | None:
         """Return the key that this process compiles next, with the record of a helper that has compiled it cold.
 
-        What helpers have made comes first: it takes no time. What one is busy with is waited for, as two compiles of
-        one piece would only wait for each other's locks.
+        Keys that helpers have finished come first: they take no time. At the end it waits for busy helpers, as two
+        compiles of one piece would only wait for each other's locks.
 
         Raises:
-            TimeoutError: a helper was waited for as long as ``patience_s``.
+            TimeoutError: a helper was still busy after ``patience_s``.
         """
         until = time.monotonic() + patience_s
         with self._changed:
@@ -84,7 +85,7 @@ class WorkQueue:
         return None
 
     def take_for_helper(self, among: Container[str]) -> str | None:
-        """Return the key that a helper compiles next, None when there is none left for it."""
+        """Return the key that a helper compiles next, None if there is none left for it."""
         with self._changed:
             key = next((key for key in reversed(self._left) if key in among), None)
             if key is not None:
@@ -93,7 +94,7 @@ class WorkQueue:
             return key
 
     def finish_for_helper(self, key: str, made: ArtifactCompile | None) -> None:
-        """Note that a helper is done with ``key``: how, or None if it still has to be compiled here."""
+        """Record a helper's compile of ``key``; with None for ``made`` it still has to be compiled here."""
         with self._changed:
             self._at_helpers.discard(key)
             self._made.append((key, made))
@@ -101,9 +102,9 @@ class WorkQueue:
 
 
 def can_help() -> bool:
-    """Return whether what another process compiles would be found here.
+    """Return whether this process would find in the cache what a helper compiles.
 
-    With a graphics card it would not: Inductor's keys name it, and helpers do not touch it.
+    With a GPU it would not: Inductor's keys contain its name, and helpers do not use it.
     """
     return can_have_children() and caches_are_on() and not torch.cuda.is_available()
 
@@ -114,11 +115,11 @@ def cores() -> int:
 
 
 @dataclass(frozen=True)
-class Help:
-    """Which helpers a compile may have here.
+class HelperPolicy:
+    """How many helper processes a compile may have, and how they are started.
 
-    ``most`` is how many at most, ``start_s`` what one costs before its first piece, in seconds of one of the ``cores``;
-    ``is_found`` tells whether what one compiles is found here, and ``start`` starts the process of one.
+    ``most`` is the maximum, ``start_s`` what one costs before its first piece, in seconds of one of the ``cores``;
+    ``is_found`` returns whether this process finds what helpers compile, and ``start`` starts the process of one.
     """
 
     most: int = field(default_factory=lambda: MOST_HELPERS)
@@ -127,8 +128,8 @@ class Help:
     is_found: Callable[[], bool] = can_help
     start: Callable[..., Child] = Child
 
-    def worth(self, pieces: int, piece_s: float) -> int:
-        """Return how many helpers pay for ``pieces`` to compile, of ``piece_s`` seconds each: none for an edit or two.
+    def number_for(self, pieces: int, piece_s: float) -> int:
+        """Return how many helpers save time for ``pieces`` of ``piece_s`` seconds each: none after small edits.
 
         With ``n`` helpers, work of ``w`` seconds is done after ``(w + n * start_s) / (n + 1)``. At the bound of two
         ``start_s`` that is three quarters of ``w`` with one helper, and less with more; each gets two pieces at least.
@@ -139,17 +140,16 @@ class Help:
 
 
 class CompilePool:
-    """Compiles in this process and, once they pay, in helper processes; leaving the block ends them.
+    """Compiles in this process and, once that saves time, in helper processes; leaving the block ends them.
 
-    ``sendable`` returns what a helper is sent for a key, or None where only this process may compile it; ``allowed``
-    says which helpers there may be.
+    ``sendable`` returns the serialized piece of a key for a helper, or None if only this process may compile it.
     """
 
     def __init__(
-        self, keys: Iterable[str], sendable: Callable[[str], bytes | None], allowed: Help | None = None
+        self, keys: Iterable[str], sendable: Callable[[str], bytes | None], policy: HelperPolicy | None = None
     ) -> None:
         self.work = WorkQueue(keys)
-        self._help = Help() if allowed is None else allowed
+        self._policy = HelperPolicy() if policy is None else policy
         self._sendable = sendable
         self._helpers = ExitStack()
         self._started = time.monotonic()
@@ -157,7 +157,7 @@ class CompilePool:
         self._decided = self._helped = False
 
     def __enter__(self) -> Self:
-        """Start nothing yet."""
+        """Return the pool; helpers are started later."""
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -168,7 +168,7 @@ class CompilePool:
         """Yield each key that this process compiles, as ``take`` returns it, until done or ``cancelled``."""
         while True:
             try:
-                # A helper that hangs costs at most as much again as this process has worked by then.
+                # A helper that hangs costs at most as much time again as has passed until then.
                 turn = self.work.take(time.monotonic() - self._started, cancelled)
             except TimeoutError:
                 self._helpers.close()
@@ -178,48 +178,48 @@ class CompilePool:
             yield turn
 
     def with_cold_cost(self, artifact: Artifact, ahead: ArtifactCompile | None) -> Artifact:
-        """Return the artifact with what it cost: ``ahead`` if a helper compiled it before.
+        """Return the artifact with the record of its cold compile: ``ahead`` if a helper compiled it before.
 
-        It is cold then too: it is in the caches only because the helper has just put it there.
+        That counts as cold: it is in the caches only because the helper has just put it there.
         """
         made = artifact.made
         if ahead is None:
             if made.cache == "cold":
                 self._note_cold(made.seconds)
         elif made.cache == "warm":
-            # What the key differs in is known here.
+            # This process, not the helper, has compared the key with known ones.
             own = replace(ahead, artifact=made.artifact, nearest=made.nearest, changes=made.changes)
             return replace(artifact, made=own)
         else:
-            # The keys disagree, so that all the helpers do is done twice.
+            # The cache keys differ, so everything that helpers compile is compiled twice.
             self._helpers.close()
         return artifact
 
-    def stop_workers(self) -> bool:
-        """End the helpers; return whether there were any: what failed beside them is worth another try without."""
+    def stop_helpers(self) -> bool:
+        """End the helpers; return whether there were any: a compile that failed while they ran is then tried again."""
         helped, self._helped = self._helped, False
         self._helpers.close()
         return helped
 
     def _note_cold(self, seconds: float) -> None:
-        """Start helpers if the pieces left are worth it.
+        """Record the time of a cold compile, and start helpers if the remaining pieces take long enough.
 
-        Before the first one that was nowhere in the caches nothing is known: all may be there.
+        Before the first cold compile nothing is known: all pieces may be in the caches.
         """
         self._cold.append(seconds)
         mean = sum(self._cold) / len(self._cold)
         left = self.work.left
-        if not self._decided and self._help.worth(len(left), mean) and self._help.is_found():
+        if not self._decided and self._policy.number_for(len(left), mean) and self._policy.is_found():
             self._decided = True
             pieces = {key: sent for key in left if (sent := self._sendable(key)) is not None}
-            self._start(self._help.worth(len(pieces), mean), pieces)
+            self._start(self._policy.number_for(len(pieces), mean), pieces)
 
     def _start(self, count: int, pieces: Mapping[str, bytes]) -> None:
-        # Settings that cannot be sent, such as a pass of the user's, and processes that cannot be had: no help then.
+        # No helpers if a setting, such as a pass of the user's, cannot be serialized, or no process can be started.
         with contextlib.suppress(OSError, *UNSENDABLE):
             settings = pickle.dumps(Settings.now())
             for _ in range(count):
-                self._helpers.callback(PoolWorker(self._help.start, self.work, pieces, settings).end)
+                self._helpers.callback(PoolWorker(self._policy.start, self.work, pieces, settings).end)
                 self._helped = True
 
 
@@ -255,7 +255,7 @@ class PoolWorker:
                 self._child.send(self._pieces[key])
                 self._work.finish_for_helper(key, self._child.receive())
         except (OSError, EOFError, ValueError, pickle.UnpicklingError):
-            # It has ended, by itself or by us, in the middle of whatever it said.
+            # The helper has ended, by itself or by us, maybe in the middle of a message.
             if key is not None:
                 self._work.finish_for_helper(key, None)
         finally:

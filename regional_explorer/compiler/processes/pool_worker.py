@@ -1,4 +1,4 @@
-"""A worker of the compile pool: compiles the partitions it is sent into Inductor's caches on disk."""
+"""The helper process of the compile pool: compiles the partitions it receives into Inductor's caches on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regional_explorer.record.compiles import ArtifactCompile
 
 
 def main() -> None:
-    """In the child: take over the settings, then answer each piece with the record of its compile."""
+    """In the child: apply the parent's settings, then answer each piece with the record of its compile."""
     pieces: SimpleQueue[bytes] = SimpleQueue()
     serve_parent(pieces.put)
     answer = answer_channel()
@@ -18,10 +18,10 @@ def main() -> None:
     from regional_explorer.torch_api import Settings
 
     settings = pickle.loads(pieces.get())  # noqa: S301 - from the process that started this one
-    settings.take_over()
+    settings.apply()
     if Settings.now() != settings:
         return
-    # What the first compile imports is paid for before a piece is taken: until then it may be somebody else's.
+    # The imports of the first compile happen before a piece is taken: until then another process may take it.
     warm_toolchain("cpu")
     answer(None)
     while True:
@@ -29,13 +29,13 @@ def main() -> None:
 
 
 def _compile(sent: bytes) -> ArtifactCompile | None:
-    """Return the record of a cold compile; None where it came from the cache, or failed: the parent will say why."""
+    """Return the record of a cold compile; None if it came from the cache, or failed: the parent then reports why."""
     from regional_explorer.torch_api import compile_piece, fake_mode_with_symbols, load_piece
 
     piece, config = pickle.loads(sent)  # noqa: S301 - from the process that started this one
     mode = fake_mode_with_symbols()
     try:
         compiled = compile_piece(*load_piece(piece, mode), mode, config)
-    except Exception:  # noqa: BLE001 - whatever it is, the next piece may do better
+    except Exception:  # noqa: BLE001 - whatever it is, the next piece may compile
         return None
     return compiled.made if compiled.made.cache == "cold" else None

@@ -1,6 +1,6 @@
-"""Builds what Inductor's first C++ compile needs, in a process of its own, while the user still types.
+"""Builds the caches that Inductor's first C++ compile needs, in a child process, while the user is still typing.
 
-This file imports the standard library only: it is loaded by ``%load_ext``, which does not wait for torch.
+This file imports only the standard library: it is loaded by ``%load_ext``, which does not wait for torch.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pathlib import Path
 from regional_explorer.compiler.processes.child import Child, can_have_children, serve_parent
 
 SWITCH = "REGIONAL_EXPLORER_WARM"
-"""Environment variable: ``0`` leaves everything to the first compile."""
+"""Environment variable; with ``0`` nothing is built ahead of the first compile."""
 
 NICENESS = 10
 
 
 def wanted() -> bool:
-    """Return whether anything may be got ready ahead of time."""
+    """Return whether the user allows building caches ahead of time."""
     return os.environ.get(SWITCH, "1") != "0"
 
 
 class ToolchainBuild:
-    """One child process that compiles a tiny graph, so that Inductor's caches hold what every compile shares.
+    """One child process that compiles a tiny graph, which fills Inductor's caches with what every compile shares.
 
-    Whoever compiles meanwhile waits for Inductor's own file locks, so nothing is built twice.
+    Compiles in other processes wait for Inductor's own file locks meanwhile, so nothing is built twice.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class ToolchainBuild:
         self._reaper: threading.Thread | None = None
 
     def start(self) -> bool:
-        """Start the child where the platform allows and the caches lack something; return whether it was started."""
+        """Start the child if the platform allows it and the caches are incomplete; return whether it was started."""
         if self._child is not None or not can_have_children() or toolchain_is_built():
             return False
         try:
@@ -52,19 +52,19 @@ class ToolchainBuild:
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the child is gone, and return whether it is; True where none was started."""
+        """Wait until the child has ended, and return whether it has; True if none was started."""
         if self._reaper is not None:
             self._reaper.join(timeout_s)
         return self._reaper is None or not self._reaper.is_alive()
 
     def stop(self) -> None:
-        """End the child if it still runs."""
+        """End the child if it is still running."""
         if self._child is not None:
             self._child.end()
 
 
 build = ToolchainBuild()
-"""The one of this process."""
+"""The build of this process."""
 
 
 def probe_once_built() -> None:
@@ -87,17 +87,17 @@ def main() -> None:
 
 
 def toolchain_is_built() -> bool:
-    """Return, without torch, whether Inductor's caches hold what the running torch and C++ compiler need.
+    """Return, without importing torch, whether Inductor's caches hold what its first C++ compile needs.
 
-    They do if something in each was built after both were installed: a precompiled header, and a shared library. Where
-    there is no torch or no compiler, nothing can be built, and so nothing is lacking.
+    They do if a precompiled header and a shared library are newer than torch and the C++ compiler. True as well if
+    there is no torch or no compiler, as nothing can be built then.
     """
     torch = importlib.util.find_spec("torch")
     compiler = shutil.which(os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++"))
     if torch is None or torch.origin is None or compiler is None:
         return True
     installed = max(Path(torch.origin).stat().st_mtime, Path(compiler).resolve().stat().st_mtime)
-    # Inductor keeps headers at its default place, whatever its cache directory is.
+    # Inductor keeps precompiled headers in the default directory, whatever its cache directory is.
     default = Path(tempfile.gettempdir(), f"torchinductor_{_user()}")
     cache = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default)
     headers = _newer(default / "precompiled_headers", (".gch", ".pch"), installed)
@@ -116,7 +116,7 @@ def _newer(folder: Path, suffixes: tuple[str, ...], time: float) -> bool:
 
 
 def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield the files below ``folder`` as deep as Inductor keeps them: two levels."""
+    """Yield the files in ``folder`` and its subdirectories, the two levels that Inductor uses."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():

@@ -1,4 +1,4 @@
-"""Compiles a tiny graph once, so that no region is charged for starting the toolchain."""
+"""Compiles a tiny graph once, so that the toolchain's start is not part of any region's compile time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regional_explorer.torch_api import compile_piece, fake_mode_with_symbols
 
 @functools.cache
 def warm_toolchain(device_type: str) -> CompileCost:
-    """Compile one tiny graph, so that the next compile is charged for itself alone; return what it cost.
+    """Compile one tiny graph, so that the next compile is timed without the toolchain's start; return what it cost.
 
     The first C++ compile of a machine probes the instruction set and builds a precompiled header, the first of a
     process imports Inductor. Done once per process and device type.

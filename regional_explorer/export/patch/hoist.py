@@ -1,6 +1,7 @@
-"""Takes a module's call out of an expression, so that a ``with`` can stand around it.
+"""Moves a submodule's call out of an expression into a statement of its own, which a ``with`` can surround.
 
-``annotate_fn`` around what is called would read better, but Dynamo breaks the graph where that is traced (2.13, 2.15).
+``annotate_fn`` around the called function would read better, but Dynamo breaks the graph when it traces that (2.13,
+2.15).
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ HOLDERS = (
     *(cst.Call, cst.Arg, cst.Attribute, cst.Subscript, cst.BinaryOperation, cst.UnaryOperation),
     *(cst.Tuple, cst.List, cst.Element),
 )
-"""What evaluates all its parts once, from left to right. A condition or a comprehension does not."""
+"""Syntax that evaluates all its parts once, from left to right; a condition or a comprehension does not."""
 
 
 def can_be_hoisted(statement: cst.CSTNode, call: cst.Call) -> bool:
-    """Tell whether a call can run before the rest of its statement: nothing but names is evaluated before it."""
+    """Return whether a call can run before the rest of its statement: only names are evaluated before it."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) > 1:
         return False
     path = _path(statement.body[0], call)
@@ -52,7 +53,7 @@ def _evaluated_before(holder: cst.CSTNode, inner: cst.CSTNode) -> Iterator[cst.C
 
 
 def _is_plain(node: cst.CSTNode) -> bool:
-    """Tell whether an expression computes nothing: a name, a number, an attribute of ``self`` or of a module."""
+    """Return whether an expression computes nothing: a name, a number, an attribute of ``self`` or of a module."""
     computing = (cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript, cst.Await, cst.Yield)
     if isinstance(node, computing):
         return False
@@ -66,7 +67,7 @@ def _is_plain(node: cst.CSTNode) -> bool:
 
 @dataclass(frozen=True)
 class Hoisted:
-    """A call as statements of its own: its inputs, then the call; ``name`` holds what it returns."""
+    """A call as separate statements: its inputs, then the call; ``name`` is the variable for its result."""
 
     inputs: list[cst.SimpleStatementLine]
     call: cst.SimpleStatementLine
@@ -74,7 +75,7 @@ class Hoisted:
 
 
 def hoisted(call: cst.Call, module: str, used: Collection[str]) -> Hoisted:
-    """Return ``call`` of the submodule ``module`` as statements, in names that are not ``used``."""
+    """Return ``call`` of the submodule ``module`` as statements, with variable names that are not in ``used``."""
     base = next((part for part in reversed(module.split(".")) if part.isidentifier()), "module")
     names = _fresh(base, set(used))
     output = next(names("output"))

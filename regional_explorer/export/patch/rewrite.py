@@ -1,4 +1,4 @@
-"""Writes marks into the text of a file; everything else of it stays as it is."""
+"""Writes marks into the text of a file with libcst; everything else in the file stays as it is."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import libcst as cst
 
 from regional_explorer.export.patch.hoist import Hoisted, hoisted
-from regional_explorer.export.patch.placement import Placement, Written, reused_mark
-from regional_explorer.export.patch.sites import Block, Calls, Whole, submodule_calls
+from regional_explorer.export.patch.new_marks import NewMark, Placement, reused_mark
 from regional_explorer.export.patch.source_file import Function, SourceFile, dotted_name
+from regional_explorer.export.patch.spans import StatementRange, SubmoduleCalls, WholeFunction, submodule_calls
 from regional_explorer.export.patch.values import TRACEBACK, LoopIndices, changed_call, names_in, value_text
 
 LONGEST_LINE = 100
-"""A longer mark is broken into lines."""
+"""A longer mark is split over several lines."""
 
 
 @dataclass
 class _Edits:
-    """What changes in one file, by the identity of the nodes concerned."""
+    """The changes of one file, by the ``id`` of the syntax nodes concerned."""
 
     wraps: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
     decorators: dict[int, str] = field(default_factory=dict)
@@ -33,21 +33,21 @@ class _Edits:
 def rewritten(file: SourceFile, placement: Placement) -> str:
     """Return the text of ``file`` with the marks of ``placement`` in it."""
     inside = {id(function): function for function in file.functions}
-    mine = [one for one in placement.written if id(_function(one)) in inside]
+    mine = [one for one in placement.marks if id(_function(one)) in inside]
     indices = LoopIndices()
     edits = _Edits(gone={id(mark.call) for mark in placement.obsolete})
-    for written in mine:
-        value = value_text(written, indices)
-        call = reused_mark(written)
+    for new in mine:
+        value = value_text(new, indices)
+        call = reused_mark(new)
         if call is not None:
-            edits.values[id(call.call)] = changed_call(call, written, value)
+            edits.values[id(call.call)] = changed_call(call, new, value)
             continue
-        match written.unit:
-            case Block(suite, first, last):
+        match new.span:
+            case StatementRange(suite, first, last):
                 edits.wraps.setdefault(id(suite.node), []).append((first, last, f"{TRACEBACK}.annotate({value})"))
-            case Whole(function):
+            case WholeFunction(function):
                 edits.decorators[id(function.node)] = f"{TRACEBACK}.annotate_fn({value})"
-            case Calls(statement, attribute):
+            case SubmoduleCalls(statement, attribute):
                 call_node = submodule_calls(statement)[attribute][0]
                 taken = {name.value for name in names_in(statement.suite.function.node)}
                 taken |= {one.name.value for found in edits.hoists.values() for _, one, _ in found}
@@ -55,28 +55,28 @@ def rewritten(file: SourceFile, placement: Placement) -> str:
                 edits.hoists.setdefault(id(statement.node), []).append(entry)
     edits.loops = indices.added
     module: cst.Module = file.module.visit(_Writer(edits))
-    # A mark that was there reads its own imports; a file without changes is returned as it is.
-    written_anew = edits.wraps or edits.decorators or edits.hoists or any(one.instance for one in mine)
-    if written_anew and not _knows_torch(file):
+    # A mark that was there before has its imports; a file without changes is returned as it is.
+    uses_torch = edits.wraps or edits.decorators or edits.hoists or any(one.instance for one in mine)
+    if uses_torch and not _imports_torch(file):
         module = _with_import(module)
     return module.code
 
 
-def _function(written: Written) -> Function:
-    match written.unit:
-        case Block(suite):
+def _function(new: NewMark) -> Function:
+    match new.span:
+        case StatementRange(suite):
             return suite.function
-        case Whole(function):
+        case WholeFunction(function):
             return function
-        case Calls(statement):
+        case SubmoduleCalls(statement):
             return statement.suite.function
 
 
 # ---------------------------------------------------------------------------------------------------------- the imports
 
 
-def _knows_torch(file: SourceFile) -> bool:
-    """Tell whether ``torch`` is a name in the file; in a cell of a notebook another cell may have imported it."""
+def _imports_torch(file: SourceFile) -> bool:
+    """Return whether a file imports ``torch``; of a cell, whether it uses it: another cell may import it."""
     if file.cell:
         return any(name.value == "torch" for name in names_in(file.module))
     return any(
@@ -105,7 +105,7 @@ def _with_import(module: cst.Module) -> cst.Module:
 
 
 class _Writer(cst.CSTTransformer):
-    """Changes what ``edits`` names, and nothing else."""
+    """Applies ``edits`` to a syntax tree."""
 
     def __init__(self, edits: _Edits) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class _Writer(cst.CSTTransformer):
         return self._edits.values.get(id(original_node), updated_node)
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        """Add a decorator next to the ``def``, inside all others, or take one away."""
+        """Add a decorator next to the ``def``, inside all others, or remove one."""
         kept = [
             new
             for old, new in zip(original_node.decorators, updated_node.decorators, strict=True)
@@ -130,7 +130,7 @@ class _Writer(cst.CSTTransformer):
         return updated_node.with_changes(decorators=kept)
 
     def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
-        """Let a loop count its turns."""
+        """Add an index to a loop with ``enumerate``."""
         name = self._edits.loops.get(id(original_node))
         if name is None:
             return updated_node
@@ -142,7 +142,7 @@ class _Writer(cst.CSTTransformer):
         return updated_node.with_changes(target=counted, iter=turns)
 
     def leave_With(self, original_node: cst.With, updated_node: cst.With) -> cst.With:
-        """Take a mark away from among other context managers; alone it goes with its ``with``, in the block around."""
+        """Remove a mark among other context managers; ``leave_IndentedBlock`` removes a ``with`` of marks alone."""
         items = [
             new
             for old, new in zip(original_node.items, updated_node.items, strict=True)
@@ -156,20 +156,20 @@ class _Writer(cst.CSTTransformer):
     def leave_IndentedBlock(
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
-        """Put statements below a mark, and free those whose mark is gone."""
+        """Wrap statements in a new mark, and unwrap those whose mark is removed."""
         lines: list[list[Any]] = []
         footer = list(updated_node.footer)
         carried: list[cst.EmptyLine] = []
         for old, new in zip(original_node.body, updated_node.body, strict=True):
-            freed, carried_on = self._freed(old, new, updated_node.indent)
-            lines.append(_led(freed, carried))
+            unwrapped, carried_on = self._unwrapped(old, new, updated_node.indent)
+            lines.append(_with_leading_lines(unwrapped, carried))
             carried = carried_on
         wraps = sorted(self._edits.wraps.get(id(original_node), ()), key=lambda one: (one[0], -one[1]))
         body = _wrapped(lines, 0, len(lines), wraps, updated_node.indent)
         return updated_node.with_changes(body=body, footer=[*carried, *footer])
 
-    def _freed(self, old: Any, new: Any, indent: str | None) -> tuple[list[Any], list[cst.EmptyLine]]:
-        """Return the statements that stand for ``old``, and comments that go below them."""
+    def _unwrapped(self, old: Any, new: Any, indent: str | None) -> tuple[list[Any], list[cst.EmptyLine]]:
+        """Return the statements that replace ``old``, and the comments that go below them."""
         if (hoists := self._edits.hoists.get(id(old))) is not None:
             return _with_hoists(old, hoists, indent), []
         marks_only = isinstance(old, cst.With) and all(id(item.item) in self._edits.gone for item in old.items)
@@ -180,23 +180,23 @@ class _Writer(cst.CSTTransformer):
         above = list(new.leading_lines)
         if new.body.header.comment is not None:
             above.append(cst.EmptyLine(comment=new.body.header.comment))
-        return _led(list(new.body.body), above), list(new.body.footer)
+        return _with_leading_lines(list(new.body.body), above), list(new.body.footer)
 
 
 def _with_hoists(
     line: cst.SimpleStatementLine, hoists: Sequence[tuple[cst.Call, Hoisted, str]], indent: str | None
 ) -> list[Any]:
-    """Return a line with calls taken out of it, each below its mark."""
+    """Return a line with calls moved out of it, each wrapped in its mark."""
     found: list[Any] = []
     rest: Any = line.with_changes(leading_lines=[])
     for call, parts, text in hoists:
         found += [*parts.inputs, _with(text, [parts.call], indent)]
         rest = rest.deep_replace(call, parts.name)
-    return _led([*found, rest], line.leading_lines)
+    return _with_leading_lines([*found, rest], line.leading_lines)
 
 
-def _led(statements: list[Any], above: Sequence[cst.EmptyLine]) -> list[Any]:
-    """Return statements with these lines above the first."""
+def _with_leading_lines(statements: list[Any], above: Sequence[cst.EmptyLine]) -> list[Any]:
+    """Return the statements with ``above`` added before the first."""
     if not above:
         return statements
     first, *others = statements
@@ -206,12 +206,12 @@ def _led(statements: list[Any], above: Sequence[cst.EmptyLine]) -> list[Any]:
 def _wrapped(
     lines: Sequence[Sequence[Any]], start: int, end: int, wraps: Sequence[tuple[int, int, str]], indent: str | None
 ) -> list[Any]:
-    """Return the statements from ``start`` to before ``end``, those of each wrap below a ``with``; wraps may nest."""
+    """Return the statements from ``start`` up to ``end``, those of each wrap inside a ``with``; wraps may nest."""
     found: list[Any] = []
     place = start
     for number, (first, last, text) in enumerate(wraps):
         if first < place:
-            continue  # inside one that is written already
+            continue  # inside one that is already written
         inner = [one for one in wraps[number + 1 :] if one[1] <= last]
         found += [statement for group in lines[place:first] for statement in group]
         found.append(_with(text, _wrapped(lines, first, last + 1, inner, indent), indent))

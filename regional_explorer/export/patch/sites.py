@@ -1,58 +1,34 @@
-"""Where in the source ops come from, and which statements, functions and calls hold just the ops of a region."""
+"""Finds where in the source ops come from, and which statements, functions and calls contain only given ops."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regional_explorer.export.patch.source_file import Function, SourceFile, Statement, Suite, parser
+from regional_explorer.export.patch.source_file import Function, SourceFile, Statement
+from regional_explorer.export.patch.spans import (
+    Span,
+    StatementRange,
+    SubmoduleCalls,
+    WholeFunction,
+    is_loop,
+    span_of,
+    submodule_calls,
+)
 from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, ModuleCall, Node, SourceLine
 
 
 @dataclass(frozen=True)
-class Block:
-    """Statements ``first`` to ``last`` of a suite, counted from 0."""
-
-    suite: Suite
-    first: int
-    last: int
-
-    @property
-    def statements(self) -> Sequence[Statement]:
-        """The statements, in order."""
-        return self.suite.statements[self.first : self.last + 1]
-
-
-@dataclass(frozen=True)
-class Whole:
-    """All that a function does."""
-
-    function: Function
-
-
-@dataclass(frozen=True)
-class Calls:
-    """The calls of one submodule in a statement: ``self.mlp(…)``, whatever stands around them."""
-
-    statement: Statement
-    attribute: str
-
-
-Unit = Block | Whole | Calls
-"""What one mark in the source can be put around."""
-
-
-@dataclass(frozen=True)
 class Frame:
-    """One function on the way to an op, with the statements around the line it is at, outermost first.
+    """One function on the stack of an op, with the statements around the current line, outermost first.
 
-    ``depth`` counts the functions around it.
+    ``depth`` counts the functions above it on the stack.
     """
 
     file: str
@@ -63,14 +39,14 @@ class Frame:
 
     @property
     def around(self) -> list[Function | Statement]:
-        """The function, and the statements around the line it is at, outermost first."""
+        """The function, and the statements around the current line, outermost first."""
         return [self.function, *self.path]
 
 
 class Sites:
-    """The frames of ops, and the ops of functions and statements, in the files that have a part in ``wanted`` ops.
+    """The stack frames of ops, and the ops of functions and statements, in the files that ``wanted`` ops come from.
 
-    Graph breaks count as ops of nobody's, with numbers below 0: a marked block with a break in it runs in plain Python.
+    Graph breaks count as ops of no region, with negative numbers: a marked block with a break runs in plain Python.
     """
 
     def __init__(self, graphs: Sequence[Graph], breaks: Sequence[GraphBreak], wanted: Collection[int]) -> None:
@@ -79,21 +55,21 @@ class Sites:
         self.unread: dict[str, str] = {}
         self.files: dict[str, SourceFile] = {}
         self._read(line.file for origin in wanted for line in self.ops[origin].stack)
-        self._forget_changed(line for node in self.ops.values() for line in node.stack)
+        self._drop_changed_files(line for node in self.ops.values() for line in node.stack)
         located = functools.cache(self._located)
         stacks = {origin: node.stack for origin, node in self.ops.items()}
         stacks |= {-number: found.stack for number, found in enumerate(breaks, start=1)}
         self.frames: dict[int, list[Frame]] = {}
         self.held: dict[Any, set[int]] = defaultdict(set)
         self._calls: dict[Statement, dict[str, set[int]]] = {}
-        self._blocks: dict[Block, set[int]] = {}
-        self._once: dict[Block, bool] = {}
+        self._blocks: dict[StatementRange, set[int]] = {}
+        self._once: dict[StatementRange, bool] = {}
         for origin, stack in stacks.items():
             found = enumerate(map(located, stack))
             self.frames[origin] = [replace(frame, depth=depth) for depth, frame in found if frame is not None]
             for frame in self.frames[origin]:
-                for unit in frame.around:
-                    self.held[unit].add(origin)
+                for place in frame.around:
+                    self.held[place].add(origin)
 
     def _read(self, names: Iterable[str]) -> None:
         for name in dict.fromkeys(names):
@@ -102,10 +78,10 @@ class Sites:
             except (OSError, ValueError) as error:
                 self.unread[name] = str(error)
 
-    def _forget_changed(self, lines: Iterable[SourceLine]) -> None:
-        """Leave out files that read otherwise than they did: what stands at a line now is anybody's guess."""
+    def _drop_changed_files(self, lines: Iterable[SourceLine]) -> None:
+        """Drop files that have changed since the trace: their line numbers may be wrong."""
         for line in set(lines):
-            if (file := self.files.get(line.file)) is not None and not file.shows(line):
+            if (file := self.files.get(line.file)) is not None and not file.is_unchanged(line):
                 self.unread[line.file] = f"{line.file} has changed since the call was traced: explore again"
                 del self.files[line.file]
 
@@ -126,52 +102,55 @@ class Sites:
         through: AbstractSet[int] = frozenset(),
         in_loops: bool = False,
         innermost: bool = False,
-    ) -> list[Unit] | None:
-        """Return the outermost units that hold all ``wanted`` ops and none but ``allowed`` ones, None without any.
+    ) -> list[Span] | None:
+        """Return the outermost spans that contain all ``wanted`` ops and only ``allowed`` ones; None if there are none.
 
         The user's own files come before those of libraries, and statements and functions before single calls. With
-        ``in_loops`` only statements of loops will do, with ``innermost`` those of inner loops first. Statements that
-        follow each other are one unit, what computes no more than ops of ``through`` between them included.
+        ``in_loops`` only statements in loops are considered, with ``innermost`` those of inner loops first. Consecutive
+        statements are one span, and so are those with nothing but ops of ``through`` between them.
         """
-        found: dict[Any, Unit] = {}
+        found: dict[Any, Span] = {}
         missing = sorted(wanted)
         while missing:
             chosen = next(
                 (
                     self._in_loops(missing[0], allowed, innermost=innermost)
                     if in_loops
-                    else self._units(missing[0], allowed)
+                    else self._spans(missing[0], allowed)
                 ),
                 None,
             )
             if chosen is None:
                 return None
-            unit, held = chosen
-            found[unit] = unit
+            span, held = chosen
+            found[span] = span
             missing = [origin for origin in missing if origin not in held]
-        blocks = [unit for unit in found.values() if isinstance(unit, Block)]
-        return [*self._joined(blocks, through), *(unit for unit in found.values() if not isinstance(unit, Block))]
+        blocks = [span for span in found.values() if isinstance(span, StatementRange)]
+        return [
+            *self._joined(blocks, through),
+            *(span for span in found.values() if not isinstance(span, StatementRange)),
+        ]
 
-    def _units(self, origin: int, allowed: AbstractSet[int]) -> Iterator[tuple[Unit, AbstractSet[int]]]:
+    def _spans(self, origin: int, allowed: AbstractSet[int]) -> Iterator[tuple[Span, AbstractSet[int]]]:
         for library in (False, True):
             frames = [frame for frame in self.frames[origin] if frame.library is library]
             for frame in frames:
                 if frame.function.plain and self.held[frame.function] <= allowed:
-                    yield Whole(frame.function), self.held[frame.function]
+                    yield WholeFunction(frame.function), self.held[frame.function]
                 for statement in frame.path:
                     if self.held[statement] <= allowed:
-                        yield _alone(statement), self.held[statement]
+                        yield span_of(statement), self.held[statement]
             for frame in frames:
                 for attribute, held in self.calls(frame.path[-1]).items() if frame.path else ():
                     if origin in held and held <= allowed:
-                        yield Calls(frame.path[-1], attribute), held
+                        yield SubmoduleCalls(frame.path[-1], attribute), held
 
     def _in_loops(
         self, origin: int, allowed: AbstractSet[int], *, innermost: bool
-    ) -> Iterator[tuple[Unit, AbstractSet[int]]]:
+    ) -> Iterator[tuple[Span, AbstractSet[int]]]:
         for library in (False, True):
             found = [
-                (_alone(statement), self.held[statement])
+                (span_of(statement), self.held[statement])
                 for frame in self.frames[origin]
                 if frame.library is library
                 for statement in frame.path
@@ -182,7 +161,7 @@ class Sites:
     def calls(self, statement: Statement) -> dict[str, set[int]]:
         """Return the ops of each submodule that a statement calls as ``self.name(…)``, by that name.
 
-        Only of calls that can be taken out of the statement.
+        Calls that cannot be moved out of the statement are left out.
         """
         from regional_explorer.export.patch.hoist import can_be_hoisted  # imports libcst
 
@@ -192,13 +171,13 @@ class Sites:
         for name, calls in submodule_calls(statement).items():
             if len(calls) > 1 or not can_be_hoisted(statement.node, calls[0]):
                 continue
-            inside = {origin for origin in self.held[statement] if origin >= 0 and _calls(self.ops[origin], name)}
+            inside = {origin for origin in self.held[statement] if origin >= 0 and _is_in_call(self.ops[origin], name)}
             if inside:
                 found[name] = inside
         return found
 
-    def _joined(self, blocks: Iterable[Block], through: AbstractSet[int]) -> list[Unit]:
-        found: list[Block] = []
+    def _joined(self, blocks: Iterable[StatementRange], through: AbstractSet[int]) -> list[Span]:
+        found: list[StatementRange] = []
         for block in sorted(blocks, key=lambda one: (id(one.suite), one.first)):
             last = found[-1] if found else None
             between = block.suite.statements[last.last + 1 : block.first] if last else ()
@@ -208,44 +187,44 @@ class Sites:
                 found.append(block)
         return list(found)
 
-    def ops_of(self, unit: Unit) -> AbstractSet[int]:
-        """Return the ops that a unit holds."""
-        if isinstance(unit, Whole):
-            return self.held[unit.function]
-        if isinstance(unit, Calls):
-            return self.calls(unit.statement).get(unit.attribute, set())
-        if unit not in self._blocks:
-            self._blocks[unit] = set().union(*(self.held[one] for one in unit.statements))
-        return self._blocks[unit]
+    def ops_of(self, span: Span) -> AbstractSet[int]:
+        """Return the ops that a span contains."""
+        if isinstance(span, WholeFunction):
+            return self.held[span.function]
+        if isinstance(span, SubmoduleCalls):
+            return self.calls(span.statement).get(span.attribute, set())
+        if span not in self._blocks:
+            self._blocks[span] = set().union(*(self.held[one] for one in span.statements))
+        return self._blocks[span]
 
-    def runs_once(self, unit: Block) -> bool:
-        """Tell whether the ops of statements come from one run of their function, as far as the record shows."""
-        if unit not in self._once:
-            self._once[unit] = self._from_one_run(unit.suite.function, self.ops_of(unit))
-        return self._once[unit]
+    def runs_once(self, span: StatementRange) -> bool:
+        """Return whether the ops of statements come from one run of their function, as far as the record shows."""
+        if span not in self._once:
+            self._once[span] = self._from_one_run(span.suite.function, self.ops_of(span))
+        return self._once[span]
 
     def _from_one_run(self, function: Function, origins: Collection[int]) -> bool:
-        ways = {
+        paths = {
             tuple(self.ops[origin].stack[: frame.depth])
             for origin in origins
             for frame in self.frames[origin]
             if frame.function is function
         }
-        if ways == {()}:
+        if paths == {()}:
             return True
         method_of, _, name = function.scope.rpartition(".")
         holder = method_of.rpartition(".")[2]
         chains = [self.ops[origin].modules for origin in origins]
-        if any(call.class_name == holder for call in _common(chains)):
+        if any(call.class_name == holder for call in _common_start(chains)):
             return True
-        # Of the calls of modules only the root's has no entry: its forward may lie below wrappers, called on one way.
+        # The root is the only module whose call has no entry: wrappers may call its forward, on one path.
         is_root = name == "forward" and not any(call.class_name == holder for chain in chains for call in chain)
-        return is_root and len(ways) == 1
+        return is_root and len(paths) == 1
 
-    def turn(self, function: Function, origin: int) -> int | None:
-        """Return the turn of a loop over a list of modules that an op of a method comes from: the module's number.
+    def iteration(self, function: Function, origin: int) -> int | None:
+        """Return which iteration of a method's loop over a list of modules an op comes from: the module's number.
 
-        None where the method called no such module for it.
+        None if the method called no such module for it.
         """
         holder = function.scope.rpartition(".")[0].rpartition(".")[2]
         chain = self.ops[origin].modules
@@ -258,12 +237,7 @@ class Sites:
         return next((int(part) for part in parts if part.isdecimal()), None)
 
 
-def _alone(statement: Statement) -> Block:
-    number = statement.suite.statements.index(statement)
-    return Block(statement.suite, number, number)
-
-
-def _common(chains: Sequence[Chain]) -> Sequence[ModuleCall]:
+def _common_start(chains: Sequence[Chain]) -> Sequence[ModuleCall]:
     first, *others = chains
     length = len(first)
     for chain in others:
@@ -272,8 +246,8 @@ def _common(chains: Sequence[Chain]) -> Sequence[ModuleCall]:
     return first[:length]
 
 
-def _calls(node: Node, attribute: str) -> bool:
-    """Tell whether an op is below a call of the submodule ``attribute`` of one of the modules around it."""
+def _is_in_call(node: Node, attribute: str) -> bool:
+    """Return whether an op is inside a call of the submodule ``attribute`` of one of the modules around it."""
     outer = {""}  # the root has no entry of its own
     for call in node.modules:
         names = {call.path, *call.aliases}
@@ -283,41 +257,6 @@ def _calls(node: Node, attribute: str) -> bool:
     return False
 
 
-def is_loop(statement: Statement) -> bool:
-    """Tell whether a statement is a ``for`` loop with its body on lines of its own."""
-    return isinstance(statement.node, parser().For) and statement.node.asynchronous is None and bool(statement.suites)
-
-
-def submodule_calls(statement: Statement) -> Mapping[str, list[Any]]:
-    """Return the calls of ``self.name(…)`` in a statement, by the name of the submodule."""
-    cst = parser()
-    found: dict[str, list[Any]] = {}
-
-    def visit(node: Any) -> None:
-        if isinstance(node, cst.Call) and (name := _below_self(node.func)):
-            found.setdefault(name, []).append(node)
-        for child in node.children:
-            if not isinstance(child, (cst.FunctionDef, cst.ClassDef, cst.IndentedBlock)):
-                visit(child)
-
-    visit(statement.node)
-    return found
-
-
-def _below_self(node: Any) -> str:
-    """Return ``blocks.0.mlp`` for the expression ``self.blocks[0].mlp``, and an empty text for any other."""
-    cst = parser()
-    if isinstance(node, cst.Attribute):
-        if isinstance(node.value, cst.Name) and node.value.value == "self":
-            return str(node.attr.value)
-        outer = _below_self(node.value)
-        return f"{outer}.{node.attr.value}" if outer else ""
-    if isinstance(node, cst.Subscript) and len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
-        outer, index = _below_self(node.value), node.slice[0].slice.value
-        return f"{outer}.{index.value}" if outer and isinstance(index, cst.Integer) else ""
-    return ""
-
-
 def is_library(file: str) -> bool:
-    """Tell whether a file belongs to an installed library."""
+    """Return whether a file belongs to an installed library."""
     return any(part in ("site-packages", "dist-packages") for part in Path(file).parts)

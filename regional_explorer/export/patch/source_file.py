@@ -1,4 +1,4 @@
-"""A file of the user's program as a tree of functions and statements, each with its lines, and the marks in it."""
+"""Parses a file of the user's program into functions and statements, with their lines and region marks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ REGION_KEY = "compile_with_inductor"
 
 
 def parser() -> Any:
-    """Return libcst, which keeps comments and layout of a file where Python's own ``ast`` drops them.
+    """Import and return libcst, which keeps comments and layout of a file, unlike Python's ``ast``.
 
     Raises:
-        MissingPackageError: it is not installed.
+        MissingPackageError: libcst is not installed.
     """
     try:
         import libcst
@@ -39,7 +39,7 @@ def parser() -> Any:
 class Mark:
     """A call in the source that marks a region: of ``annotate``, ``annotate_fn`` or ``rx.region``.
 
-    ``value`` is what it gives to ``compile_with_inductor``, None where that is not written out.
+    ``value`` is the value it gives to ``compile_with_inductor``, None if that is not a literal.
     """
 
     call: cst.Call
@@ -49,7 +49,7 @@ class Mark:
 
 @dataclass(eq=False, repr=False)
 class Suite:
-    """The statements of one block, in order, and the function they are in."""
+    """The statements of one indented block, in order, and the function they are in."""
 
     node: cst.IndentedBlock
     function: Function
@@ -70,7 +70,7 @@ class Statement:
 
     @property
     def around(self) -> Iterator[Statement]:
-        """The statements around this one in its function, innermost first."""
+        """The compound statements around this one in its function, innermost first."""
         around = self.suite.parent
         while around is not None:
             yield around
@@ -81,8 +81,8 @@ class Statement:
 class Function:
     """One function: its lines from the ``def`` on, and its body.
 
-    ``plain`` tells that a decorator can mark all it does: it is neither a generator nor ``async``, whose bodies run
-    after the decorator has returned, nor made inside another function, where Dynamo would have to trace the decorator.
+    ``plain`` says that a decorator can mark its whole body: it is neither a generator nor ``async``, whose bodies run
+    after the decorator has returned, nor nested in another function, where Dynamo would have to trace the decorator.
     """
 
     node: Any
@@ -96,11 +96,11 @@ class Function:
 
 
 class SourceFile:
-    """A parsed file. ``cell`` tells that it is a cell of a notebook, which is no file on disk.
+    """A parsed file. ``cell`` says that it is a cell of a notebook, which is not a file on disk.
 
     Raises:
         MissingPackageError: libcst is not installed.
-        OSError, ValueError: it cannot be read, or is not Python.
+        OSError, ValueError: the file cannot be read, or is not Python.
     """
 
     def __init__(self, path: str) -> None:
@@ -127,18 +127,18 @@ class SourceFile:
         )
         self.functions = list(self._functions(self.module, ""))
 
-    def shows(self, line: SourceLine) -> bool:
-        """Tell whether the line still reads as it did when the call was traced."""
+    def is_unchanged(self, line: SourceLine) -> bool:
+        """Return whether the line has the same text as when the call was traced."""
         now = self._lines[line.line - 1].strip() if 0 < line.line <= len(self._lines) else ""
         return not line.text or now == line.text.strip()
 
     def function_at(self, line: SourceLine) -> Function | None:
-        """Return the innermost function of that name that holds the line."""
+        """Return the innermost function that contains the line and has the name recorded for it."""
         around = (one for one in self.functions if one.name == line.function and one.first <= line.line <= one.last)
         return max(around, key=lambda one: one.first, default=None)
 
     def path_to(self, line: SourceLine) -> tuple[Function | None, list[Statement]]:
-        """Return the function that a frame runs in, and its statements around the line, outermost first."""
+        """Return the function that contains the line, and its statements around the line, outermost first."""
         function = self.function_at(line)
         found: list[Statement] = []
         suites = [function.body] if function is not None else []
@@ -168,7 +168,7 @@ class SourceFile:
         return function
 
     def _suite(self, block: Any, function: Function, parent: Statement | None) -> Suite:
-        """Return the statements of a block; of a suite on the line of its header there are none to address."""
+        """Return the statements of a block; none if they are on the line of its header, where no mark fits."""
         cst = parser()
         suite = Suite(block, function, parent)
         if not isinstance(block, cst.IndentedBlock):
@@ -186,7 +186,7 @@ class SourceFile:
 
 
 def _blocks(node: Any) -> Iterator[Any]:
-    """Yield the indented blocks of a compound statement, those of ``else``, ``except`` and ``case`` included."""
+    """Yield the indented blocks of a compound statement, including those of ``else``, ``except`` and ``case``."""
     cst = parser()
     for child in node.children:
         if isinstance(child, cst.IndentedBlock):
@@ -198,7 +198,7 @@ def _blocks(node: Any) -> Iterator[Any]:
 
 
 def _yields(body: Any) -> bool:
-    """Tell whether a function's own body yields, those of functions inside left out."""
+    """Return whether a function's own body has a ``yield``, nested functions excluded."""
     cst = parser()
     if isinstance(body, cst.Yield):
         return True
@@ -208,7 +208,7 @@ def _yields(body: Any) -> bool:
 
 
 def dotted_name(node: Any) -> str:
-    """Return ``torch.fx.traceback.annotate`` for such an expression, and an empty text for any other."""
+    """Return a dotted name as text, such as ``torch.fx.traceback.annotate``; empty for any other expression."""
     cst = parser()
     if isinstance(node, cst.Name):
         return str(node.value)
@@ -219,10 +219,10 @@ def dotted_name(node: Any) -> str:
 
 
 def literal(node: Any) -> Any:
-    """Return the value of an expression that is written out.
+    """Return the value of a literal expression.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is not a literal.
     """
     try:
         return ast.literal_eval(parser().Module(body=[]).code_for_node(node).strip())
@@ -231,7 +231,7 @@ def literal(node: Any) -> Any:
 
 
 def _mark(node: Any) -> Mark | None:
-    """Return the mark that a ``with`` item or a decorator is, if it is one."""
+    """Return the region mark that an item of a ``with`` or a decorator makes, or None."""
     cst = parser()
     if not isinstance(node, cst.Call) or not node.args:
         return None
@@ -248,7 +248,7 @@ def _mark(node: Any) -> Mark | None:
 
 
 def _region_value(arguments: Sequence[Any]) -> Any:
-    """Return what ``rx.region(…)`` annotates with these arguments, None where they are not written out."""
+    """Return the value that ``rx.region(…)`` annotates with these arguments, None if they are not literals."""
     configs: dict[str, Any] = {}
     name = None
     try:

@@ -1,4 +1,4 @@
-"""A plan as a change of the source: a diff of files, the new text of notebook cells, calls for what no mark can say."""
+"""``ex.to_source``: a plan as a diff of source files, new notebook cells, and calls for what no mark can express."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regional_explorer.export.patch.sites import is_library
 from regional_explorer.export.patch.source_file import SourceFile, parser
 from regional_explorer.export.patch.working_tree import root_of, write_all
 from regional_explorer.record.graph import Graph, GraphBreak
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.render.report.plan_source import plan_source
 
 
@@ -29,7 +29,7 @@ class ChangedFile:
 
     @property
     def path(self) -> Path:
-        """Where it is; of a cell a name that exists nowhere."""
+        """The path of the file; of a cell, a name that is not on disk."""
         return Path(self.file.path)
 
     def diff(self) -> str:
@@ -47,9 +47,9 @@ class ChangedFile:
 
 @dataclass(frozen=True)
 class SourcePatch:
-    """What a plan changes in the source.
+    """The change of the source that expresses a plan.
 
-    ``refused`` says of regions that no mark can stand for why; ``kept`` are those that are in the source as they are.
+    ``refused`` has the regions that no mark can express, with the reason; ``kept`` are those already marked in it.
     """
 
     plan: Plan
@@ -59,10 +59,10 @@ class SourcePatch:
 
     def __str__(self) -> str:
         """Return diff, cells and calls as one text."""
-        parts = [*self._words(), *(one.diff() for one in self.changed if not one.file.cell), *self._cells()]
+        parts = [*self._comments(), *(one.diff() for one in self.changed if not one.file.cell), *self._cells()]
         return "\n".join(parts) if parts else "# No region yet.\n"
 
-    def _words(self) -> Iterator[str]:
+    def _comments(self) -> Iterator[str]:
         for name, reason in self.refused.items():
             yield f"# Region {name!r} is not in the source below: {reason}.\n{plan_source(self.plan, [name])}"
         if self.kept:
@@ -78,7 +78,7 @@ class SourcePatch:
                 yield f"# The cell that defines {names or 'the function'}, with its regions:\n\n{as_typed(one.after)}"
 
     def apply(self) -> None:
-        """Write the files.
+        """Write the changed files.
 
         Raises:
             SourcePatchError: a file is a notebook's cell, is not tracked by git or not clean, or cannot be written.
@@ -95,12 +95,12 @@ class SourcePatch:
 def source_patch(
     graphs: Sequence[Graph], breaks: Sequence[GraphBreak], plan: Plan, preview: PreviewPartitions
 ) -> SourcePatch:
-    """Return what ``plan`` changes in the source that ``graphs`` were traced from.
+    """Return the change that expresses ``plan`` in the source that ``graphs`` were traced from.
 
     Raises:
         MissingPackageError: libcst is not installed.
     """
-    parser()  # or the next import fails without saying what to install
+    parser()  # raises an error that names the package to install, unlike the import below
     from regional_explorer.export.patch.rewrite import rewritten
 
     placement = place(graphs, breaks, plan, preview)
@@ -117,7 +117,7 @@ def source_patch(
 
 
 def _shown_path(path: Path) -> str:
-    """Return a path from the top of its working tree, or from here."""
+    """Return a path relative to its working tree, or else to the current directory."""
     path = path.resolve()
     for folder in (root_of(path), Path.cwd()):
         if folder is not None and path.is_relative_to(folder):
@@ -126,7 +126,7 @@ def _shown_path(path: Path) -> str:
 
 
 def as_typed(cell: str) -> str:
-    """Return a cell with its magics as they were typed: IPython keeps the Python it made of them."""
+    """Return the text of a cell with its magics as the user typed them: IPython stores the Python code they become."""
     text = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
     cell = re.sub(
         rf"get_ipython\(\)\.run_line_magic\({text}, {text}\)",

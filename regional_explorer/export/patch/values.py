@@ -1,4 +1,4 @@
-"""The text of a mark: its region and config, and what tells its instances apart."""
+"""Builds the argument of ``annotate``: the region, its config, and the number that distinguishes instances."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 
 import libcst as cst
 
-from regional_explorer.export.patch.placement import Written
+from regional_explorer.export.patch.new_marks import NewMark
 from regional_explorer.export.patch.source_file import REGION_KEY, Mark, Statement, dotted_name
-from regional_explorer.record.region import Direction, Region, SelectorKind, config_of
+from regional_explorer.record.region import Direction, Region, config_of
+from regional_explorer.record.selector import SelectorKind
 
 FALLBACK_KEY = "fallback_to_eager"
-"""The key of the annotation that leaves ops of a region to eager."""
+"""The key of the annotation that makes ops of a region run eagerly."""
 
 TRACEBACK = "torch.fx.traceback"
 
 
 @dataclass
 class LoopIndices:
-    """The names that stand for the index of a loop, those that had to be made included."""
+    """The index variables of loops; ``added`` are those that the patch introduces, by the id of the loop's node."""
 
     added: dict[int, str] = field(default_factory=dict)
 
     def name(self, loop: Statement) -> str:
-        """Return the variable that counts the turns of ``loop``."""
+        """Return the index variable of ``loop``, a new one if it has none."""
         node = loop.node
         if (counted := _counter(node)) is not None:
             return counted
@@ -37,7 +38,7 @@ class LoopIndices:
 
 
 def _counter(loop: cst.For) -> str | None:
-    """Return the variable in which a loop counts its turns already: of ``range``, or the first of ``enumerate``."""
+    """Return the index variable that a loop already has: that of ``range``, or the first of ``enumerate``."""
     kind = dotted_name(loop.iter.func) if isinstance(loop.iter, cst.Call) else ""
     target: cst.BaseExpression = loop.target
     if kind == "enumerate" and isinstance(target, cst.Tuple):
@@ -69,28 +70,28 @@ def names_in(node: cst.CSTNode) -> Iterator[cst.Name]:
         yield from names_in(child)
 
 
-def value_text(written: Written, indices: LoopIndices) -> str:
+def value_text(new: NewMark, indices: LoopIndices) -> str:
     """Return the dict of an annotation as Python."""
-    if written.carve:
+    if new.carve:
         return f'{{"{FALLBACK_KEY}": True}}'
     parts = []
-    if (name := _region_id(written, indices)) is not None:
+    if (name := _region_id(new, indices)) is not None:
         parts.append(f'"inductor_region": {name}')
-    if config := config_of(written.region, Direction.FORWARD):
+    if config := config_of(new.region, Direction.FORWARD):
         parts.append(f'"inductor_configs": {text_of(config)}')
     return f'{{"{REGION_KEY}": {{{", ".join(parts)}}}}}'
 
 
-def _region_id(written: Written, indices: LoopIndices) -> str | None:
-    region = written.region
-    if not written.instance:
+def _region_id(new: NewMark, indices: LoopIndices) -> str | None:
+    region = new.region
+    if not new.instance:
         return None if is_default(region) else text_of(region.name)
-    parts = (str(part) if isinstance(part, int) else indices.name(part) for part in written.instance)
+    parts = (str(part) if isinstance(part, int) else indices.name(part) for part in new.instance)
     return f"({text_of(region.name)}, {', '.join(parts)})"
 
 
 def is_default(region: Region) -> bool:
-    """Tell whether a region stands for marks without an id, which have no name of their own."""
+    """Return whether a region stands for marks without an id, which have no name."""
     return region.name == "default" and all(
         one.kind is SelectorKind.ANNOTATION and pattern.startswith("default:")
         for one in region.selectors
@@ -99,7 +100,7 @@ def is_default(region: Region) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return a plain value as Python, texts in double quotes, in characters that every encoding has."""
+    """Return a plain value as Python source: strings in double quotes, ASCII only."""
     if isinstance(value, str):
         shown = ascii(value)
         return f'"{shown[1:-1]}"' if shown.startswith("'") and '"' not in shown else shown
@@ -112,19 +113,19 @@ def text_of(value: Any) -> str:
     return repr(value)
 
 
-def changed_call(mark: Mark, written: Written, value: str) -> cst.Call:
-    """Return the call of a mark with what it gives changed; the call's own form stays."""
+def changed_call(mark: Mark, new: NewMark, value: str) -> cst.Call:
+    """Return the call of an existing mark with a new value; the form of the call is kept."""
     if not mark.by_region:
         first, *others = mark.call.args
         return mark.call.with_changes(args=[first.with_changes(value=cst.parse_expression(value)), *others])
-    if written.instance:  # a name alone cannot tell instances apart
+    if new.instance:  # a name alone cannot distinguish instances
         made = cst.parse_expression(f"{TRACEBACK}.annotate({value})")
         assert isinstance(made, cst.Call)  # noqa: S101 - that is how it is written
         return made
-    config = config_of(written.region, Direction.FORWARD)
+    config = config_of(new.region, Direction.FORWARD)
     plain = [f"{key}={text_of(item)}" for key, item in config.items() if key.isidentifier()]
     dotted = {key: item for key, item in config.items() if not key.isidentifier()}
-    arguments = [text_of(written.region.name), *plain, *([f"**{text_of(dotted)}"] if dotted else [])]
+    arguments = [text_of(new.region.name), *plain, *([f"**{text_of(dotted)}"] if dotted else [])]
     call = cst.parse_expression(f"f({', '.join(arguments)})")
     assert isinstance(call, cst.Call)  # noqa: S101 - that is how it is written
     return mark.call.with_changes(args=call.args)

@@ -1,4 +1,4 @@
-"""Writes patched files, where version control can bring back what they were."""
+"""Writes patched files, only where git has their previous content committed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from regional_explorer.export.files import write_bytes
 
 
 def root_of(path: Path) -> Path | None:
-    """Return the top of the git working tree that ``path`` is in, or None."""
+    """Return the root of the git working tree that contains ``path``, or None."""
     return next((folder for folder in path.parents if (folder / ".git").exists()), None)
 
 
 def require_clean(path: Path) -> None:
-    """Raise SourcePatchError unless git tracks ``path``, and has it as it is now."""
+    """Raise SourcePatchError unless git tracks ``path`` and it has no uncommitted changes."""
     if _git(path, "ls-files", "--error-unmatch", "--", path.name) is None:
         raise SourcePatchError(
             f"{path} is not under version control, so it is left alone; nothing was written. Take the diff that "
@@ -30,7 +30,7 @@ def require_clean(path: Path) -> None:
 
 
 def _git(path: Path, *arguments: str) -> str | None:
-    """Return what git says of the folder of ``path``; None if it says no, or is not there."""
+    """Return the output of git in the folder of ``path``; None if git fails or is not installed."""
     try:
         done = subprocess.run(  # noqa: S603 - fixed arguments, and a path that is not an option
             ["git", "-C", str(path.parent), *arguments],  # noqa: S607 - the user's own git
@@ -44,7 +44,7 @@ def _git(path: Path, *arguments: str) -> str | None:
 
 
 def write_all(texts: Mapping[Path, tuple[bytes, bytes]]) -> None:
-    """Write each file, given as what it holds and what it is to hold; when one fails, all are as they were.
+    """Write each file, given its content before and after; if one cannot be written, restore all of them.
 
     Raises:
         SourcePatchError: a file is not tracked by git, is not clean, or cannot be written.

@@ -1,4 +1,4 @@
-"""Runs a captured call in float64, as the reference for eager and compiled results."""
+"""Runs a captured call in float64, as a reference for eager and compiled results."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LOW = (torch.float32, torch.float16, torch.bfloat16)
 class Float64:
     """Runs a capture in float64.
 
-    Each graph is rewritten to compute in float64; between graphs, and to AOTAutograd and autograd, values keep the
-    dtype they were traced with. Beside each such value the exact one is kept, found again by where it lies in memory,
-    so that the next graph goes on from it.
+    Each graph is rewritten to compute in float64; between graphs, and for AOTAutograd and autograd, values keep the
+    dtype that they were traced with. The exact value of each is kept and found again by its place in memory, so that
+    the next graph continues from it.
     """
 
     def __init__(self, capture: Capture) -> None:
@@ -33,7 +33,7 @@ class Float64:
         """Return ``(output tensors, gradients)`` in float64.
 
         Raises:
-            Exception: whatever torch raises where an operator has no float64 kernel.
+            Exception: whatever torch raises if an operator has no float64 kernel.
         """
         from regional_explorer.capture.tensors import tensors_in
 
@@ -78,7 +78,7 @@ class Float64:
             return value
         rounded = value.to(dtype)
         self._exact[_place(rounded)] = value
-        self._kept.append(rounded)  # its place in memory must not be taken by another value
+        self._kept.append(rounded)  # so that no other value takes its place in memory
         return rounded
 
 
@@ -137,7 +137,7 @@ def _with_float64(value: Any) -> Any:
 
 
 def _draw_as_before(target: Any, dtypes: Sequence[torch.dtype | None], *args: Any, **kwargs: Any) -> Any:
-    """Run a random op in the dtypes of the trace, and carry what it made of its input in float64."""
+    """Run a random op in the dtypes of the trace, and return its results in float64."""
     low = [
         value.to(dtype) if isinstance(value, torch.Tensor) and dtype is not None else value
         for value, dtype in zip(args, dtypes, strict=True)

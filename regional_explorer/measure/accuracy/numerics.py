@@ -1,4 +1,4 @@
-"""Compares outputs and gradients of a variant with eager's, and both with float64.
+"""Compares outputs and gradients of a variant with eager's, and both with a float64 run.
 
 ``docs/numerics.md`` states the rule.
 """
@@ -33,16 +33,16 @@ from regional_explorer.record.timing import Numerics, NumericsVerdict
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
 BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"
 NONDETERMINISTIC = "two eager calls differ by more than rounding"
-BEHIND_STEPS = "off by a step: eager moves as far when what its step functions are given is moved by rounding"
+EXPLAINED_BY_STEPS = "off by a step: eager changes as much if the inputs of its step functions change by rounding"
 
 
 @dataclass(frozen=True)
 class Reference:
     """What a variant is compared with.
 
-    ``exact`` is what float64 gave, or None where it is no reference, for the reason ``note``. ``arithmetic`` is how
-    the call's graphs compute. ``nondeterministic`` says that eager does not repeat itself. ``steps`` are there where
-    the graphs have step functions.
+    ``exact`` are the results in float64, or None if that is no reference, for the reason ``note``. ``arithmetic`` is
+    how the call's graphs compute. ``nondeterministic`` says that two eager runs differ. ``steps`` is None if the graphs
+    have no step functions.
     """
 
     eager: Values
@@ -64,7 +64,7 @@ def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
 
 
 def compare(variant: str, mine: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:
-    """Return one row per output and gradient of a variant that gave ``mine``; ``note`` stands beside each."""
+    """Return one row per output and gradient of a variant whose results are ``mine``; each row gets ``note``."""
     rows: list[Numerics] = []
     eager, exact = reference.eager, reference.exact
     kinds = (("outputs", eager.outputs, mine.outputs), ("gradients", eager.gradients, mine.gradients))
@@ -91,19 +91,19 @@ def compare(variant: str, mine: Values, reference: Reference, note: str = "") ->
 
 
 def verdict(rows: Sequence[Numerics]) -> NumericsVerdict:
-    """Return what the rows of one variant say together: the worst of what they say."""
+    """Return the verdict of the rows of one variant: the worst of theirs."""
     return NumericsVerdict.worst(row.verdict for row in rows) or NumericsVerdict.OK
 
 
 def in_words(row: Numerics) -> str:
-    """Return how far off a tensor is, as a phrase."""
+    """Return a phrase that says how far off a tensor is."""
     return (
         f"{row.tensor}: {row.note if math.isinf(row.error) and not row.dtype else f'off by up to {row.max_error:.2g}'}"
     )
 
 
 def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
-    """Return the rows with their failures turned into "not comparable": the reason is reported apart."""
+    """Return the rows with "failed" replaced by "not comparable", for the reason ``why``."""
     return tuple(
         replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=why) if row.verdict == NumericsVerdict.FAILED else row
         for row in rows
@@ -111,12 +111,12 @@ def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
 
 
 def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:
-    """Return whether two eager runs agree, but for rounding: kernels of a GPU may sum in any order."""
+    """Return whether two eager runs agree up to rounding: GPU kernels may sum in any order."""
     return verdict(compare("eager", second, Reference(first, arithmetic=arithmetic))) != NumericsVerdict.FAILED
 
 
 def same(left: Values, right: Values) -> bool:
-    """Return whether two runs gave bitwise the same."""
+    """Return whether the results of two runs are bitwise equal."""
     pairs = zip((*left.outputs, *left.gradients), (*right.outputs, *right.gradients), strict=True)
     return all(_bitwise(mine, theirs) for (_, mine), (_, theirs) in pairs)
 
@@ -131,7 +131,7 @@ class _Judge:
     note: str
 
     def row(self, name: str, expected: torch.Tensor, truth: torch.Tensor | None, got: torch.Tensor) -> Numerics:
-        """Return the row of one tensor: judged by float64 where that is a reference, else by eager itself."""
+        """Return the row of one tensor: judged by float64 if that is a reference, else by eager itself."""
         allowed = far(expected.dtype, self.reference.arithmetic, self.scale)
         direct = gap(got, expected, allowed)
         found = Numerics(
@@ -177,17 +177,17 @@ class _Judge:
 def _allowing_steps(
     judge: Callable[[torch.Tensor], Numerics], got: torch.Tensor, expected: torch.Tensor, steps: Steps | None
 ) -> Numerics:
-    """Return what ``judge`` says of a tensor; "not comparable" where nothing but a step function lets it fail."""
+    """Return the row that ``judge`` gives a tensor; "not comparable" if it fails only because of step functions."""
     row = judge(got)
     if row.verdict is not NumericsVerdict.FAILED or steps is None:
         return row
     if judge(steps.without_explained(row.tensor, got, expected)).verdict is NumericsVerdict.FAILED:
         return row
-    return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=BEHIND_STEPS)
+    return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=EXPLAINED_BY_STEPS)
 
 
 def _exactly(variant: str, name: str, expected: torch.Tensor, got: torch.Tensor, note: str) -> Numerics:
-    """Return the row of a tensor of integers or truth values: it has to be the same."""
+    """Return the row of a tensor of integers or booleans, which has to be equal."""
     off, bitwise = gap(got, expected), _bitwise(got, expected)
     return Numerics(variant, name, str(expected.dtype).removeprefix("torch."), bitwise=bitwise, error=off.rms,
                     max_error=off.largest, eager_error=None, variant_error=None, tolerance=0.0,
@@ -204,7 +204,7 @@ def _unlike(got: torch.Tensor | None, expected: torch.Tensor | None) -> str:
 
 
 def _other_tensors(mine: Sequence[tuple[str, Any]], theirs: Sequence[tuple[str, Any]]) -> str:
-    """Return how the tensors among the outputs are others than eager's."""
+    """Return how the output tensors differ from eager's: missing, additional, or in another order."""
     ours, eager = dict(mine), dict(theirs)
     found = [f"{name} is missing" for name in eager if name not in ours]
     found += [f"{name} is not among eager's" for name in ours if name not in eager]
@@ -214,7 +214,7 @@ def _other_tensors(mine: Sequence[tuple[str, Any]], theirs: Sequence[tuple[str, 
 def _not_compared(variant: str, path: str, kind: str) -> Numerics:
     return Numerics(variant, path, "", bitwise=False, error=0.0, max_error=0.0, eager_error=None, variant_error=None,
                     tolerance=0.0, verdict=NumericsVerdict.NOT_COMPARED,
-                    note=f"{kind}: nothing is known of what it holds")  # fmt: skip
+                    note=f"{kind}: cannot be searched for tensors")  # fmt: skip
 
 
 def _mismatch(variant: str, name: str, why: str) -> Numerics:
@@ -229,5 +229,5 @@ def _bitwise(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a tensor, element by element: ``==`` would take -0.0 for 0.0."""
+    """Return the bytes of a tensor: ``==`` on elements would treat -0.0 and 0.0 as equal."""
     return tensor.detach().resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8)

@@ -1,4 +1,4 @@
-"""Compares the outputs of one compiled partition with those of its eager version, and both with float64."""
+"""Checks the numerics of one compiled partition: compares its outputs with eager's, and both with float64."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from regional_explorer.record.timing import Numerics, NumericsVerdict
 VARIANT = "compiled"
 
 CURES: Mapping[str, Any] = {"emulate_precision_casts": True, "fallback_random": True}
-"""Configs that make compiled code round, or draw, as eager code does."""
+"""Configs that make compiled code round, or draw random numbers, as eager code does."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """What the check of one partition said. ``cure`` is a config under which it passes, None where none was found."""
+    """The result of checking one partition. ``cure`` is a config under which it passes, None if none was found."""
 
     rows: tuple[Numerics, ...]
     cure: Mapping[str, Any] | None = None
 
     @property
     def verdict(self) -> NumericsVerdict:
-        """What the rows say together."""
+        """The verdict of all rows together."""
         return verdict(self.rows)
 
     @property
@@ -46,15 +46,15 @@ class Check:
 
     @property
     def worst(self) -> Numerics | None:
-        """The output that uses up the largest part of what it is allowed, those that failed before all others."""
+        """The output that uses the largest share of its tolerance; outputs that failed come first."""
         return max(self.rows, key=lambda row: (row.verdict == NumericsVerdict.FAILED, row.share), default=None)
 
 
 def check_partition(program: Program, switch: Switch, args: Sequence[Any], partition: str) -> Check:
     """Compare the artifact of ``switch`` with its eager piece on ``args``.
 
-    A piece that draws is compared under ``fallback_random``, which makes it draw what eager draws. Where the check
-    fails it is repeated on twins compiled under configs that may cure it.
+    A piece that draws random numbers is compared under ``fallback_random``, so that it draws what eager draws. If the
+    check fails, it is repeated on twins compiled under configs that may cure it.
     """
     random = RandomState()
 
@@ -90,7 +90,7 @@ def check_partition(program: Program, switch: Switch, args: Sequence[Any], parti
 def _cure(
     rows: Callable[[Mapping[str, Any]], Sequence[Numerics]], drawing: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """Return the first config under which the check passes, each alone, then together."""
+    """Return the first config under which the check passes: each of ``CURES`` alone, then all together."""
     single = [{key: value} for key, value in CURES.items() if key not in drawing]
     for config in (*single, dict(CURES)):
         try:
@@ -103,7 +103,7 @@ def _cure(
 
 @contextmanager
 def _twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterator[Artifact | None]:
-    """A block in which ``switch`` goes to its artifact, or to a twin compiled under ``config`` on top of its own.
+    """Context manager: make ``switch`` use its artifact, or a twin compiled under its config updated by ``config``.
 
     Raises:
         RegionCompileError: the twin does not compile.
@@ -143,7 +143,7 @@ def _steps(
 
 
 def _exact(switch: Switch, args: Sequence[Any], random: RandomState) -> Values | None:
-    """Return the outputs in float64, or None where some operator has no such kernel."""
+    """Return the outputs in float64, or None if an operator has no float64 kernel."""
     random.restore()
     low = [value.double() if isinstance(value, torch.Tensor) and value.dtype in LOW else value for value in args]
     try:

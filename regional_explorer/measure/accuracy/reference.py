@@ -1,4 +1,4 @@
-"""What variants are compared with: eager, checked against itself and against its own trace, and float64 if it may."""
+"""Finds the reference that variants are compared with: eager and, if eager and its trace agree, a float64 run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ TRACE_DIFFERS = "the trace differs from eager (trace-differs): compared with eag
 
 @dataclass(frozen=True)
 class Found:
-    """The reference of a call, and what was seen on the way to it."""
+    """The reference of a call, and diagnostics about it."""
 
     reference: Reference
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def find_reference(call: Call, program: Program) -> Found:
-    """Run the call in eager mode, twice, then its trace, and return what its variants are to be compared with.
+    """Run the call twice in eager mode, then its trace, and return what its variants are to be compared with.
 
-    Float64 follows the trace. So it says something about eager only where the trace gives what eager gives.
+    The float64 run follows the trace, so it is a reference for eager only if the trace agrees with eager.
     """
     eager = run_once(call)
     arithmetic = arithmetic_of(live.gm for live in program.capture.live)
@@ -53,18 +53,18 @@ def find_reference(call: Call, program: Program) -> Found:
 
 
 def _traced(call: Call, program: Program) -> Values | None:
-    """Return what the graphs give as captured, or None where they cannot be run so: some kernels want other strides."""
+    """Return the results of the graphs as captured, or None if they cannot run: some kernels need other strides."""
     program.select_regional(on=False)
     try:
         return run_once(call, program.capture.run)
-    except Exception:  # noqa: BLE001 - an op may raise whatever it likes; the variants are still compared
+    except Exception:  # noqa: BLE001 - an op may raise anything; the variants are still compared
         return None
     finally:
         program.select_regional(on=True)
 
 
 def _exact(call: Call, program: Program) -> Values | None:
-    """Return outputs and gradients in float64, or None where some operator has no such kernel."""
+    """Return outputs and gradients in float64, or None if an operator has no float64 kernel."""
     program.select_regional(on=False)
     try:
         outputs, gradients = Float64(program.capture).run()
@@ -78,7 +78,7 @@ def _exact(call: Call, program: Program) -> Values | None:
 
 
 def _steps(call: Call, program: Program, eager: Values, arithmetic: Arithmetic) -> Steps | None:
-    """Return how step functions move the results, as far as they stand in the graphs as captured; None without any."""
+    """Return how far step functions in the captured graphs move the results; None if there are no step functions."""
     capture = program.capture
     if not has_steps(live.gm for live in capture.live):
         return None
@@ -101,7 +101,7 @@ def _nondeterministic(rows: Sequence[Numerics]) -> Diagnostic:
     return Diagnostic(
         DiagnosticCode.CALL_NONDETERMINISTIC,
         f"Two calls in eager mode differ by more than rounding ({in_words(worst)}), "
-        "with the same arguments and random states: no variant can be checked, and every row is called not comparable.",
+        "with the same arguments and random states: no variant can be checked, and every row is not comparable.",
         upstream="the same, without a warning.",
         remedy="Let the call take its random numbers from torch, NumPy or Python's random, or as an argument; "
         "leave clocks out of it.",

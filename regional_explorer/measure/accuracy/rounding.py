@@ -1,4 +1,4 @@
-"""What rounding explains: the one place that decides how far two right results may lie apart.
+"""Computes how far apart two correct results may be because of rounding; defined only here.
 
 ``docs/numerics.md`` states the rule.
 """
@@ -19,10 +19,10 @@ SLACK = 4.0
 """How many times farther from float64 than eager a variant may be."""
 
 FEW = 32
-"""Of fewer elements, eager's own distance from float64 may be small by luck."""
+"""With fewer elements, eager's own distance from float64 may be small by luck."""
 
 _STEPS, _PER_SUM = 10.0, 64.0
-"""Rounding units that eager may be off: of each dtype, and of a sum's own dtype times the root of its terms."""
+"""Rounding units that eager may be off: of its dtype, and of the dtype of sums times the root of their terms."""
 
 _CHUNK = 1 << 20
 
@@ -32,7 +32,7 @@ class Arithmetic:
     """How the graphs of a call compute.
 
     ``reduction`` is how many terms the largest reduction sums, at the sizes of the trace; ``eps`` the precision of the
-    narrowest dtype they compute in: under autocast a float32 result was rounded to bfloat16 on the way.
+    narrowest dtype that they compute in: under autocast, a float32 result was rounded to bfloat16 on the way.
     """
 
     reduction: int = 1
@@ -59,8 +59,8 @@ class Limit:
 class Gap:
     """How far one tensor is from another.
 
-    ``rms`` and ``largest`` are in the tensor's own unit; ``share`` is the largest part of its limit that an element
-    uses up.
+    ``rms`` and ``largest`` are absolute differences; ``share`` is the largest fraction of its limit that an element
+    uses.
     """
 
     rms: float
@@ -74,10 +74,10 @@ def unit(dtype: torch.dtype, scale: float) -> Limit:
 
 
 def units_of_a_sum(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
-    """Return by how many units a right result may be off, however near to float64 eager is.
+    """Return by how many units a correct result may be off, however near to float64 eager is.
 
-    Eager sums pairwise; Inductor one term after the other, where each addition rounds: by √n units of the dtype that
-    kernels sum in, and by twice that where the terms repeat (the gradient of a mean). Few elements are near by luck.
+    Eager sums pairwise; Inductor adds one term after the other, and each addition rounds: by √n units of the dtype that
+    kernels sum in, and by twice that if the terms repeat (the gradient of a mean). Few elements may be near by luck.
     """
     sums = math.sqrt(arithmetic.reduction)
     if tensor.numel() < FEW:
@@ -86,10 +86,10 @@ def units_of_a_sum(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
 
 
 def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float) -> Limit:
-    """Return how far eager may be off by rounding alone; what is farther off has another reason.
+    """Return how far eager may be off by rounding alone; a larger difference has another cause.
 
     Args:
-        dtype: of the result.
+        dtype: that of the result.
         arithmetic: how the graphs compute.
         scale: the RMS of the largest output, or gradient: a gradient that is truly zero is noise at that scale.
     """
@@ -113,7 +113,7 @@ def gap(left: torch.Tensor, right: torch.Tensor, limit: Limit | None = None) -> 
 
 
 def rms(tensor: torch.Tensor | None) -> float:
-    """Return the root mean square of what is finite in a floating tensor; 0 for others."""
+    """Return the root mean square of the finite elements of a floating tensor; 0 for other tensors."""
     if tensor is None or not is_floating(tensor):
         return 0.0
     total, count = 0.0, 0
@@ -129,7 +129,7 @@ def is_floating(tensor: torch.Tensor) -> bool:
 
 
 def _chunks(*tensors: torch.Tensor) -> Iterable[tuple[torch.Tensor, ...]]:
-    """Yield tensors piece by piece in the widest dtype of their kind: whole, they would need several times the room."""
+    """Yield tensors in chunks in the widest dtype of their kind: whole copies would take several times the memory."""
     flat = [tensor.detach().reshape(-1) for tensor in tensors]
     for start in range(0, flat[0].numel(), _CHUNK):
         yield tuple(
@@ -143,7 +143,7 @@ def _eps(dtype: torch.dtype) -> float:
 
 
 def _eps_of_sums(dtype: torch.dtype) -> float:
-    """Return the precision in which kernels sum: float32 for all that is narrower."""
+    """Return the precision in which kernels sum: float32 for all narrower dtypes."""
     return min(_eps(dtype), _eps(torch.float32))
 
 
@@ -156,7 +156,7 @@ def arithmetic_of(graphs: Iterable[fx.GraphModule]) -> Arithmetic:
     dtypes = {tensor.dtype for node in nodes for tensor in _tensors(node) if is_floating(tensor)}
     return Arithmetic(
         max(map(_terms, nodes), default=1),
-        # Eight bits are for storage: what is in them was rounded to them on purpose, and is in float64 too.
+        # Eight bits are for storage: those values were rounded on purpose, and are rounded in the float64 run too.
         max((_eps(dtype) for dtype in dtypes if dtype.itemsize > 1), default=0.0),
     )
 
@@ -172,16 +172,16 @@ _PICKS = (
     *("index", "select", "gather", "embedding", "slice", "split", "take", "sort", "topk"),
     *("arg", "amax", "amin", "max", "min", "any", "all"),
 )
-"""How the names of operators begin that take elements and sum none."""
+"""Prefixes of the names of operators that pick elements and sum none."""
 
 _ALONG = frozenset(("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "cumsum"))
 
 
 def _terms(node: fx.Node) -> int:
     target = node.target
-    if getattr(target, "is_view", True):  # a higher-order op is none, and has no such attribute
+    if getattr(target, "is_view", True):  # a higher-order op has no such attribute
         return 1
-    name = target.overloadpacket.__name__  # type: ignore[union-attr]  # what says that is an operator
+    name = target.overloadpacket.__name__  # type: ignore[union-attr]  # it is an operator, since it has is_view
     inputs = [shape for source in node.all_input_nodes for shape in _shapes(source)]
     outputs = [shape for shape in _shapes(node) if math.prod(shape)]
     if not inputs or not outputs:
@@ -214,5 +214,5 @@ def _tensors(node: fx.Node) -> list[torch.Tensor]:
 def _known(tensor: torch.Tensor) -> tuple[int, ...] | None:
     try:
         return tuple(size_hint(size) for size in tensor.shape)
-    except ValueError:  # a size that only a run can tell
+    except ValueError:  # a size that is known only at run time
         return None

@@ -1,7 +1,7 @@
-"""Step functions: rounding to whole numbers, comparisons, indices. A rounding error before one moves results by a step.
+"""Finds differences explained by step functions (rounding, comparisons, indices), which turn rounding into a step.
 
-Errors add up on the way to a step, and some ops amplify them, such as a batch norm over few samples. How far, is found
-by running the call with every result on the way rounded differently (Monte Carlo arithmetic: Parker, Pierce and Eggert,
+Errors add up on the way to a step, and some ops amplify them, such as a batch norm over few samples. Running the call
+with every result on the way rounded differently shows how far (Monte Carlo arithmetic: Parker, Pierce and Eggert,
 2000). ``docs/numerics.md`` states the rule.
 """
 
@@ -21,10 +21,10 @@ from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.torch_api import BoxedInterpreter, draws_random, is_elementwise, returns_new_tensors
 
 _UNITS = 2.0
-"""So many units of rounding the inputs of step functions are moved by."""
+"""The units of rounding by which the inputs of step functions are moved."""
 
 _DRAWS = 14
-"""So many times in random directions, after once up and once down."""
+"""The number of runs that move inputs in random directions; two more move them up and down."""
 
 _STEPS = frozenset(
     (
@@ -39,7 +39,7 @@ _STEPS = frozenset(
 class Shift:
     """How the inputs of step functions are moved: by rounding of ``eps``, up, down, or at random by ``seed``.
 
-    What is computed on the way to them is rounded differently in each run, by ``seed``.
+    Results on the way to them are rounded differently in each run, by ``seed``.
     """
 
     eps: float
@@ -47,7 +47,7 @@ class Shift:
     seed: int = 0
 
     def moved(self, value: torch.Tensor) -> torch.Tensor:
-        """Return a value moved; whole numbers and infinities stay: positions, masks, what another step gave."""
+        """Return a moved value; whole numbers and infinities stay: positions, masks, results of other steps."""
         if not value.is_floating_point():
             return value
         wide = value.double()
@@ -57,9 +57,9 @@ class Shift:
 
 
 def rounded_differently(value: torch.Tensor, draws: torch.Generator, *, elementwise: bool) -> torch.Tensor:
-    """Return the result of an op as other code may round it: each element, and the sums in it unless ``elementwise``.
+    """Return the result of an op as other code may round it: each element, and its sums unless ``elementwise``.
 
-    Kernels sum in float32 what is narrower.
+    Kernels sum narrower dtypes in float32.
     """
     wide = value.double()
     eps = torch.finfo(value.dtype).eps
@@ -73,14 +73,14 @@ def _random_signs(value: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
 
 
 def _is_exact(value: torch.Tensor) -> torch.Tensor:
-    """Return which elements no rounding moves: whole numbers and infinities."""
+    """Return a mask of the elements that rounding does not change: whole numbers, infinities and NaNs."""
     return (value == value.round()) | ~value.isfinite()
 
 
 class Shifted(BoxedInterpreter):
-    """Runs a graph with the inputs of its steps moved by ``shift``, and what leads to them rounded differently.
+    """Runs a graph with the inputs of its steps moved by ``shift``, and results on the way to them rounded differently.
 
-    With ``steps_follow`` the outputs lead to step functions too: those of a forward, to steps in the backward.
+    With ``steps_follow``, the outputs lead to step functions too: those of a forward lead to steps in the backward.
     """
 
     def __init__(self, gm: fx.GraphModule, shift: Shift, *, steps_follow: bool = False) -> None:
@@ -112,7 +112,7 @@ class Shifted(BoxedInterpreter):
 
 
 def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    """Return all that ``nodes`` are computed from, in one graph."""
+    """Return all nodes that ``nodes`` are computed from, in one graph."""
     found: set[fx.Node] = set()
     waiting = list(nodes)
     while waiting:
@@ -123,7 +123,7 @@ def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
 
 
 def is_step(node: fx.Node) -> bool:
-    """Return whether a node is a step function of a floating value; a cast to integers or to eight bits is one, too."""
+    """Return whether a node is a step function of a floating value, such as a cast to integers or to eight bits."""
     if node.op != "call_function" or not any(_floats(source) for source in node.all_input_nodes):
         return False
     name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
@@ -157,11 +157,11 @@ class Steps:
     eps: float
 
     def without_explained(self, name: str, got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-        """Return ``got`` with eager's elements in place of those that are off by what step functions explain."""
+        """Return ``got`` with eager's elements in place of those whose difference step functions explain."""
         moved = self._moved.get(name)
         if moved is None or moved.shape != got.shape:
             return got
-        # Where many steps add up, other ones go the other way in each run: what moves by a step may move as all do.
+        # If many steps add up, each run flips other ones: an element that moves may move by the RMS of all moves.
         by_step = moved > SLACK * self.eps * (_wide(expected).abs() + rms(expected))
         allowed = torch.where(by_step, moved.clamp(min=rms(moved)), 0.0)
         return torch.where(_off(got, expected) <= SLACK * allowed, expected, got)
@@ -173,7 +173,7 @@ class Steps:
         expected = _by_name(self.eager)
         found: dict[str, torch.Tensor] = {}
         for shift in shifts:
-            # An op may refuse what was moved: less is explained then.
+            # An op may refuse moved inputs; then less is explained.
             with contextlib.suppress(RuntimeError, ValueError, IndexError):
                 for name, got in _by_name(self.run(shift)).items():
                     if name in expected and got.shape == expected[name].shape:

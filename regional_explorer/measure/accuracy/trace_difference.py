@@ -1,4 +1,4 @@
-"""Where a trace parts from eager: the first node of the captured graphs that has a value eager has not."""
+"""Finds where a trace differs from eager: the first node of the captured graphs with a value that eager never has."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _GENERATORS = ("torch's generator", "NumPy's generator", "Python's generator")
 
 
 def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
-    """Return the diagnostic of a trace whose values, in ``wrong``, are not those of eager."""
+    """Return the diagnostic of a trace that differs from eager; ``wrong`` are the tensors that differ."""
     place = _first_difference(capture, reference, gradients_alone=all(row.tensor.startswith("grad ") for row in wrong))
     shared = _same_under_dynamo(capture, reference)
     where = "" if place is None else f" They part at {place.graph}:{place.node}{place.why}."
     blame = (
         " The same under torch.compile(backend='eager')."
         if shared
-        else " torch.compile(backend='eager') gives what eager gives: AOTAutograd makes the difference."
+        else " torch.compile(backend='eager') agrees with eager: AOTAutograd makes the difference."
         if shared is False
         else ""
     )
@@ -56,7 +56,7 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """Where captured and eager part. ``why`` says more where that is known."""
+    """The first node where the trace differs from eager; ``why`` is the reason, if it is known."""
 
     graph: str
     node: str
@@ -65,12 +65,12 @@ class FirstDifference:
 
 
 def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
-    """Return whether Dynamo's graphs alone, run eagerly, are off too; None where that cannot be run."""
+    """Return whether Dynamo's graphs, run eagerly, differ from eager too; None if they cannot run."""
     call = capture.call
     try:
         with as_first_call(call.fn):
             values = run_once(call, compile_isolated(call.fn, "eager"))
-    except Exception:  # noqa: BLE001 - whatever torch raises: the diagnostic says less then
+    except Exception:  # noqa: BLE001 - torch may raise anything; the diagnostic then says less
         return None
     return any(row.verdict == NumericsVerdict.FAILED for row in compare("eager backend", values, reference))
 
@@ -80,7 +80,7 @@ def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
 
 @dataclass(frozen=True)
 class _Digest:
-    """A tensor in a few figures: what it is like, its norm, and its products with fixed random signs."""
+    """A tensor in a few figures: shape, dtype, norm, and products with fixed random signs."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -100,7 +100,7 @@ class _Digest:
         return cls(tuple(tensor.shape), tensor.dtype, float(flat.norm()), tuple(products))
 
     def like(self, other: _Digest, arithmetic: Arithmetic) -> bool:
-        """Return whether two tensors are the same, but for rounding."""
+        """Return whether two tensors are equal up to rounding."""
         if (self.shape, self.dtype) != (other.shape, other.dtype):
             return False
         floating = self.dtype.is_floating_point or self.dtype.is_complex
@@ -116,18 +116,18 @@ def _digests(value: Any) -> list[_Digest]:
 
 
 def _random_states() -> tuple[str, ...]:
-    """Return what the random generators of ``_GENERATORS`` stand at."""
+    """Return hashes of the states of the random generators in ``_GENERATORS``."""
     states = (torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()), repr(random.getstate()))  # noqa: NPY002
     return tuple(hashlib.sha1(s if isinstance(s, bytes) else s.encode()).hexdigest() for s in states)  # noqa: S324
 
 
-def _names_of_other(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """Return the generators whose states differ."""
+def _differing_generators(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """Return the names of the generators whose states differ."""
     return [name for name, mine, theirs in zip(_GENERATORS, one, other, strict=True) if mine != theirs]
 
 
-class _Eager(TorchDispatchMode):
-    """Notes every value that eager computes, and how the random generators stand whenever it draws."""
+class _EagerRecorder(TorchDispatchMode):
+    """Records every value that eager computes, and the states of the random generators whenever it draws."""
 
     supports_higher_order_operators = True
 
@@ -144,7 +144,7 @@ class _Eager(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run ``func`` and note what it gives."""
+        """Run ``func`` and record its results."""
         if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
             self.draws.append(_random_states())
         result = func(*args, **(kwargs or {}))
@@ -153,26 +153,26 @@ class _Eager(TorchDispatchMode):
         return result
 
     def has(self, digest: _Digest, arithmetic: Arithmetic) -> bool:
-        """Return whether eager computed such a value anywhere."""
+        """Return whether eager computed an equal value anywhere, up to rounding."""
         return any(digest.like(other, arithmetic) for other in self.values.get(digest.shape, ()))
 
 
 @dataclass
 class _Run:
-    """What one run of a captured graph computed, node by node, and how the generators stood at each draw."""
+    """The values that one run of a captured graph computed, by node, and the states of the generators at each draw."""
 
     live: LiveGraph
     values: dict[fx.Node, list[_Digest]] = field(default_factory=dict)
     draws: list[tuple[fx.Node, tuple[str, ...]]] = field(default_factory=list)
 
 
-class _Recorder(BoxedInterpreter):
+class _GraphRecorder(BoxedInterpreter):
     def __init__(self, run: _Run) -> None:
         super().__init__(run.live.gm)
         self._run = run
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node and note what it gives."""
+        """Run a node and record its results."""
         if n.op == "call_function" and draws_random(n):
             self._run.draws.append((n, _random_states()))
         result = super().run_node(n)
@@ -183,13 +183,13 @@ class _Recorder(BoxedInterpreter):
 
 @contextmanager
 def _recording(capture: Capture) -> Iterator[list[_Run]]:
-    """A block in which the captured graphs note what they compute."""
+    """Context manager: record what the captured graphs compute in the block."""
     runs: list[_Run] = []
 
     def recorded(live: LiveGraph) -> Callable[[list[Any]], Any]:
         def call(args: list[Any]) -> Any:
             runs.append(_Run(live))
-            return _Recorder(runs[-1]).call_boxed(args)
+            return _GraphRecorder(runs[-1]).call_boxed(args)
 
         return call
 
@@ -209,36 +209,38 @@ def _recording(capture: Capture) -> Iterator[list[_Run]]:
 def _first_difference(capture: Capture, reference: Reference, *, gradients_alone: bool) -> FirstDifference | None:
     call = capture.call
     try:
-        eager = _Eager()
+        eager = _EagerRecorder()
         with call.kept():
             before = _random_states()
             with eager:
                 outputs = call.forward()
                 if call.grad:
                     call.backward(outputs)
-            moved = _names_of_other(before, _random_states())
+            moved = _differing_generators(before, _random_states())
         with _recording(capture) as runs, call.kept():
             outputs = call.forward(capture.run)
             if call.grad:
                 call.backward(outputs)
-    except Exception:  # noqa: BLE001 - a higher-order op may refuse to be watched; the diagnostic says less then
+    except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; the diagnostic then says less
         return None
     records = {graph.id: graph.by_name() for graph in capture.graphs}
 
     def place(run: _Run, node: fx.Node, why: str = "") -> FirstDifference:
         return FirstDifference(run.live.id, node.name, records.get(run.live.id, {}).get(node.name), why)
 
-    if (parted := _first_other_draw(eager, runs, moved)) is not None:
-        return place(*parted)
+    if (drawn := _first_differing_draw(eager, runs, moved)) is not None:
+        return place(*drawn)
     backward = [run for run in runs if run.live.kind is GraphKind.BACKWARD]
     for run in [*backward, *runs] if gradients_alone else runs:
-        if (node := _first_other_value(run, eager, reference.arithmetic)) is not None:
+        if (node := _first_differing_value(run, eager, reference.arithmetic)) is not None:
             return place(run, node)
     return None
 
 
-def _first_other_draw(eager: _Eager, runs: Sequence[_Run], moved: Sequence[str]) -> tuple[_Run, fx.Node, str] | None:
-    """Return the first node that draws while the generators stand as they never do when eager draws.
+def _first_differing_draw(
+    eager: _EagerRecorder, runs: Sequence[_Run], moved: Sequence[str]
+) -> tuple[_Run, fx.Node, str] | None:
+    """Return the first node that draws random numbers in a state of the generators in which eager never draws.
 
     ``moved`` are the generators that eager draws from.
     """
@@ -249,15 +251,16 @@ def _first_other_draw(eager: _Eager, runs: Sequence[_Run], moved: Sequence[str])
                 continue
             near = max(known, key=lambda other: sum(map(str.__eq__, states, other)), default=None)
             if near is not None:
-                said = f"the state of {' and '.join(_names_of_other(near, states))} is not one that eager draws under"
+                names = " and ".join(_differing_generators(near, states))
+                said = f"the state of {names} is not one in which eager draws"
             else:
-                said = f"eager draws from {' and '.join(moved)} alone" if moved else "eager draws no random numbers"
-            return run, node, f", where the random states part: {said}"
+                said = f"eager draws only from {' and '.join(moved)}" if moved else "eager draws no random numbers"
+            return run, node, f", where the random states differ: {said}"
     return None
 
 
-def _first_other_value(run: _Run, eager: _Eager, arithmetic: Arithmetic) -> fx.Node | None:
-    """Return the first node on the way to an output whose value eager never has, though it has those it is made of."""
+def _first_differing_value(run: _Run, eager: _EagerRecorder, arithmetic: Arithmetic) -> fx.Node | None:
+    """Return the first node on the way to an output whose value eager never has, although eager has its inputs."""
 
     def other(node: fx.Node) -> bool:
         return not all(eager.has(digest, arithmetic) for digest in run.values.get(node, ()))

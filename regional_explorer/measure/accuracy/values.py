@@ -1,4 +1,4 @@
-"""What one run of a call gives."""
+"""The outputs and gradients of one run of a call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Values:
-    """What one run gave: named output tensors, and named gradients (None where an input has none).
+    """The results of one run: named output tensors, and named gradients (None if an input has none).
 
-    ``opaque`` are path and type of what the outputs hold and nobody can look into.
+    ``opaque`` are the paths and types of objects among the outputs that cannot be searched for tensors.
     """
 
     outputs: tuple[tuple[str, torch.Tensor], ...]

@@ -1,1 +1,1 @@
-"""Interleaved rounds, clocks, statistics and the thread that timed code runs on."""
+"""Interleaved rounds of timed calls: clocks, samples, and the timings and warnings made of them."""

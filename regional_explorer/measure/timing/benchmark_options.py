@@ -10,7 +10,7 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.errors.arguments import shown_value
 
 STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
-"""Fractions of the budget at which a run checks if it may stop early; its end is one more check."""
+"""Fractions of the budget at which a run checks if it can stop early; its end is one more check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class BenchmarkOptions:
 
     ``budget_s`` is for all variants together, in seconds; the first calls of a variant, which may compile, are not
     counted. ``precision`` is the relative half width at which the CI of a speedup is narrow enough. ``confidence`` is
-    that of the CI, and of the verdict. ``control`` lets the baseline enter every round twice; None does so where the
-    budget has room for it. ``seed`` orders the rounds and draws the bootstrap.
+    that of the CI, and of the verdict. ``control`` measures the baseline twice in every round; None does so if the
+    budget allows it. ``seed`` is that of the order of the rounds and of the bootstrap.
     """
 
     budget_s: float = 5.0
@@ -44,7 +44,7 @@ class BenchmarkOptions:
     def verdict_confidence(self) -> float:
         """The confidence of a single check such that ``confidence`` holds over all of them (Bonferroni).
 
-        The points where a run may stop are fixed fractions of the budget, so the number of checks is known.
+        The points where a run can stop are fixed fractions of the budget, so the number of checks is known.
         """
         return 1.0 - (1.0 - self.confidence) / (len(STOP_CHECKS) + 1)
 

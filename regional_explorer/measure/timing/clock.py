@@ -1,4 +1,4 @@
-"""Clocks: the host's clock for CPU work, events for CUDA work; tests pass a fake one."""
+"""Clocks: the host's clock for CPU work, events for CUDA work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Clock(Protocol[Moment]):
         """Wait until all marks have been reached."""
 
     def seconds(self, begin: Moment, end: Moment) -> float:
-        """Return the seconds between two marks that are settled."""
+        """Return the seconds between two marks that have been reached."""
 
 
 class CpuClock:
@@ -56,10 +56,10 @@ class CpuClock:
 
 
 class CudaClock:
-    """Events on the current stream, and the L2 cache overwritten between calls.
+    """Events on the current stream; overwrites the L2 cache between calls.
 
-    Nothing waits for the device within a sample: where the host is quicker than the device the figures are the
-    device's alone, where it is slower they hold the launches that the device waited for.
+    Nothing waits for the device within a sample: if the host is faster than the device, the figures are the device's
+    time only; if it is slower, they include the launches that the device waited for.
     """
 
     def __init__(self, device: str = "cuda") -> None:
@@ -68,7 +68,7 @@ class CudaClock:
 
         self._cuda = torch.cuda
         self._device = torch.device(device)
-        # Twice the cache, so that no line of the last call outlives the overwriting.
+        # Twice the size of the cache, so that no cache line of the last call remains.
         size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
         self._scratch = torch.empty(size, dtype=torch.int8, device=self._device)
 
@@ -91,7 +91,7 @@ class CudaClock:
         self._cuda.synchronize(self._device)
 
     def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        """Return the seconds between two events, which count milliseconds."""
+        """Return the seconds between two events."""
         return float(begin.elapsed_time(end)) / 1e3
 
 

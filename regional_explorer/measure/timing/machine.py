@@ -1,4 +1,4 @@
-"""The state of the machine during a benchmark: time spent waiting for a core, clocks and memory of a GPU."""
+"""The state of the machine during a benchmark: waiting for a core, launch-bound calls, a GPU's clock and memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.measure.timing.timed_call import TimedCall
 
 LAUNCH_BOUND = 0.8
-"""A call is launch-bound if launching takes the host at least this part of its time on the device."""
+"""A call is launch-bound if launching it takes the host at least this part of its time on the device."""
 
 CLOCK_RATIO_LIMIT = 0.9
 
@@ -56,7 +56,7 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
 def launch_warnings(
     timed_calls: Iterable[TimedCall], clock: Clock[Any], executor: Executor
 ) -> dict[str, tuple[str, ...]]:
-    """Return the ``launch_warning`` of each call by name; calls are missing if the run was cancelled before them."""
+    """Return the ``launch_warning`` of each call by name; if the run was cancelled, later calls are missing."""
     found = {}
     with suppress(CancelledError):
         for timed_call in timed_calls:
@@ -95,7 +95,7 @@ def device_state(device: str) -> DeviceState | None:
 def _read(reader: Any, gpu: Any) -> int | None:
     try:
         return int(reader(gpu))
-    except Exception:  # noqa: BLE001 - without pynvml, a driver or the right to read: each raises its own
+    except Exception:  # noqa: BLE001 - errors differ: no pynvml, no driver, or no permission to read
         return None
 
 

@@ -1,4 +1,4 @@
-"""Measures calls against each other and summarizes: rounds, launch warnings, throttling, verdicts."""
+"""Measures calls in interleaved rounds and returns their timings, with verdicts and warnings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from regional_explorer.record.timing import Conditions, NumericsVerdict, Timing
 
 @dataclass(frozen=True)
 class MeasureContext:
-    """The context of a measurement: that of the run, its environment, the clock of the device, and its state now."""
+    """The context of a measurement: the run's context, the environment, and the clock and the state of the device."""
 
     run: RunContext
     environment: Environment
@@ -58,7 +58,7 @@ def measure_rounds(
     baseline: str,
     numerics: Mapping[str, NumericsVerdict],
 ) -> MeasuredRounds:
-    """Measure the calls against ``baseline``; ``numerics`` has the verdict of the numerics check by name.
+    """Measure the calls against ``baseline``; ``numerics`` has the verdict of the numerics check by variant name.
 
     Raises:
         MeasureError: nothing could be measured.

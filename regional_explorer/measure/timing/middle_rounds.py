@@ -1,4 +1,4 @@
-"""Means over the rounds that took neither long nor short, so that the parts of a whole add up to it."""
+"""Means over the middle half of the rounds, by duration, so that the parts of a call add up to the whole."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class MiddleRounds:
-    """The middle half of some rounds, by what the whole took in each.
+    """The middle half of some rounds, by the time of the whole call in each.
 
     The mean of a part over these rounds is robust against disturbed rounds, as its median would be. But medians of
-    parts do not add up: each op is disturbed now and then, the whole in nearly every round. Means over the same rounds
-    do. ``weights`` has the weight of each round; ``resampled`` that in each of many resamples, for intervals.
+    parts do not add up, since each op is disturbed now and then, and the whole call in nearly every round. Means over
+    the same rounds do. ``weights`` has the weight of each round, ``resampled`` its weights in resamples, for intervals.
     """
 
     weights: Floats
@@ -27,7 +27,7 @@ class MiddleRounds:
 
     @classmethod
     def of(cls, wholes: Floats, confidence: float, seed: int) -> Self:
-        """Choose the rounds by ``wholes``, what the whole took in each round."""
+        """Choose the rounds by ``wholes``, the time of the whole call in each round."""
         count = len(wholes)
         order = np.argsort(wholes, kind="stable")
         drawn = np.sort(np.random.default_rng(seed).integers(0, count, (_RESAMPLES, count)), axis=1)
@@ -38,18 +38,18 @@ class MiddleRounds:
         return cls(weights, resampled, confidence)
 
     def mean(self, part: Floats) -> float:
-        """Return the mean of a part, given by what it took in each round."""
+        """Return the mean of a part, given its time in each round."""
         return float(self.weights @ part)
 
     def figures(self, part: Floats) -> tuple[float, float, float]:
-        """Return the mean of a part with the ends of its percentile bootstrap CI."""
+        """Return the mean of a part and the ends of its percentile bootstrap CI."""
         mean, tail = self.mean(part), (1.0 - self.confidence) / 2.0
         low, high = np.quantile(self.resampled @ part, (tail, 1.0 - tail))
         return mean, min(float(low), mean), max(float(high), mean)
 
 
 def _middle_half(count: int) -> Floats:
-    """Return weights by rank: the middle half of ``count`` counts, what lies on its ends in part; they sum to 1."""
+    """Return weights by rank that sum to 1: equal in the middle half, partial at its ends, 0 outside."""
     edges = np.clip(np.arange(count + 1) / count, 0.25, 0.75)
     weights: Floats = np.diff(edges) * 2.0
     return weights

@@ -23,11 +23,11 @@ from regional_explorer.record.statistics import Floats, bootstrap_interval, rank
 from regional_explorer.record.timing import Phase
 
 SAMPLE_S = 1e-3
-"""Seconds a sample should last: long against what surrounds it, short against the changes of a busy machine. In equal
-time many short samples tell more than few long ones, for what disturbs them comes in spells of milliseconds."""
+"""Seconds a sample should last: long compared with its overhead, short compared with changes of a busy machine. In the
+same time, many short samples say more than few long ones, because disturbances last for milliseconds."""
 
 FIRST_CALLS = 3
-"""Calls before the budget begins: they may compile, tune or record."""
+"""Calls of each variant before the budget begins: they may compile, tune or record."""
 
 _WARMUP_SHARE = 0.1
 _STEADY = 0.98
@@ -35,7 +35,7 @@ _REPORT_EVERY_S = 0.05
 _ROUNDS_WANTED = 50
 _MAX_ROUNDS = 2000
 _MIN_ROUNDS_WITH_CONTROL = 10
-"""With fewer rounds there is no verdict that a control could limit."""
+"""With fewer rounds there is no verdict, so a control would have no effect."""
 
 _CONTROL = "\0control"
 
@@ -50,16 +50,16 @@ def run_rounds(
 ) -> RoundsResult:
     """Measure the calls against each other.
 
-    A call that raises is dropped and the others continue; an interrupt ends the run. Samples measured before are
-    in the result.
+    A call that raises is dropped and the others continue; an interrupt ends the run. The result has the samples that
+    were measured before.
 
     Args:
-        timed_calls: the variants, of distinct names.
+        timed_calls: the variants, with distinct names.
         options: the limits of the run.
-        baseline: the name of the variant the others are compared with. Without it there are no speedups.
+        baseline: the name of the variant that the others are compared with. Without it there are no speedups.
         clock: the clock of the device; the host's by default.
         context: ``cancelled`` is called between samples, and ends the run when it returns True; ``progress`` before a
-            variant is warmed up, and after a round when the last time is 50 ms ago: it costs time that is not measured.
+            variant is warmed up, and after a round if the last report was 50 ms ago: it takes time outside of samples.
 
     Raises:
         MeasureError: there is no call, two have the same name, or all of them raised before the first round
@@ -70,7 +70,7 @@ def run_rounds(
     return run.finish(run.go())
 
 
-class _Cancelled(Exception):  # noqa: N818 - no error: the way out of a round
+class _Cancelled(Exception):  # noqa: N818 - not an error: leaves a round
     """The run was cancelled."""
 
 
@@ -133,7 +133,7 @@ class _Run:
                     break
 
     def _warm_up(self) -> dict[str, float]:
-        """Return the wall seconds that one call of each variant takes once it is steady."""
+        """Return the wall seconds that one call of each variant takes after warming up."""
         share_s = self.options.budget_s * _WARMUP_SHARE / max(1, len(self.entries))
         costs = {}
         for name in list(self.entries):
@@ -156,7 +156,7 @@ class _Run:
             best_s = min(best_s, took_s / calls)
             if steady or after_s - began_s >= share_s:
                 return best_s
-            # Longer blocks until one is as long as a sample, then more of the same length.
+            # Double the block until it takes as long as a sample, then repeat that length.
             calls = calls * 2 if took_s < SAMPLE_S else calls
 
     def _choose_calls_per_sample(self, costs: Mapping[str, float]) -> None:
@@ -179,7 +179,7 @@ class _Run:
             self.entries[_CONTROL] = self.entries[self.baseline]
 
     def _measure(self) -> Stop:
-        order = random.Random(self.options.seed)  # noqa: S311 - an order, no secret
+        order = random.Random(self.options.seed)  # noqa: S311 - an order, not a secret
         budget_s, first_s = self.options.budget_s, self._spent_s()
         checks = list(STOP_CHECKS)
         while self.entries:
@@ -205,21 +205,21 @@ class _Run:
             self.history.append(samples_of_round)
 
     def _sample(self, entry: str, calls: int) -> Mapping[Phase, float] | None:
-        """Return one sample, or None if the call raised; its entries are removed then."""
+        """Return one sample, or remove the call's entries and return None if it raised."""
         if self.context.cancelled():
             raise _Cancelled
         timed_call = self.entries[entry]
         try:
             return timed_call.sample(self.clock, calls)
-        except Exception as error:  # noqa: BLE001 - the code is the user's: anything may come, and the others go on
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
             self.entries = {name: other for name, other in self.entries.items() if other is not timed_call}
             when = f"in round {len(self.history) + 1}" if self.history else "before the first round was complete"
-            # The text alone: an exception holds its frames, and those hold tensors.
+            # Keep only the text: an exception holds its frames, and those hold tensors.
             self.dropped[timed_call.name] = f"'{timed_call.name}' raised {type(error).__name__} {when}: {error}"
             return None
 
     def _samples(self) -> dict[str, Mapping[Phase, tuple[float, ...]]]:
-        """Return seconds per call by entry and phase. A dropped entry has fewer samples; rounds stay aligned."""
+        """Return seconds per call by entry and phase; a dropped entry has samples of the first rounds only."""
         entries = [timed_call.name for timed_call in self.timed_calls] + [_CONTROL]
         rows = {
             entry: [samples_of_round[entry] for samples_of_round in self.history if entry in samples_of_round]
@@ -234,7 +234,7 @@ class _Run:
     def _precise(self) -> bool:
         """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
 
-        The control is one of them: a wide one would hide small differences behind a high floor.
+        This includes the control: if its CI is wide, its high floor hides small differences.
         """
         samples = self._samples()
         baseline = samples.get(self.baseline, {})
@@ -269,7 +269,7 @@ class _Run:
             return None
         try:
             now_s = self._timed(waited_s)
-        except CancelledError:  # the thread did not become free again
+        except CancelledError:  # the thread was not available again
             return None
         return None if now_s is None else now_s - self.waited_before_s
 

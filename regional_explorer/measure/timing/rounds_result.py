@@ -27,8 +27,8 @@ class RoundsResult:
 
     ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
     baseline's second entry, empty without a control. ``dropped`` says by variant what was raised, and when.
-    ``waited_s`` is for how long of ``spent_s`` this thread was ready to run and got no core; None if the system does
-    not report it.
+    ``waited_s`` is the part of ``spent_s`` in which this thread was ready to run but got no core; None if the system
+    does not report it.
     """
 
     baseline: str

@@ -77,5 +77,5 @@ def _on_samples(samples_s: Sequence[float]) -> tuple[str, ...]:
     if beyond > _OUTLYING:
         found.append(f"outliers: {beyond:.0%} of the samples lie far above the rest")
     if median_and_iqr(samples_s)[0] < _SHORT_S:
-        found.append("under a microsecond per call: the clock itself weighs in this figure")
+        found.append("under a microsecond per call: the clock's own overhead matters in this figure")
     return tuple(found)

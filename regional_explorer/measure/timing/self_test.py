@@ -1,7 +1,7 @@
-"""Tests the benchmark itself: pairs of functions whose true difference is known are called equal or different.
+"""Tests the benchmark itself: how often it reports a difference for pairs of functions whose true difference is known.
 
-A pair is a function against itself, or against itself with a known part of its own work added, so that the truth is
-exact however quick the machine happens to be at the time.
+A pair is a function against itself, or against itself with a known part of its own work added, so that the true
+difference is exact, whatever the speed of the machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from regional_explorer.record.statistics import floor_of, verdict_of
 from regional_explorer.record.timing import Phase, Verdict
 
 STEPS = 100
-"""Equal pieces of work in one call: a slow-down of 3 % is three more of them."""
+"""Equal pieces of work in one call: a slowdown of 3 % is three more of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How often a method called pairs different (planted 0) or found what was planted, over ``pairs`` pairs."""
+    """How often a method reported a difference (planted 0) or found the planted slowdown, over ``pairs`` pairs."""
 
     method: str
     planted: float
@@ -46,7 +46,7 @@ class Rate:
 
     @property
     def share(self) -> float:
-        """The part of the pairs that was called."""
+        """The fraction of the pairs that were reported."""
         return self.called / self.pairs if self.pairs else 0.0
 
 
@@ -74,7 +74,7 @@ def by_rounds(first: Callable[[], object], second: Callable[[], object], budget_
 
 
 def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float, _seed: int = 0) -> Verdict:
-    """Compare two functions with ``torch.utils.benchmark``, in the same time: different where IQRs are disjoint."""
+    """Compare two functions with ``torch.utils.benchmark``, in the same time: different if the IQRs are disjoint."""
     quartiles = []
     for function in (first, second):
         timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
@@ -93,7 +93,7 @@ METHODS: Mapping[str, Callable[..., Verdict]] = {"rounds": by_rounds, "torch.uti
 def outcomes(
     pairs: int, planted: float, budget_s: float, threads: int, methods: Mapping[str, Callable[..., Verdict]] = METHODS
 ) -> Iterator[Judged]:
-    """Yield what each of the ``methods`` says of ``pairs`` pairs in turn, each pair on the same two functions."""
+    """Yield the verdict of each of the ``methods`` on each of ``pairs`` pairs; all methods get the same functions."""
     pieces = list(works().items())
     with torch.no_grad(), _threads(threads):
         for pair in range(pairs):
@@ -104,7 +104,7 @@ def outcomes(
 
 
 def rates(seen: list[Judged]) -> list[Rate]:
-    """Count by method and slow-down. With nothing planted any difference counts, else the right one alone."""
+    """Return the rates by method and slowdown: with nothing planted any difference counts, else only "slower"."""
     kinds = sorted({(outcome.planted, outcome.method) for outcome in seen})
     counted = []
     for planted, method in kinds:
@@ -115,7 +115,7 @@ def rates(seen: list[Judged]) -> list[Rate]:
 
 
 def table(counted: list[Rate]) -> str:
-    """Return the rates as text, one line per method and slow-down."""
+    """Return the rates as text, one line per method and slowdown."""
     lines = [f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}"]
     for rate in counted:
         called = f"{rate.called} of {rate.pairs}"

@@ -1,4 +1,4 @@
-"""Turns samples into timings with verdicts and warnings."""
+"""Summarizes the samples of rounds: timings with speedups, verdicts and warnings, conditions and diagnostics."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def summarize(
     """Return the timings of a run with verdicts, warnings and diagnostics.
 
     Args:
-        result: the run.
-        environment: where it ran.
+        result: the result of the run.
+        environment: the environment that it ran in.
         numerics: the verdict of the numerics check by variant; others are "not checked".
             No speedup is given where it failed.
     """
@@ -119,7 +119,7 @@ def _control_interval(result: RoundsResult, phase: Phase) -> tuple[float, float]
 
 
 def _smallest_difference(result: RoundsResult) -> float | None:
-    """Return the relative difference that would have been seen in every variant and phase, or None."""
+    """Return the smallest relative difference that would be detected in every variant and phase, or None."""
     confidence = result.options.verdict_confidence
     seen = []
     for variant, phases in result.samples.items():
@@ -140,7 +140,7 @@ def _diagnostics(result: RoundsResult) -> tuple[Diagnostic, ...]:
             code=DiagnosticCode.VARIANT_FAILED,
             message=f"Variant {text}",
             severity=Severity.ERROR,
-            remedy="The other variants were measured; call this one by hand to see the whole traceback.",
+            remedy="The other variants were measured; call this one by hand to see the full traceback.",
         )
         for text in result.dropped.values()
     )

@@ -1,4 +1,4 @@
-"""A callable to time, with its phases."""
+"""A call to time, as callables for its forward and its backward."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _do_nothing() -> None:
 class TimedCall:
     """One variant as a set of callables, so that measuring does not depend on torch.
 
-    ``forward`` makes the call and returns its outputs; ``backward`` takes those and returns gradients, None where no
-    gradient is taken. ``before`` restores what a call changes (random state, buffers) and runs before every call,
+    ``forward`` makes the call and returns its outputs; ``backward`` takes those and returns gradients, and is None if
+    no gradient is taken. ``before`` restores what a call changes (random state, buffers) and runs before every call;
     ``select`` makes this variant the live implementation and runs before every sample; neither is timed.
     """
 
@@ -35,14 +35,14 @@ class TimedCall:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases that a sample gives."""
+        """The phases that a sample has."""
         return (Phase.FORWARD,) if self.backward is None else (Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
 
     def sample(self, clock: Clock[Any], calls: int) -> Mapping[Phase, float]:
         """Run ``calls`` calls and return the median seconds per phase.
 
-        With the median, another process that takes the core during one call does not change the sample. On busy
-        machines this halves the spread between samples, at equal time spent.
+        Because of the median, another process that takes the core during one call does not change the sample. On busy
+        machines this halves the spread between samples, in the same time.
         """
         self.select()
         with gc_paused():
@@ -57,7 +57,7 @@ class TimedCall:
     def _call(self, clock: Clock[Any]) -> tuple[Any, Any, Any]:
         """Make one call and return the marks before it, after forward and after backward.
 
-        The outputs and gradients live until the last mark is set: freeing them is not part of the call.
+        The outputs and gradients live until the last mark: freeing them is not part of the call.
         """
         self.before()
         clock.flush()

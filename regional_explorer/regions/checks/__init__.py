@@ -53,5 +53,5 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
 
 
 def check(evidence: Evidence) -> list[Diagnostic]:
-    """Return what differs between the requested regions and the partitions, one diagnostic per region and cause."""
+    """Return the differences between the requested regions and the partitions, one diagnostic per region and cause."""
     return [found for one in CHECKS for found in one(evidence)]

@@ -1,4 +1,4 @@
-"""Checks where forward and backward disagree about a region, and what the backward recomputes."""
+"""Diagnostics about the backward of a region: ops that differ from the forward's, and ops that are recomputed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
-from regional_explorer.record.region import Cut
+from regional_explorer.record.plan import Cut
 from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.sums import surrounded
@@ -17,7 +17,7 @@ FORWARDS = (GraphKind.FORWARD, GraphKind.INFERENCE)
 
 
 def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield ``backward-unmarked`` and ``backward-only``: where forward and backward disagree about a region."""
+    """Yield ``backward-unmarked`` and ``backward-only``, where forward and backward disagree about a region."""
     stray: dict[str, list[UnclaimedOp]] = {}
     alone: dict[str, list[tuple[Graph, Node]]] = {}
     for graph in evidence.of_kind(GraphKind.BACKWARD):
@@ -34,7 +34,7 @@ def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
 
 @dataclass(frozen=True)
 class UnclaimedOp:
-    """An op without a forward op behind it that takes its inputs from an instance and belongs to none.
+    """A backward op without a forward op that takes its inputs from an instance and belongs to none.
 
     ``amid`` says whether it feeds the instance too, ``reason`` why it does not belong to it.
     """
@@ -50,7 +50,7 @@ def _strays(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
     claims, users = evidence.claims[graph.id], evidence.users(graph.id)
     loose = [node for node in graph.ops if node.origin is None and not node.annotated and node.name not in claims]
     ops = {node.name for node in graph.ops}
-    # A sum of three gradients is two sums: what lies on the other side of its like is what counts.
+    # A sum of three gradients is two sums: look through such sums at the ops on the other side.
     above: dict[str, set[Claim | None]] = {}
     below: dict[str, set[Claim | None]] = {}
     for node in loose:
@@ -68,13 +68,13 @@ def _strays(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
             if circular is None:
                 circular = surrounded(graph, claims) if evidence.plan.cut is Cut.INSTANCES else {}
             if evidence.plan.cut is not Cut.INSTANCES:
-                reason = f"cut='{evidence.plan.cut}' takes marked ops alone"
+                reason = f"cut='{evidence.plan.cut}' takes only marked ops"
             elif node.name in circular:
                 reason = "with them, instances would feed each other in a cycle"
             elif len(sources) > 1:
-                reason = "they take from outside the instance as well"
+                reason = "they also take inputs from outside the instance"
             else:
-                reason = "what draws random numbers, writes, or runs a body keeps its place"
+                reason = "an op that draws random numbers, writes, or runs a body keeps its place"
             yield UnclaimedOp(graph, node, around, inside is not None, reason)
 
 
@@ -90,13 +90,13 @@ def _unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp]) -> Dia
     places = {(region, stray.graph.id) for stray in strays}
     most = max((len(parts) for (name, _, at), parts in evidence.instances.items() if (name, at) in places), default=0)
     effect = (
-        f"; {amid} of them {'stands' if amid == 1 else 'stand'} between ops of one instance, whose backward becomes "
+        f"; {amid} of them {'lies' if amid == 1 else 'lie'} between ops of one instance, whose backward becomes "
         f"{'up to ' if len(strays) > 1 else ''}{count(most, 'partition')}"
     )
     return Diagnostic(
         DiagnosticCode.BACKWARD_UNMARKED,
-        f"{count(len(strays), 'op')} amid the backward of region {region!r} without a forward op behind (sums of "
-        f"gradients and the like) run eagerly, in no region: {listing(stray.node.name for stray in strays)}"
+        f"{count(len(strays), 'op')} in the backward of region {region!r} without a forward op (sums of gradients and "
+        f"the like) run eagerly, in no region: {listing(stray.node.name for stray in strays)}"
         f"{effect if amid and most else ''}. The reason: {'; '.join(dict.fromkeys(each.reason for each in strays))}.",
         Severity.INFO,
         region=region,
@@ -106,7 +106,7 @@ def _unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp]) -> Dia
         upstream="all such ops run eagerly, without a warning.",
         remedy="Nothing has to be done; a value used once needs no such sum."
         if evidence.plan.cut is Cut.INSTANCES
-        else "Use cut='instances': sums of what one instance gives belong to it.",
+        else "Use cut='instances': sums of gradients that one instance computes belong to it.",
     )
 
 
@@ -114,9 +114,9 @@ def _backward_only(evidence: Evidence, region: str, found: list[tuple[Graph, Nod
     forward = [evidence.origins[node.origin] for _, node in found if node.origin in evidence.origins]
     return Diagnostic(
         DiagnosticCode.BACKWARD_ONLY,
-        f"{count(len(found), 'op')} of the backward carry the mark of region {region!r}, the forward ops behind them "
-        f"do not ({listing(node.name for _, node in found)}): so does a graph break in a function that the block "
-        "calls. What has a forward op behind it follows that one and runs eagerly.",
+        f"{count(len(found), 'op')} of the backward carry the mark of region {region!r}, but their forward ops do not "
+        f"({listing(node.name for _, node in found)}). The cause is a graph break in a function that the block calls. "
+        "A backward op with a forward op follows it and runs eagerly.",
         region=region,
         graph=found[0][0].id,
         nodes=tuple(node.name for graph, node in found if graph is found[0][0]),
@@ -129,7 +129,7 @@ def _backward_only(evidence: Evidence, region: str, found: list[tuple[Graph, Nod
 def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``recompute-partial`` per region whose backward repeats a part of its forward.
 
-    All of it repeated is what a checkpoint asks for; where the min-cut partitioner did so, that is a ``region-grown``.
+    If all of it is repeated, a checkpoint requested it; if the min-cut partitioner did so, yield a ``region-grown``.
     """
     forward: dict[str, dict[tuple[int, str], Node]] = {}
     repeated: dict[str, dict[tuple[int, str], Node]] = {}
@@ -157,9 +157,9 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
                 graph=graphs[region],
                 nodes=tuple(node.name for node in nodes.values()),
                 where=lines(nodes.values()),
-                upstream="the same: what is repeated is a smaller region of its own, compiled for itself.",
+                upstream="the same: the repeated ops are a smaller region, which is compiled separately.",
                 remedy=(
-                    "Nothing, if the checkpoint policy or the min-cut partitioner is wanted; else let it save all of "
+                    "Nothing, if the checkpoint policy or the min-cut partitioner is intended; else let it save all of "
                     "the region, or none."
                 ),
             )

@@ -1,4 +1,4 @@
-"""Checks which config applies where marks disagree, and which one upstream would have used."""
+"""Diagnostics about configs: conflicts between marks, and configs that upstream would apply differently."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, MarkedBlock, Node
-from regional_explorer.record.region import DEFAULT, Direction, Partition, Region, SelectorKind, config_of
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.region import DEFAULT, Direction, Region, config_of
+from regional_explorer.record.selector import SelectorKind
 from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.regions.source_marks import annotated_config, annotation_key, marked_nodes
 
 
 def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield at most one ``config-neighbour``, with all pairs of regions of which one would leak into the other."""
+    """Yield at most one ``config-neighbour``, with all pairs of regions where a config would leak into the other."""
     hits: dict[tuple[str, str], list[tuple[Partition, str]]] = {}
     for part in evidence.partitions:
         first = _first_marked_input(evidence, part)
@@ -50,7 +52,7 @@ def _config(evidence: Evidence, region: str, part: Partition) -> dict[str, Any]:
 
 
 def _first_marked_input(evidence: Evidence, part: Partition) -> tuple[str, str] | None:
-    """Return region and name of the input that upstream reads a partition's config from, or None if of no other region.
+    """Return the region and name of the input that upstream reads a partition's config from, None if in its own region.
 
     Upstream scans the nodes of the piece, its inputs first, for a mark that holds configs, and cutting copies the mark
     of whatever feeds the piece onto its inputs (``_compile_submod`` in torch/fx/passes/regional_inductor.py, 2.13).
@@ -66,12 +68,12 @@ def _first_marked_input(evidence: Evidence, part: Partition) -> tuple[str, str] 
 
 
 def _holds_configs(node: Node) -> bool:
-    """Return whether upstream would find a config at a node, as if all regions had been marked in the source."""
+    """Return whether upstream would find a config at a node if all regions were marked in the source."""
     return not node.annotated or (isinstance(node.annotation, Mapping) and "inductor_configs" in node.annotation)
 
 
 def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield a ``config-conflict`` where marks of one region, or marks without an id, ask for different configs."""
+    """Yield a ``config-conflict`` where marks of one region, or marks without an id, request different configs."""
     by_region: dict[str, dict[str, list[Node]]] = {}
     for node in _source_marks(evidence):
         key = annotation_key(node.annotation)
@@ -85,7 +87,7 @@ def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
         kept = f"all are compiled under the first, {winner}" if group else "each config is a region of its own here"
         yield Diagnostic(
             DiagnosticCode.CONFIG_CONFLICT,
-            f"Marks {f'of region {group!r}' if group else 'without a name'} ask for {len(configs)} different configs "
+            f"Marks {f'of region {group!r}' if group else 'without a name'} request {len(configs)} different configs "
             f"({listing(configs)}): {kept}.",
             Severity.WARNING if group else Severity.INFO,
             region=group or None,
@@ -97,7 +99,7 @@ def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _source_marks(evidence: Evidence) -> Iterator[Node]:
-    """Yield the ops marked in the source, as far as the plan has regions made of such marks."""
+    """Yield the ops with a mark in the source that a region of the plan selects."""
     known = {
         pattern
         for region in evidence.plan.regions
@@ -109,7 +111,7 @@ def _source_marks(evidence: Evidence) -> Iterator[Node]:
 
 
 def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``config-nested`` per pair of marks of which the inner one took a config away from its ops."""
+    """Yield one ``config-nested`` per pair of nested marks where the outer config does not apply to the inner ops."""
     found: dict[tuple[str, str], list[tuple[int, MarkedBlock, MarkedBlock]]] = {}
     for origin, blocks in evidence.blocks.items():
         for outer in blocks[:-1]:
@@ -125,18 +127,18 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
         yield Diagnostic(
             DiagnosticCode.CONFIG_NESTED,
             f"{count(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} belong to the inner alone: "
-            f"{annotated_config(outer.annotation)} does not hold for {listing(node.name for node in nodes)}, "
+            f"{annotated_config(outer.annotation)} does not apply to {listing(node.name for node in nodes)}, "
             f"{annotated_config(inner.annotation) or 'no config'} does.",
             region=inner_name,
             nodes=tuple(node.name for node in nodes),
             where=tuple(line for line in (outer.source, inner.source) if line is not None),
-            upstream="the same: an inner annotation replaces the outer one whole.",
+            upstream="the same: an inner annotation replaces the outer one entirely.",
             remedy=f"Repeat the config at the inner mark, or ex.configure({inner_name!r}, …).",
         )
 
 
 def _merged(evidence: Evidence, outer: MarkedBlock, inner: MarkedBlock) -> bool:
-    """Return whether the plan made one region of two marks, which has one config then."""
+    """Return whether the plan merged the regions of two marks, so that they have one config."""
     names = {evidence.assignment.by_annotation.get(annotation_key(mark.annotation)) for mark in (outer, inner)}
     return len(names) == 1 and any(region.joined for region in evidence.plan.regions if region.name in names)
 
@@ -154,7 +156,7 @@ def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
             f"{'is' if len(nodes) == 1 else 'are'} marked all the same.",
             nodes=tuple(node.name for node in nodes),
             where=lines(nodes),
-            upstream="the same: only that the key is there counts.",
+            upstream="the same: only the presence of the key counts.",
             remedy='Leave annotate out, or carve ops out of a region with annotate({"fallback_to_eager": True}).',
         )
 
@@ -169,18 +171,18 @@ def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
         yield Diagnostic(
             DiagnosticCode.CONFIG_DIRECTION,
             f"The backward of region {region.name!r} has a config of its own, "
-            f"{config_of(region, Direction.BACKWARD) or 'which is empty'}. It is in the plan alone: a mark in the "
+            f"{config_of(region, Direction.BACKWARD) or 'which is empty'}. It is only in the plan: a mark in the "
             "source has one config for forward and backward.",
             Severity.INFO,
             region=region.name,
             where=lines(marked)[:1],
             upstream="the backward of a marked block is compiled under the config of its forward.",
-            remedy="Keep it with ex.save_plan(…) or the text of ex.to_source(), which sets it apart from the block.",
+            remedy="Keep it with ex.save_plan(…) or the text of ex.to_source(), which sets it outside of the block.",
         )
 
 
 def global_config(region: Region, key: str, reason: str, graphs: Sequence[Graph]) -> Diagnostic:
-    """Return the ``config-global`` for a key in the source that is not one region's to set."""
+    """Return the ``config-global`` for a key in the source that cannot be set for one region."""
     marked = [node for node in marked_nodes(graphs) if annotation_key(node.annotation) in region.selectors[0].patterns]
     return Diagnostic(
         DiagnosticCode.CONFIG_GLOBAL,

@@ -1,4 +1,4 @@
-"""Checks how instances became partitions: merged, split, or in a dependency cycle."""
+"""Diagnostics about how instances became partitions: merged, split, or in a dependency cycle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Set as AbstractSet
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind, MarkedBlock, Node, SourceLine
-from regional_explorer.record.region import Cut, Partition, Region, SelectorKind
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.plan import Cut
+from regional_explorer.record.region import Region
+from regional_explorer.record.selector import SelectorKind
 from regional_explorer.regions.checks.cycles import Cycle, shortest_cycle
 from regional_explorer.regions.checks.evidence import Evidence, lines, path_between
 from regional_explorer.regions.instances import Instance
@@ -16,7 +19,7 @@ from regional_explorer.regions.select import picks
 
 
 def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-merged`` per region whose partitions serve several marked blocks or instances."""
+    """Yield one ``region-merged`` per region whose partitions serve several marked blocks or module calls."""
     for region in evidence.plan.regions:
         if region.joined and evidence.plan.cut is not Cut.UPSTREAM:
             continue  # as requested
@@ -33,7 +36,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
         sideways = evidence.plan.cut is Cut.UPSTREAM
         what = "marked blocks" if marked else "module calls"
         why = (
-            "cut='upstream' joins all that no path through other ops keeps apart, side by side too"
+            "cut='upstream' joins all ops that no path through other ops keeps apart, also those side by side"
             if sideways
             else "they carry one name and feed each other directly"
         )
@@ -47,7 +50,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
             graph=part.graph,
             nodes=part.nodes,
             where=where,
-            upstream="the same." if sideways else "the same; it joins what merely lies side by side as well.",
+            upstream="the same." if sideways else "the same; it also joins blocks that merely lie side by side.",
             remedy="Use cut='instances'."
             if sideways
             else "Give blocks that should be compiled apart names of their own.",
@@ -55,7 +58,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _units(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object, SourceLine | None]:
-    """Return the marked blocks of a partition by number, else its instances, each with its line."""
+    """Return the marked blocks of a partition by number, or its instances if not ``marked``, each with its line."""
     nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
     found: dict[object, SourceLine | None] = {}
     for name in part.nodes:
@@ -71,13 +74,13 @@ def _units(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object,
 def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-split`` per region and cause: an instance that became several partitions of one graph.
 
-    Splits by a sum of gradients are reported by ``backward-unmarked``, those of a cycle by ``region-cycle``.
+    Splits by a sum of gradients are reported as ``backward-unmarked``, those because of a cycle as ``region-cycle``.
     """
     causes: dict[tuple[str, str, str], list[tuple[list[Partition], list[Node], bool]]] = {}
     circular = {(graph, region) for graph, regions in evidence.cyclic for region in regions}
     for (region, _, graph), cut in evidence.instances.items():
         nodes = evidence.nodes[graph]
-        # What the backward repeats of the forward makes a piece of its own, which does not count as a split.
+        # Forward ops that the backward repeats are a separate piece, which does not count as a split.
         parts = [part for part in cut if not any(nodes[name].recompute for name in part.nodes)]
         if len(parts) < 2 or (graph, region) in circular:  # noqa: PLR2004 - one partition is whole
             continue
@@ -106,19 +109,19 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             graph=parts[0].graph,
             nodes=tuple(node.name for node in between),
             where=lines(between),
-            upstream="one piece, which draws in another order: other numbers under the same seed."
+            upstream="one piece, which draws in another order: other numbers with the same seed."
             if drawn
             else "the same.",
             remedy=(
                 "Nothing, if these ops are to stay eager."
                 if carved or not between
-                else f"Take the ops between into the region, for example ex.mark({region!r}, nodes={example!r})."
+                else f"Include the ops between in the region, for example ex.mark({region!r}, nodes={example!r})."
             ),
         )
 
 
 def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-split`` per selector of a merged region of which nothing came to lie in a common instance."""
+    """Yield one ``region-split`` per selector of a merged region whose ops share no instance with other selectors'."""
     if evidence.plan.cut is Cut.UPSTREAM:
         return
     for region in evidence.plan.regions:
@@ -135,10 +138,10 @@ def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
         for number in sorted(set(held.values()) - common):
             alone = frozenset(origin for origin in own if held[origin] == number)
             if alone and alone != own.keys():
-                yield _apart(evidence, region, number, alone, own.keys() - alone)
+                yield _separate_piece(evidence, region, number, alone, own.keys() - alone)
 
 
-def _apart(
+def _separate_piece(
     evidence: Evidence, region: Region, number: int, alone: AbstractSet[int], others: AbstractSet[int]
 ) -> Diagnostic:
     between: list[Node] = []
@@ -149,23 +152,24 @@ def _apart(
         if path is not None and not between:
             between = [evidence.nodes[graph.id][name] for name in path[1:-1]]
     way = listing((node.name for node in between), joint=" → ")
-    why = f"{way} stands between" if between else "nothing leads there"
+    why = f"{way} lies between" if between else "no path connects them"
     example = f"ex.mark({region.name!r}, nodes='{graph.id}:{between[0].name}')" if between else ""
     return Diagnostic(
         DiagnosticCode.REGION_SPLIT,
-        f"What {region.selectors[number]} picks stays a piece of its own in the merged region {region.name!r}: it "
+        f"What {region.selectors[number]} picks stays a separate piece in the merged region {region.name!r}: it "
         f"neither feeds the rest directly nor is fed by it; {why}.",
         region=region.name,
         graph=graph.id,
         nodes=tuple(node.name for node in between),
         where=lines(between),
-        upstream="blocks of one name that do not feed each other directly are merged only where they lie side by side.",
-        remedy=f"Take the ops between into the region, for example {example}." if between else "Keep them apart.",
+        upstream="blocks with the same name that do not feed each other directly are merged only if they lie side by "
+        "side.",
+        remedy=f"Include the ops between in the region, for example {example}." if between else "Keep them separate.",
     )
 
 
 def _between(evidence: Evidence, parts: list[Partition]) -> tuple[list[Node], bool]:
-    """Return the ops that keep two partitions of one instance apart, and whether only their random draws do."""
+    """Return the ops that separate two partitions of one instance, and whether only their random draws do so."""
     graph = parts[0].graph
     own = frozenset(name for part in parts for name in part.nodes)
     for drawn in (False, True):
@@ -218,7 +222,7 @@ def _cycle(
         nodes=tuple(dict.fromkeys(name for path in found for name in path.path)),
         where=lines(nodes[name] for path in found for name in path.path),
         upstream=(
-            "it fails with 'Invalid partition, found dependency cycles', naming nothing."
+            "it fails with 'Invalid partition, found dependency cycles', without any names."
             if several
             else "it keeps the instances of one region free of cycles as well."
         ),

@@ -11,7 +11,7 @@ from regional_explorer.regions.instances import Claim
 
 @dataclass(frozen=True)
 class CyclePath:
-    """One stretch of a cycle: a path of nodes from region ``start`` to region ``end``."""
+    """One part of a cycle: a path of nodes from region ``start`` to region ``end``."""
 
     start: str
     end: str
@@ -37,7 +37,7 @@ def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Cy
                     while unit != start:
                         before, path_here = came[unit]
                         paths.append(CyclePath(before.region, unit.region, path_here))
-                        unit = before  # noqa: PLW2901 - walked back, then returned
+                        unit = before  # noqa: PLW2901 - walks back, then returns
                     return tuple(reversed(paths))
                 if target != start and target not in came:
                     came[target] = (unit, path)

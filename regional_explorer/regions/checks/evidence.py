@@ -1,4 +1,4 @@
-"""The record with indexes that the checks read."""
+"""The input of the checks: what was requested, what was done, and indexes of the recorded graphs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
-from regional_explorer.record.region import Partition, Plan
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.plan import Plan
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api import Folded
@@ -18,9 +19,9 @@ class Evidence:
     """What was requested, what was done, and what the capture recorded.
 
     ``cyclic`` are the sets of regions that feed each other in a cycle, with the graph; ``blocks`` the marked blocks
-    around each origin, outermost first; ``folded`` the ops that gave way to equal ones; ``min_cut`` says whether that
-    partitioner was asked for; ``kept_state`` names what the call assigned in Python and what was not put back,
-    ``failed_ops`` the ops of captured graphs that raised when these first ran.
+    around each origin, outermost first; ``folded`` the ops that were replaced by equal ones; ``min_cut`` says whether
+    that partitioner was requested; ``kept_state`` names what the call assigned in Python and was not restored;
+    ``failed_ops`` are the ops of captured graphs that raised when the graphs first ran.
     """
 
     graphs: Sequence[Graph]
@@ -105,7 +106,7 @@ class Evidence:
 
 
 def lines(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
-    """Return the distinct lines of the user's program that ``nodes`` stand in."""
+    """Return the distinct lines of the user's program that ``nodes`` come from."""
     return tuple(dict.fromkeys(node.source for node in nodes if node.source is not None))
 
 

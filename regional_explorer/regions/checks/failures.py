@@ -1,4 +1,4 @@
-"""Checks for regions that could not be compiled, or whose compiled code raised."""
+"""Diagnostics about regions that could not be compiled, or whose compiled code raised."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from regional_explorer.errors.texts import listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.region import Partition
+from regional_explorer.record.partition import Partition
 from regional_explorer.regions.checks.evidence import Evidence, lines
 
 

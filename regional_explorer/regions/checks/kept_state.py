@@ -1,4 +1,4 @@
-"""Reports what the call assigned in Python and what stays assigned."""
+"""Diagnostics about values that the first call assigned in Python and that were not restored."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.regions.checks.evidence import Evidence
 
 NAMED = 16
-"""So many attributes are named."""
+"""The maximum number of attributes that are named."""
 
 
 def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``state-kept`` for values that the first call assigned and that are not put back."""
+    """Yield one ``state-kept`` for values that the first call assigned and that are not restored."""
     if evidence.kept_state:
         yield Diagnostic(
             DiagnosticCode.STATE_KEPT,
-            f"The first call assigned what later calls find and leave as it is: "
-            f"{listing(evidence.kept_state, most=NAMED)}. It was not taken back, so that what is traced and measured "
+            f"The first call assigned values that later calls use and do not change: "
+            f"{listing(evidence.kept_state, most=NAMED)}. They were not restored, so that what is traced and measured "
             "is a later call.",
             Severity.INFO,
-            upstream="any first call of yours leaves the same behind.",
+            upstream="any first call leaves the same values.",
             remedy="Nothing, if it is a cache; else assign it before rx.explore, or outside of the call.",
         )

@@ -1,4 +1,4 @@
-"""Checks whether the ops of a region are where they were marked: lost, empty, or moved."""
+"""Diagnostics about regions without the ops that were marked: lost, empty, shrunk or grown; and graph breaks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.torch_api import Folded
 
 PASSING = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
-"""Ops that hand a gradient on as it is, if one comes to them: the backward has no op for them."""
+"""Ops that pass a gradient on unchanged: the backward has no op for them."""
 
 
 def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-lost`` per region that a graph break threw out, and one ``graph-break`` per other break."""
+    """Yield one ``region-lost`` per region with a graph break inside, and one ``graph-break`` per other break."""
     lost: dict[str, list[GraphBreak]] = {}
     for item in evidence.breaks:
         for block in item.blocks:
@@ -25,8 +25,8 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
         at = [item.source for item in breaks if item.source]
         yield Diagnostic(
             DiagnosticCode.REGION_LOST,
-            f"A graph break inside the block of region {region!r} threw the whole function around it to plain Python: "
-            f"{breaks[0].reason}",
+            f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
+            f"Python: {breaks[0].reason}",
             Severity.ERROR,
             region=region,
             where=tuple(dict.fromkeys((*at, *blocks))),
@@ -40,7 +40,7 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
                 f"Dynamo stopped the graph here: {item.reason}",
                 Severity.INFO,
                 where=item.stack[-1:],
-                upstream="the same, without telling; what stands there runs in plain Python.",
+                upstream="the same, without a warning; this line runs as plain Python.",
                 remedy="Move this line out of the call if a region should reach across it."
                 + (f" Torch's own hint: {item.hint}." if item.hint else ""),
             )
@@ -64,21 +64,22 @@ def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
 
 def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
     requested = _dynamo_ops(evidence, region)
-    around = _ops_traced_anew(evidence, region)
+    around = _ops_traced_again(evidence, region)
     unmarked = any(node.origin is None for graph in evidence.of_kind(GraphKind.BACKWARD) for node in graph.ops)
     passing = [node.op for node in _forward_ops(evidence, region) if node.op in PASSING]
     why, remedy = "no gradient flows through it", "Nothing, if its results need no gradient."
     if around:
-        why = f"torch traces the backward of {listing(around)} anew, and marks inside do not reach it"
+        why = f"torch traces the backward of {listing(around)} again, and marks inside do not reach it"
         remedy = (
             f"Mark the whole op to have its backward compiled, for example ex.mark({region!r}, nodes={around[0]!r})."
         )
     elif unmarked and any(node.op.endswith("_") or node.op == "setitem" for node in requested):
-        why = "what writes in place leave behind there belongs to no region"
-        remedy = "Write it without the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
+        why = "what writes in place leave in the backward belongs to no region"
+        remedy = "Avoid the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
     elif passing:
         why = (
-            f"a gradient that comes to {listing(dict.fromkeys(passing))} passes unchanged, so nothing is to be computed"
+            f"a gradient that comes to {listing(dict.fromkeys(passing))} passes unchanged, so there is nothing to "
+            "compute"
         )
         remedy = "Nothing: a copy or a sum has no backward of its own."
     return Diagnostic(
@@ -101,13 +102,13 @@ def _forward_ops(evidence: Evidence, region: str) -> list[Node]:
     ]
 
 
-def _ops_traced_anew(evidence: Evidence, region: str) -> list[str]:
-    """Return the higher-order ops that hold all of a region, and the bodies of whose backward have no origins: cond."""
+def _ops_traced_again(evidence: Evidence, region: str) -> list[str]:
+    """Return the higher-order ops that hold all of a region, and whose backward was traced without origins: cond."""
 
     def holder(graph: Graph) -> Node | None:
         return evidence.nodes[graph.parent[0]][graph.parent[1]] if graph.parent else None
 
-    anew = {
+    retraced = {
         held.origin
         for graph in evidence.of_kind(GraphKind.BACKWARD)
         if (held := holder(graph)) and graph.ops and all(node.origin is None for node in graph.ops)
@@ -116,7 +117,7 @@ def _ops_traced_anew(evidence: Evidence, region: str) -> list[str]:
     for graph in evidence.of_kind(GraphKind.FORWARD):
         if any(claim.region == region for claim in evidence.claims[graph.id].values()):
             held = holder(graph)
-            if graph.parent is None or held is None or held.origin not in anew:
+            if graph.parent is None or held is None or held.origin not in retraced:
                 return []
             found += [f"{graph.parent[0]}:{user}" for user in evidence.users(graph.parent[0])[held.name]]
     return list(dict.fromkeys(found))
@@ -130,13 +131,13 @@ def _nowhere(evidence: Evidence, region: str) -> Diagnostic:
         taken = [origin for (loser, _), origins in overruled.items() if loser == region for origin in origins]
         requested = [evidence.origins[origin] for origin in taken if origin in evidence.origins]
         why = f"all its ops belong to {', '.join(map(repr, winners))}, later in the plan"
-        remedy = "Where two regions claim an op, the later has it: unmark one of them, or reorder the plan."
+        remedy = "If two regions claim an op, the later one has it: unmark one of them, or reorder the plan."
     elif requested:
-        why = f"{listing(node.name for node in requested)} left no op behind when AOTAutograd traced the graph"
-        remedy = "Take ops that compute something into the region; a view or a copy that changes nothing is dropped."
+        why = f"{listing(node.name for node in requested)} left no op when AOTAutograd traced the graph"
+        remedy = "Include ops that compute something in the region; a view or a copy that changes nothing is dropped."
     else:
         why = "its selectors match nothing in this call"
-        remedy = f"Mark it anew, or ex.unmark({region!r})."
+        remedy = f"Mark it again, or ex.unmark({region!r})."
     return Diagnostic(
         DiagnosticCode.REGION_EMPTY,
         f"Region {region!r} has no op in any graph: {why}.",
@@ -174,13 +175,13 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
             nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]
             yield Diagnostic(
                 DiagnosticCode.REGION_SHRUNK,
-                f"{count(len(nodes), 'op')} that region {loser!r} asked for belong to {winner!r}, later in the plan: "
+                f"{count(len(nodes), 'op')} that region {loser!r} requested belong to {winner!r}, later in the plan: "
                 f"{listing(node.name for node in nodes)}.",
                 Severity.INFO,
                 region=loser,
                 where=lines(nodes),
                 upstream="an inner annotation replaces the outer one in the same way.",
-                remedy="Where two regions claim an op, the later has it: reorder the plan, or mark less.",
+                remedy="If two regions claim an op, the later one has it: reorder the plan, or mark less.",
             )
 
 
@@ -197,7 +198,7 @@ def _folded(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool
     ]
     pairs = listing(f"{fold.name} into {fold.into}" for fold in folds)
     what = (
-        f"Region {region!r} computes {count(len(folds), 'op')} of other code too: equal ops were folded into its own"
+        f"Region {region!r} also computes {count(len(folds), 'op')} for other code: equal ops were folded into its own"
         if grown
         else f"Region {region!r} lost {count(len(folds), 'op')} to equal ones outside"
     )

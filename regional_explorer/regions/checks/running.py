@@ -1,4 +1,4 @@
-"""Reports captured graphs that failed when they ran and were repaired."""
+"""Diagnostics about captured graphs that failed when they ran and were repaired."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def check_running(evidence: Evidence) -> Iterator[Diagnostic]:
     yield Diagnostic(
         DiagnosticCode.AOT_EAGER_FAILED,
         f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
-        f"{count(len(nodes), 'such op')}) raises '{first.error}' The trace took its input for one of other strides "
-        "than the kernel before it gives. Here the op gets a copy, so that regions and the rest run; the variant "
-        "aot_eager is left out.",
+        f"{count(len(nodes), 'such op')}) raises '{first.error}' In the trace, its input has other strides than the "
+        "kernel before it returns. Here the op gets a copy, so that regions and the rest run; the variant aot_eager is "
+        "left out.",
         graph=first.graph,
         nodes=tuple(failed),
         where=lines(nodes),
         upstream="aot_eager fails with this error, and so do regions that leave this op outside; plain torch.compile "
         "runs.",
-        remedy="Nothing has to be done. Where the code is to run under upstream's regional backend, take the op and "
-        "the one before it into a region.",
+        remedy="Nothing has to be done. If the code is to run under upstream's regional backend, include the op and "
+        "the one before it in a region.",
     )

@@ -1,4 +1,4 @@
-"""Checks bodies of higher-order ops that several calls share."""
+"""Diagnostics about regions in bodies of higher-order ops that several calls share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Node
-from regional_explorer.record.region import Partition
+from regional_explorer.record.partition import Partition
 from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.regions.subgraphs import KINDS
 
@@ -18,7 +18,7 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
     found: dict[str, list[tuple[Partition, list[Node]]]] = {}
     by_body = {one.name for one in evidence.plan.regions if any(sel.kind in KINDS for sel in one.selectors)}
     for part in evidence.partitions:
-        if part.region in by_body:  # that is what was marked
+        if part.region in by_body:  # the body itself was marked
             continue
         calls = [call for graph, call in _calls(evidence, part) if (graph, call.name) not in inside]
         if len(calls) > 1:
@@ -29,19 +29,19 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
         yield Diagnostic(
             DiagnosticCode.REGION_MERGED,
             f"{count(len(cases), 'partition')} of region {region!r} in a body that {len(calls)} calls share "
-            f"({listing(who)}): torch traces a nested_compile_region once for all that call it alike.",
+            f"({listing(who)}): torch traces a nested_compile_region once for all calls that are alike.",
             Severity.INFO,
             region=region,
             graph=part.graph,
             nodes=part.nodes,
             where=lines(calls),
             upstream="the same: one body, with its pieces, for all calls.",
-            remedy="Nothing, if all are to run compiled; a mark on the call itself is that call's alone.",
+            remedy="Nothing, if all are to run compiled; a mark on the call itself holds for that call only.",
         )
 
 
 def _calls(evidence: Evidence, part: Partition) -> list[tuple[str, Node]]:
-    """Return the ops that run the body a partition lies in, each with its graph; none where it lies in no body."""
+    """Return the ops that run the body that contains a partition, each with its graph; empty if there is no body."""
     parent = evidence.by_id[part.graph].parent
     if parent is None:
         return []

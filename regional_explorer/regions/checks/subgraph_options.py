@@ -1,4 +1,4 @@
-"""Reports bodies of ``nested_compile_region`` that run eagerly, and options of theirs that a plan cannot hold."""
+"""Diagnostics about bodies of ``nested_compile_region``: those that run eagerly, and options that no plan can hold."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.named_subgraphs import subgraphs
-from regional_explorer.record.region import SelectorKind
+from regional_explorer.record.selector import SelectorKind
 from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.regions.subgraphs import calls_of, subgraph_key
 
 
 def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield at most one ``subgraph-eager``: bodies without options, no op or call of which is in a region."""
+    """Yield at most one ``subgraph-eager``, for bodies without options that have no op or call in a region."""
     bodies = [body for body in subgraphs(evidence.graphs) if body.options is None and _is_eager(evidence, body)]
     if not bodies:
         return
@@ -26,7 +26,7 @@ def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
         Severity.INFO,
         graph=bodies[0].id,
         where=lines(body.ops[0] for body in bodies if body.ops),
-        upstream="regional_inductor_invoke_subgraph leaves what has no options to eager as well.",
+        upstream="regional_inductor_invoke_subgraph also runs bodies without options eagerly.",
         remedy='ex.mark("blocks", subgraphs="*") makes a region of them; "*" may be a function\'s name.',
     )
 
@@ -58,6 +58,6 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
             region=region.name,
             graph=bodies[0].id,
             where=lines(op for body in bodies for op in body.ops[:1]),
-            upstream="each direction goes to the compiler of the options, and to eager where there is none.",
-            remedy="Leave them in the source: neither a plan file nor ex.to_source() brings them.",
+            upstream="each direction is compiled by the compiler in the options, and runs eagerly if there is none.",
+            remedy="Leave them in the source: neither a plan file nor ex.to_source() contains them.",
         )

@@ -1,4 +1,4 @@
-"""Rebuilds a graph so that each partition is one call."""
+"""Cuts the partitions out of a graph: each becomes a graph of its own, and one call in the cut graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx
 
 from regional_explorer.record.graph import Node
-from regional_explorer.record.region import Cut
+from regional_explorer.record.plan import Cut
 from regional_explorer.regions.cutting.dependencies import dependencies
 from regional_explorer.regions.cutting.partition import NodeGroup, Proposal, propose, propose_upstream
 from regional_explorer.regions.instances import Claim
@@ -22,15 +22,15 @@ CUTTABLE_BODIES = ("invoke_subgraph", "cond", "while_loop")
 
 
 PieceContent = tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]
-"""Graph, nodes, inputs, outputs, and the nodes carved out."""
+"""Graph, nodes, inputs, outputs, and carved nodes."""
 
 
 @dataclass
 class Piece:
-    """One partition, live: a graph module of its own, and where it came from.
+    """One live partition: its own graph module, and where it came from.
 
-    ``nodes`` are the names of its nodes in the graph it was cut from, ``inputs`` the names of what is fed to it,
-    ``outputs`` of what it returns as a tuple.
+    ``nodes`` are the names of its nodes in the graph that it was cut from, ``inputs`` the names of the nodes that feed
+    it, ``outputs`` those of the nodes that it returns as a tuple.
     """
 
     claim: Claim
@@ -42,7 +42,7 @@ class Piece:
 
     @property
     def content(self) -> PieceContent:
-        """The code and inputs of the piece, without its region: equal ones see the same inputs in each call."""
+        """The code and inputs of the piece, without its region: pieces with equal content get the same inputs."""
         carved = tuple(node.name for node in self.gm.graph.nodes if is_carved(node))
         return self.graph_id, self.nodes, self.inputs, self.outputs, carved
 
@@ -57,10 +57,11 @@ class CutGraph:
 
 @dataclass
 class Proposed:
-    """The proposed partitions of a graph, and of the bodies of those of its higher-order ops that stay in it.
+    """The proposed partitions of a graph, and of the bodies of higher-order ops that stay in it.
 
-    ``carved`` are the nodes that run eagerly inside their partition: upstream leaves them there, where Inductor calls
-    the eager kernel (one that would not is not given them). ``bodies`` come with the ``get_attr`` nodes that name them.
+    ``carved`` are the nodes that run eagerly inside their partition: upstream leaves them there, and Inductor calls the
+    eager kernel (if this torch's Inductor cannot, there are none). ``bodies`` come with the ``get_attr`` nodes that
+    name them.
     """
 
     graph_id: str
@@ -104,7 +105,7 @@ def propose_cut(
         gm: the live graph.
         graph_id: its id.
         records: the recorded nodes by graph id and name, bodies of higher-order ops included.
-        assignment: who has which node.
+        assignment: the claims on nodes.
         order: names of the regions, in the order of the plan.
         how: one partition per instance, or upstream's cut.
     """
@@ -129,7 +130,7 @@ def propose_cut(
 
 
 def cut_graph(proposed: Proposed, call_for: Callable[[Piece], BoxedCall]) -> CutGraph:
-    """Return the graph with each partition replaced by one call, to the function that ``call_for`` gives for it.
+    """Return the graph with each partition replaced by one call of the function that ``call_for`` returns for it.
 
     That function takes one list of inputs and empties it.
     """
@@ -177,17 +178,17 @@ def _rebuild(proposed: Proposed, call_for: Callable[[Piece], BoxedCall]) -> CutG
 
 
 def _feed(*values: Any) -> list[Any]:
-    """Return the argument list of a piece, which it empties, so that its inputs can be freed while it runs."""
+    """Return the argument list of a piece, which empties it, so that its inputs can be freed while it runs."""
     return list(values)
 
 
 def _take(values: Sequence[Any], index: int) -> Any:
-    """Take one result of a piece: ``getitem`` under another name, so that cutting can be seen in the code."""
+    """Return one result of a piece: ``getitem`` under another name, so that the code shows where it was cut."""
     return values[index]
 
 
 def _extract(proposed: Proposed, part: NodeGroup) -> tuple[Piece, list[fx.Node], list[fx.Node]]:
-    """Return a partition as a graph of its own, with the nodes of the whole it takes from and gives to."""
+    """Return a partition as a piece, with the nodes of the whole graph that are its inputs and outputs."""
     gm = proposed.gm
     inside = set(part.nodes)
     graph = fx.Graph()
@@ -197,7 +198,7 @@ def _extract(proposed: Proposed, part: NodeGroup) -> tuple[Piece, list[fx.Node],
         for source in node.all_input_nodes:
             if source not in inside and source not in new:
                 if source.op == "get_attr" and isinstance(resolve(gm, source), fx.GraphModule):
-                    new[source] = None  # type: ignore[assignment]  # the body of a higher-order op goes along, below
+                    new[source] = None  # type: ignore[assignment]  # the body of a higher-order op is copied below
                 else:
                     inputs.append(source)
                     new[source] = graph.placeholder(source.name)

@@ -1,4 +1,4 @@
-"""The dependencies of each node of a live graph: its inputs, random draws before it, writes to what it reads."""
+"""The dependencies of each node of a live graph: its inputs, earlier random draws, and writes to what it reads."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from regional_explorer.torch_api import draws_random
 
 
 def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
-    """Return the dependencies of each node: its inputs, and the nodes that an effect orders before it.
+    """Return the dependencies of each node: its inputs, and nodes that must run before it because of side effects.
 
-    Ops that draw random numbers keep their order, or a cut graph would draw others. A write waits for every earlier
-    read of its storage, and later reads for it.
+    Ops that draw random numbers keep their order, or the cut graph would draw other numbers. A write depends on every
+    earlier read of its storage, and later reads depend on the write.
     """
     before = {node: list(node.all_input_nodes) for node in graph.nodes}
     last_random: fx.Node | None = None

@@ -1,8 +1,8 @@
-"""Decides which nodes make one partition: of one instance, convex, and without dependency cycles.
+"""Groups the nodes of a graph into partitions: each of one instance, convex, and free of dependency cycles.
 
-The level of a node is how often a path to it has left and re-entered its instance. Nodes of one level never have a path
-through foreign ops between them, so they can run as one call. One pass over the graph finds them, where a general
-partitioner searches.
+The level of a node is how often a path to it has left and re-entered its instance. No path between nodes of one level
+runs through ops outside of the instance, so they can run as one call. One pass over the graph finds the levels; a
+general partitioner has to search.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NodeGroup:
 
 @dataclass
 class Proposal:
-    """The partitions of one graph, in the order of the plan, and which groups had to be split to avoid cycles."""
+    """The partitions of one graph, in the order of the plan, and the sets of regions that fed each other in a cycle."""
 
     parts: list[NodeGroup]
     cyclic: list[frozenset[str]] = field(default_factory=list)
@@ -42,8 +42,8 @@ def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
 
     Args:
         graph: the graph to cut.
-        claim_of: who has a node, or None for ops that stay eager.
-        order: names of the regions; where regions feed each other both ways, those named first stay whole.
+        claim_of: returns the claim on a node, or None for ops that stay eager.
+        order: names of the regions; if regions feed each other both ways, those named first stay whole.
     """
     before = dependencies(graph)
     groups = [part for group in _groups(graph, claim_of, order) for part in _instances(group)]
@@ -51,7 +51,7 @@ def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
     position = {node: index for index, node in enumerate(nodes)}
     parts = []
     for group in groups:
-        # No path between two of its nodes leaves the stretch of the graph that they span.
+        # Every path between two of its nodes lies within the part of the graph that they span.
         span = nodes[position[group.nodes[0]] : position[group.nodes[-1]] + 1]
         parts += _convex(group, span, before, [])
     cyclic = cycles(nodes, before, [part.nodes for part in parts])
@@ -91,12 +91,12 @@ def _groups(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
 
 
 def _is_getitem(node: fx.Node) -> bool:
-    """Return whether a node only takes one of several results: it goes where these are made, marked or not."""
+    """Return whether a node only takes one of several results: it stays with the op that makes them, marked or not."""
     return node.target is operator.getitem and isinstance(node.args[0], fx.Node)
 
 
 def _can_move(node: fx.Node) -> bool:
-    """Return whether an op can be put behind a call that takes and returns tensors and sizes."""
+    """Return whether an op can move into a call that takes and returns only tensors and sizes."""
     if node.op != "call_function" or written_arguments(node):
         return False
     if isinstance(node.meta.get("val"), (list, tuple)) and not all(_is_getitem(user) for user in node.users):
@@ -110,7 +110,7 @@ def _passable(node: fx.Node) -> bool:
 
 
 def _instances(group: NodeGroup) -> list[NodeGroup]:
-    """Split a group that no instance is known for where no op feeds another."""
+    """Split a group whose instances are unknown into its connected components."""
     if group.claim.instance is not None:
         return [group]
     inside = set(group.nodes)
@@ -121,7 +121,7 @@ def _instances(group: NodeGroup) -> list[NodeGroup]:
 def _convex(
     group: NodeGroup, order: Sequence[fx.Node], before: Edges[fx.Node], settled: Sequence[NodeGroup]
 ) -> list[NodeGroup]:
-    """Split a group by level; ``settled`` partitions count as one op each."""
+    """Split a group by level; finished (``settled``) partitions count as one op each."""
     level = levels(order, before, set(group.nodes), part_of_node(part.nodes for part in settled))
     found: dict[int, list[fx.Node]] = {}
     for node in group.nodes:

@@ -17,10 +17,10 @@ class PartitionId(NamedTuple):
 
 @dataclass
 class PartitionNumbering:
-    """Hands out the ids of partitions, in the order in which they are cut.
+    """Numbers partitions in the order in which they are cut.
 
-    An id is made of region, instance and graph, and a number if the instance was split. Module calls are numbered by
-    call, others by their order in the graph.
+    An id consists of region, instance and graph, and a number if the instance was split. Instances that are known by a
+    module call are numbered over all graphs, others by their order in their graph.
     """
 
     _instances: dict[str, dict[Instance, int]] = field(default_factory=dict)

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.preview import Preview
-from regional_explorer.record.region import Direction, Partition, Plan, State, config_of
+from regional_explorer.record.region import Direction, config_of
 from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.cutting.cut import propose_cut
 from regional_explorer.regions.cutting.partition_ids import PartitionNumbering
@@ -22,7 +24,7 @@ def preview(live: Iterable[tuple[str, fx.GraphModule]], known: Evidence, plan: P
 
     Args:
         live: the graphs that would be cut, by id; they stay as they are.
-        known: the record, and what was noted while tracing.
+        known: the recorded graphs, and what was noted while tracing.
         plan: the plan.
     """
     assignment = assign(known.graphs, plan)

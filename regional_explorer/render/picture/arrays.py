@@ -1,4 +1,4 @@
-"""The boxes, nodes and edges of a picture as flat arrays, quick to send and to read."""
+"""Encodes the boxes, nodes and edges of a picture as flat arrays, which are fast to send and to read."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from regional_explorer.render.style.untrusted import LONG, clean, sendable
 Payload = dict[str, Any]
 NONE = -1
 MOST_VALUES = 4
-"""So many results are named of a node."""
+"""How many results of a node are listed at most."""
 
 
 @dataclass(frozen=True)
 class TabGraph:
     """One graph of a tab.
 
-    ``folds`` are its outline; ``leaves`` says for each box of ``section`` which fold it is; an input is none. ``home``
-    and ``piece_of`` give for a node the number of its box and of its piece; all numbers count on from those of the
-    parts before.
+    ``folds`` are its outline; ``leaves`` has the fold of each box of ``section``, None for an input. ``home`` and
+    ``piece_of`` map a node to the number of its box and of its piece in this graph; ``first_node``, ``first_box`` and
+    ``first_piece`` are the numbers at which those of this graph begin in the tab.
     """
 
     graph: Graph
@@ -51,12 +51,12 @@ class TabGraph:
         return tuple(node for node in self.graph.nodes if node.name in self.home)
 
     def named(self, fold: Fold) -> str:
-        """Return the name of the piece that a fold is, or else of its first op."""
+        """Return the name of the fold's piece, or of its first op if it is no piece."""
         return self.piece_names[self.pieces.index(fold.piece)] if fold.piece else fold.nodes[0]
 
 
 class Texts:
-    """Collects texts; each is cleaned and sent once, and known by its number. The empty text is number 0."""
+    """Collects texts, so that each is cleaned and sent once and referred to by its number; the empty text is 0."""
 
     def __init__(self) -> None:
         self._numbers = {"": 0}
@@ -75,15 +75,15 @@ class Texts:
         return self._seen[raw]
 
     def exact(self, key: str) -> int:
-        """Return the number of a key: never shown, and sent as it is, for it has to come back as it was."""
+        """Return the number of a key, which is sent unchanged: the page never shows it, and sends it back."""
         return self._numbers.setdefault(key, len(self._numbers))
 
 
 def box_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
     """Return the arrays of boxes; ``box_texts`` has five texts of each.
 
-    They are title, detail, signs, the key of the fold that it would open, and that of the open fold it lies in.
-    ``box_shares`` has pairs of a region and how many ops of it are in the box.
+    They are title, detail, signs, the key of the fold that the box opens, and that of the open fold around it.
+    ``box_shares`` has pairs of a region and the number of its ops in the box.
     """
     found, pieces, groups, shares, ends = array("I"), array("i"), array("I"), array("I"), array("I")
     for part in parts:
@@ -131,7 +131,7 @@ def node_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
 
 
 def fact(node: Node, which: str) -> str:
-    """Return one of the ``FACTS`` of a node, cut short where the node is malformed."""
+    """Return one of the ``FACTS`` of a node; ``?`` if the node is malformed."""
     try:
         return str(FACTS[which](node))
     except Exception:  # noqa: BLE001 - the other facts and nodes stand
@@ -150,7 +150,7 @@ FACTS: Mapping[str, Callable[[Node], object]] = {
     "module": lambda node: node.module_path or "",
     "source": _source,
 }
-"""What is known of a node, and can be searched for."""
+"""The facts of a node that are shown and can be searched."""
 
 
 def edge_array(parts: Sequence[TabGraph]) -> bytes:

@@ -10,9 +10,9 @@ from regional_explorer.render.picture.placement import GAP, Placement, Point, Re
 from regional_explorer.render.picture.scene import Scene
 
 ASPECT = 1.8
-"""Width by height that columns are cut for."""
+"""The ratio of width to height that columns aim at."""
 TALLEST = 900
-"""A graph up to this height, in points, is left in one piece."""
+"""A graph up to this height, in points, stays in one column."""
 BETWEEN = 3 * GAP
 """Space between columns."""
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.drawn import sources
@@ -23,7 +23,7 @@ LONGEST_PATH = 32
 """Characters of a module's path in a box; the tooltip has all of it."""
 FEW_INPUTS = 6
 FEW_USERS = 3
-"""More inputs, or an input with more users than this, become marks: their edges would fill the picture."""
+"""With more inputs, or more users of an input, signs on boxes replace the edges, which would fill the picture."""
 
 VIEWS = frozenset(
     {"_unsafe_view", "alias", "as_strided", "clone", "detach", "expand", "permute", "reshape", "select", "slice"}
@@ -42,7 +42,7 @@ _INPUT_MARKS = {
 
 
 def shown_graphs(session: Session, graph_id: str | None = None) -> tuple[Graph, ...]:
-    """Return the graph called ``graph_id``; without one, what runs: all forward, backward and inference graphs.
+    """Return the graph with the id ``graph_id``, by default all that run: forward, backward and inference graphs.
 
     Raises:
         KeyError: the session has no graph of this id.
@@ -59,7 +59,7 @@ def compose(
     *,
     detail: Detail | str = Detail.MODULES,
 ) -> Scene:
-    """Return the scene of ``session``: the graph called ``graph_id``, or else all that run, side by side."""
+    """Return the scene of ``session``: the graph with the id ``graph_id``, by default all that run, side by side."""
     opening = Opening(Detail(detail))
     sections = []
     for number, graph in enumerate(shown_graphs(session, graph_id)):
@@ -81,7 +81,7 @@ def scene_of(session: Session, sections: Sequence[Section]) -> Scene:
 
 
 class SectionBuilder:
-    """Builds the section of one graph; ``pieces`` are what belongs to regions in it."""
+    """Builds the section of one graph; ``pieces`` are the pieces of regions in it."""
 
     def __init__(self, session: Session, graph: Graph, name: str) -> None:
         self.session = session
@@ -138,7 +138,7 @@ class SectionBuilder:
         return Section(self.name, title, tuple(boxes), groups, tuple(edges))
 
     def _numbered(self, fold: Fold, box_id: str, inputs: Sequence[Node]) -> Box:
-        """Return the box of a fold: the same each time but for its number."""
+        """Return the box of a fold; it is built once, and only its id differs from call to call."""
         if fold.key not in self._boxes:
             self._boxes[fold.key] = self._safe_box(fold, {node.name for node in inputs})
         return replace(self._boxes[fold.key], id=box_id)
@@ -146,7 +146,7 @@ class SectionBuilder:
     def _safe_box(self, fold: Fold, inputs: Container[str]) -> Box:
         try:
             return self._box(fold, inputs)
-        except Exception as error:  # noqa: BLE001 - one bad node is drawn as a bad node, the others stand
+        except Exception as error:  # noqa: BLE001 - one bad node must not prevent drawing the others
             region = fold.piece.region if fold.piece else None
             return Box("", Look.BAD, "?", fold.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
 
@@ -202,7 +202,7 @@ class SectionBuilder:
         return tuple(sorted(shares.items()))
 
     def _marks(self, names: Iterable[str], inputs: Container[str]) -> Iterator[Badge]:
-        """Yield the signs of nodes; ``inputs`` have boxes of their own and need none."""
+        """Yield the signs of nodes; inputs in ``inputs`` have boxes and need no sign."""
         names = tuple(names)
         fed = {self.nodes[s].role for name in names for s in self.sources[name] if s in self.nodes and s not in inputs}
         results = {result for name in names for result in self.results.get(name, ())}
@@ -244,7 +244,7 @@ class SectionBuilder:
         return " · ".join(words)
 
     def piece_name(self, piece: RegionPiece) -> str:
-        """Return the name of the region, with the instance and the part where there are several."""
+        """Return the name of a piece: its region, with the instance and the part if there are several."""
         name = clean(self.session.plan.regions[piece.region].name, SHORT)
         twins = [other for other in self.pieces if other.region == piece.region and other.instance == piece.instance]
         several = any(other.region == piece.region and other.instance != piece.instance for other in self.pieces)
@@ -253,7 +253,7 @@ class SectionBuilder:
 
 
 def ending(path: str) -> str:
-    """Return the end of the path of a module, in which modules differ, cleaned and short enough for a box."""
+    """Return the end of a module path, cleaned and short enough for a box: modules differ in the end."""
     if len(path) <= LONGEST_PATH:
         return clean(path, LONGEST_PATH)
     kept = path[-LONGEST_PATH:]

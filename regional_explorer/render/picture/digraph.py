@@ -1,4 +1,4 @@
-"""A ``graphviz.Digraph`` that shows itself without a ``dot`` executable."""
+"""Makes a ``graphviz.Digraph`` that Jupyter can display without a ``dot`` executable."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def digraph(
 ) -> graphviz.Digraph:
     """Return the graphs of ``session`` as a ``graphviz.Digraph``; the arguments are those of ``graph_dot``.
 
-    It displays itself with the layout of pygraphviz, or with our own where that is missing or too slow; ``render``
-    and ``pipe`` are graphviz's own and need its ``dot`` executable.
+    Jupyter displays it with the layout of pygraphviz, or with our own if that is missing or too slow; ``render`` and
+    ``pipe`` are graphviz's own and need its ``dot`` executable.
     """
     return _digraph(compose(session, graph_id, detail=detail))
 
@@ -42,7 +42,7 @@ def _digraph(scene: Scene) -> graphviz.Digraph:
             if self.source == untouched:
                 return draw(scene, place(scene))
             found = lay_out(self.source, "svg")
-            # The prolog names a document type, which has no place inside a page.
+            # The prolog has a document type declaration, which is not allowed inside a page.
             return None if found is None else found.decode()[found.decode().index("<svg") :]
 
         def _repr_mimebundle_(
@@ -55,7 +55,7 @@ def _digraph(scene: Scene) -> graphviz.Digraph:
             bundle = {"text/plain": self.source}
             if picture is not None:
                 bundle |= {"text/html": picture_html(picture), "image/svg+xml": picture}
-            # A notebook shows bare SVG without tooltips and theme: HTML stands in for it, both would be twice the size.
+            # A notebook shows bare SVG without tooltips and theme: HTML replaces it, as both would be twice the size.
             wanted = set(include) if include else set(bundle) - {"image/svg+xml"}
             return {kind: text for kind, text in bundle.items() if kind in wanted - set(exclude or ())}
 

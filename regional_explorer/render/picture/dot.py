@@ -31,8 +31,8 @@ def graph_dot(
     Args:
         session: The record.
         graph_id: Draw this graph alone.
-        detail: ``"modules"``, ``"ops"`` for all of it, or ``"pieces"`` for a box per piece of a region.
-        legend: Say below the picture what colours and marks mean.
+        detail: ``"modules"``, ``"ops"`` for every op, or ``"pieces"`` for a box per piece of a region.
+        legend: Explain colours and signs below the picture.
     """
     return scene_dot(compose(session, graph_id, detail=detail), legend=legend)
 
@@ -63,7 +63,7 @@ def dot_lines(scene: Scene, *, legend: bool = True) -> Iterator[str]:
 
 def quoted(text: str) -> str:
     """Return ``text`` as a quoted DOT string that shows exactly ``text``."""
-    # Graphviz reads entities and backslash escapes inside quotes, so both are taken literally only when escaped.
+    # Graphviz interprets entities and backslash escapes inside quotes: both are escaped, to be taken literally.
     literal = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
     return f'"{literal}"'.replace("\n", "\\n")
 

@@ -1,4 +1,4 @@
-"""Which nodes of a graph are drawn, and which feed which."""
+"""Selects the nodes of a graph that are drawn, and resolves their inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def drawn(node: Node) -> bool:
 
 
 def sources(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """Return for each node the nodes that feed it, where a ``getitem`` stands for its producer."""
+    """Return the inputs of each node, with each ``getitem`` replaced by its producer."""
     behind: dict[str, str] = {}
     for node in graph.nodes:
         if node.role is Role.OP and not drawn(node) and node.inputs:

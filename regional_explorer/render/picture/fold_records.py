@@ -1,4 +1,4 @@
-"""The data that a saved page folds and draws a graph from by itself: every fold, open or not, with its box."""
+"""Builds the data from which a saved page folds and draws a graph without a kernel: all folds with their boxes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from regional_explorer.render.picture.placement import in_rows, place, room
 from regional_explorer.render.picture.text_size import TITLE, text_width
 
 NEVER = 9
-"""The turn of a fold that is not opened by itself."""
+"""The turn of a fold that is opened only by the user."""
 ALWAYS = -2
-"""The turn of what is open whatever is asked for: the hull around an op that is all of a piece."""
+"""The turn of a fold that cannot be closed: the hull around the single op of a piece."""
 TIME_LIMIT_S = 3.0
-"""How long Graphviz may take for a graph; where it takes longer the boxes stand in layers."""
+"""How long Graphviz may take for a graph; if it takes longer, the simple layout in layers is used."""
 
 Record = dict[str, Any]
 Edge = tuple[int, int]
 
 
 def folded(session: Session, tab: str, outlines: Outlines) -> tuple[Payload, Picture]:
-    """Return ``tab`` with a record for each of its folds, before those of its parts; and what it shows at first.
+    """Return ``tab`` with a record for each fold, parents before their parts, and the picture that is shown first.
 
-    A record has the number of the fold around it, its parts, these in rows from the top, its key, its turn, what is
-    drawn of its box, and for the hull around the parts of a piece the width of its title. ``nodes`` and ``edges`` are
-    given by innermost fold, ``places`` for what is shown at first.
+    A record has the number of its parent, its parts, their rows from the top, its key, its turn, how its box is drawn,
+    and for the hull around the parts of a piece the width of its title. ``nodes`` and ``edges`` refer to innermost
+    folds, ``places`` are those of the picture shown first.
     """
     opening = tab_opening(tab, Opening())
     texts = Texts()
@@ -61,14 +61,14 @@ def folded(session: Session, tab: str, outlines: Outlines) -> tuple[Payload, Pic
         "reads": [[numbers[name] for name in read] for read in now.reads.values()],
         "budget": opening.budget,
         "chosen": {},
-        "places": _written(places(now.scene, place(now.scene, time_limit_s=TIME_LIMIT_S))),
+        "places": _as_lists(places(now.scene, place(now.scene, time_limit_s=TIME_LIMIT_S))),
     }
     return found, now
 
 
 def _drawn(facts: Payload) -> list[Record]:
-    """Return what is drawn of each box."""
-    texts, told, shares = (_numbers(facts[name]) for name in ("box_texts", "box_tooltips", "box_shares"))
+    """Return how each box is drawn: its texts, style, piece, tooltip and shares of regions."""
+    texts, tooltips, shares = (_numbers(facts[name]) for name in ("box_texts", "box_tooltips", "box_shares"))
     ends = ([0, *_numbers(facts[name])] for name in ("box_tooltip_ends", "box_share_ends"))
     found = zip(_numbers(facts["box_styles"]), _numbers(facts["box_pieces"], "i"), *map(pairwise, ends), strict=True)
     return [
@@ -76,15 +76,15 @@ def _drawn(facts: Payload) -> list[Record]:
             "texts": texts[5 * box : 5 * box + 5],
             "style": style,
             "piece": piece,
-            "told": told[slice(*of_told)],
+            "tooltip": tooltips[slice(*of_tooltips)],
             "shares": shares[slice(*of_shares)],
         }
-        for box, (style, piece, of_told, of_shares) in enumerate(found)
+        for box, (style, piece, of_tooltips, of_shares) in enumerate(found)
     ]
 
 
 def _add(part: TabGraph, opening: Opening, drawn: Sequence[Record], records: list[Record], of_box: list[int]) -> range:
-    """Add the records of one graph and return which they are; add to ``of_box`` the record of each box."""
+    """Add the records of one graph and return their numbers; add the number of each box's record to ``of_box``."""
     start = len(records)
     ops = sum(len(fold.nodes) for fold in part.folds)
     leaf_of = dict(zip((box.id for box in part.section.boxes), part.leaves, strict=True))
@@ -116,7 +116,7 @@ def _add(part: TabGraph, opening: Opening, drawn: Sequence[Record], records: lis
 
 
 def _give_rows(records: Sequence[Record], edges: Iterable[Edge]) -> dict[int, dict[tuple[str, str], None]]:
-    """Give each record its parts and their rows; return the edges between the parts of each, by its number."""
+    """Set the parts and rows of each record; return the edges between the parts of each, by its number."""
     between: dict[int, dict[tuple[str, str], None]] = {}
     for edge in edges:
         above, below = (list(_around(records, end)) for end in edge)
@@ -146,7 +146,7 @@ def _rows(names: Sequence[int], edges: Iterable[tuple[str, str]]) -> list[list[i
 
 
 def _tops(records: Sequence[Record], span: range, between: Iterable[tuple[str, str]]) -> Payload:
-    """Return what is not inside of anything in a graph: its folds, and in their rows the inputs too."""
+    """Return the top-level folds of a graph, and the rows of these and of its inputs."""
     tops = [number for number in span if records[number]["parent"] == NONE]
     folds = [number for number in tops if records[number]["parts"] or records[number]["key"]]
     return {"tops": folds, "rows": _rows(tops, between)}
@@ -158,8 +158,8 @@ def _numbers(found: bytes, kind: str = "I") -> list[int]:
     return flat.tolist()
 
 
-def _written(found: Payload) -> Payload:
-    """Return places as JSON holds them."""
+def _as_lists(found: Payload) -> Payload:
+    """Return places with their arrays as lists, for JSON."""
     kinds = {"rects": "f", "groups": "f", "curves": "f", "curve_ends": "I"}
     return {
         name: [round(one, 1) for one in _numbers(value, kinds[name])] if name in kinds else value

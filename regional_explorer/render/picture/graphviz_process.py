@@ -1,4 +1,4 @@
-"""Runs Graphviz in a child process that can be stopped: it may take minutes and holds the GIL meanwhile.
+"""Runs Graphviz in a child process, which can be killed: a layout may take minutes and holds the GIL meanwhile.
 
 This file is also the program of the child, run by its path: it imports the standard library only, which keeps the
 start short.
@@ -16,10 +16,10 @@ import time
 
 TIME_LIMIT_S = 10.0
 """How long a layout may take by default."""
-LOOK_S = 0.05
-"""How often a running child is looked at, to end it when it is to stop."""
+POLL_S = 0.05
+"""Seconds between two checks whether the child is to be killed."""
 MOST_DRAWN = 16
-"""How many drawings are kept, so that the same text is not laid out twice."""
+"""How many drawings are cached, so that the same text is not laid out twice."""
 
 _drawn: dict[tuple[tuple[str, ...], str], bytes] = {}
 
@@ -32,16 +32,16 @@ def graphviz(
     stop: threading.Event | None = None,
     command: tuple[str, ...] | None = None,
 ) -> bytes | None:
-    """Return ``dot`` laid out and written as ``form``, or None where that cannot be had in time.
+    """Return ``dot`` laid out and written as ``form``, or None if that fails or takes too long.
 
-    The libraries that pygraphviz brings are used, so no ``dot`` need be installed; one that is stands in for them.
+    The libraries of pygraphviz are used; without pygraphviz, an installed ``dot`` executable.
 
     Args:
         dot: Text in the DOT language.
         form: An output format of Graphviz, such as ``svg`` or ``json0``.
         time_limit_s: The child is ended after this many seconds.
-        stop: Set by another thread, it ends the child at once.
-        command: What lays out, for another than ``layout_command``.
+        stop: Ends the child at once when another thread sets it.
+        command: The command to run; by default that of ``layout_command``.
     """
     command = command or layout_command(form)
     if command is None:
@@ -59,7 +59,12 @@ def graphviz(
 
 
 def _run(command: tuple[str, ...], dot: str, time_limit_s: float, stop: threading.Event) -> bytes:
-    """Return what ``command`` makes of ``dot``; a failure raises."""
+    """Return the output of ``command`` for ``dot``.
+
+    Raises:
+        OSError: the command cannot be run.
+        subprocess.SubprocessError: it failed, was stopped or took too long.
+    """
     end = time.monotonic() + time_limit_s
     # Our own interpreter or `dot`; the DOT text goes through stdin.
     pipe = subprocess.PIPE
@@ -67,9 +72,9 @@ def _run(command: tuple[str, ...], dot: str, time_limit_s: float, stop: threadin
         text: bytes | None = dot.encode()
         try:
             while not stop.is_set() and time.monotonic() < end:
-                # A call after a time-out goes on where the last one was, and takes no text.
+                # After a time-out, the next call continues the last one and takes no text.
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    drawn, _ = child.communicate(text, timeout=LOOK_S)
+                    drawn, _ = child.communicate(text, timeout=POLL_S)
                     if child.returncode or not drawn:
                         raise subprocess.SubprocessError("nothing was drawn")
                     return drawn
@@ -80,9 +85,9 @@ def _run(command: tuple[str, ...], dot: str, time_limit_s: float, stop: threadin
 
 
 def layout_command(form: str) -> tuple[str, ...] | None:
-    """Return the command that lays out and writes as ``form``, or None where there is neither pygraphviz nor dot."""
+    """Return the command that lays out and writes as ``form``; None if neither pygraphviz nor dot is installed."""
     if sys.executable and importlib.util.find_spec("pygraphviz"):
-        # -P keeps this folder, which has a module called html, off the child's path.
+        # -P keeps this folder off the child's path: its modules could shadow those of the standard library.
         return (sys.executable, "-P", __file__, form)
     dot = shutil.which("dot")
     return (dot, f"-T{form}") if dot else None

@@ -1,4 +1,4 @@
-"""Which folds of an outline are open: few enough to be taken in, with the regions in sight."""
+"""Decides which folds of an outline are open: the regions are visible, and the boxes few enough to read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from itertools import count
 from regional_explorer.render.picture.outline import Fold, FoldKind
 
 BUDGET = 60
-"""Folds are opened by themselves up to this many boxes: what a person takes in at first sight."""
+"""Folds are opened automatically up to this many boxes: what a person takes in at first sight."""
 FEW_OPS = 40
 """A graph with so few ops is shown op by op."""
 
 
 class Detail(StrEnum):
-    """How much of a graph is open by itself.
+    """How much of a graph is opened automatically.
 
-    ``MODULES`` opens what wraps most of the graph, and whatever leads to the first of equal regions; ``OPS`` opens
-    everything, ``PIECES`` what leads to the pieces of regions, which stay closed, and ``NOTHING`` nothing.
+    ``MODULES`` opens the folds that hold most of the graph and those around the first of equal pieces of regions;
+    ``OPS`` opens everything; ``PIECES`` opens the folds around pieces of regions, but not these; ``NOTHING`` nothing.
     """
 
     MODULES = "modules"
@@ -31,9 +31,9 @@ class Detail(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Which folds are open: those that ``chosen`` says by key, and by themselves those of ``detail``.
+    """Which folds are open: as ``chosen`` says for their keys, all others as ``detail`` says.
 
-    With ``MODULES`` no fold is opened by itself beyond ``budget`` boxes.
+    With ``MODULES`` no fold is opened automatically beyond ``budget`` boxes.
     """
 
     detail: Detail = Detail.MODULES
@@ -43,14 +43,14 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class ShownFold:
-    """A fold that is one box now, and the open ones around it, from the outside in."""
+    """A fold that is shown as one box, and the open folds around it, outermost first."""
 
     fold: Fold
     inside: tuple[Fold, ...] = ()
 
 
 def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
-    """Return what is a box now, in the order it runs."""
+    """Return the folds that are shown as boxes, in the order they run."""
     folds = tuple(folds)
     ops = sum(len(fold.nodes) for fold in folds)
     waiting: list[tuple[int, int, int, Fold]] = []
@@ -74,7 +74,7 @@ def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
 
 
 def turn_of(fold: Fold, opening: Opening, ops: int) -> int | None:
-    """Return when a fold is opened: below 0 whatever it costs, None never."""
+    """Return when a fold is opened, lower numbers first: below 0 regardless of the budget, None never."""
     chosen = opening.chosen.get(fold.key)
     if chosen is not None:
         return -1 if chosen else None

@@ -1,4 +1,4 @@
-"""The ops of a graph as a tree of folds: modules, functions, lines, pieces of regions, repeats."""
+"""Builds the outline of a graph, a tree of folds: modules, functions, lines, pieces of regions, repeats."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from regional_explorer.render.picture.stack import Stretch, stretches
 from regional_explorer.render.style.untrusted import sendable
 
 FEW_OPS = 12
-"""Up to so many ops of its own a module or function shows as they are; more are folded by line."""
+"""A module or function shows up to this many ops of its own one by one; more are folded by line."""
 MOST_PARTS = 200
-"""A fold with more parts than a person looks through has those ops folded that nothing else folds."""
+"""In a fold with more parts, consecutive single ops are folded into runs."""
 MOST_NAMED = 3
 
 
 class FoldKind(StrEnum):
-    """What a fold is; a ``RUN`` is ops that follow each other and have nothing else in common."""
+    """What a fold is; a ``RUN`` is consecutive ops with nothing else in common."""
 
     OP = "op"
     MODULE = "module"
@@ -34,11 +34,12 @@ class FoldKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Some ops that are one box while it is closed, and its ``parts`` while it is open; a single op has no parts.
+    """Ops that are shown as one box while the fold is closed, and as its ``parts`` while it is open.
 
     ``title`` is the path of the module, the name of the function or the text of the line, ``about`` the module's class
     or where the line is. ``piece`` is the piece of a region that all of it belongs to, ``like`` the first piece that
-    equals it, ``pieces`` those inside; ``new`` if one of them equals none before it. A repeat comes ``times`` times.
+    equals it, ``pieces`` those inside; ``new`` is True if one of them equals no earlier piece. A repeat comes ``times``
+    times. A single op has no parts.
     """
 
     key: str
@@ -55,14 +56,14 @@ class Fold:
 
     @property
     def opens(self) -> bool:
-        """Whether there is more in it to see than the box."""
+        """Whether the fold can be opened."""
         return len(self.nodes) > 1 and bool(self.parts)
 
 
 def outline(graph: Graph, pieces: Sequence[RegionPiece]) -> tuple[Fold, ...]:
     """Return the folds of ``graph`` in the order they run; keys are unique in it and do not depend on what is open.
 
-    A piece of a region stands in the innermost scope that holds all of it.
+    A piece of a region is part of the innermost scope that contains all of it.
     """
     chains = scopes(graph)
     inside = {piece.id: [name for name in piece.nodes if name in chains] for piece in pieces}
@@ -109,7 +110,7 @@ class _Builder:
     def _fold(self, scope: Scope, inside: Sequence[str], depth: int, piece: RegionPiece | None) -> Fold:
         parts = self.nest(inside, depth + 1, piece)
         if len(parts) == 1 and parts[0].kind in {FoldKind.MODULE, FoldKind.PIECE, FoldKind.FUNCTION}:
-            # What holds nothing but one other is shown as the inner one; a piece takes the name of what it fills.
+            # A fold with a single part is replaced by that part; a piece without a name takes that of the fold.
             named = parts[0].title or scope.kind is ScopeKind.LINE
             return parts[0] if named else replace(parts[0], title=scope.name, about=scope.about)
         if len(inside) == 1 and scope.kind is not ScopeKind.MODULE:
@@ -153,7 +154,7 @@ class _Builder:
         return Fold(_key(name), (name,), title=self.nodes[name].op, piece=piece, pieces=(piece,) if piece else ())
 
     def stacked(self, folds: Sequence[Fold]) -> tuple[Fold, ...]:
-        """Return the folds, those that repeat one pattern as one, and too many ops in runs; inside of them too."""
+        """Return the folds with repeats of a pattern as one fold, and too many single ops as runs, on all levels."""
         inner = [self._with_stacks(fold) for fold in folds]
         found: list[Fold] = []
         here = 0
@@ -166,7 +167,7 @@ class _Builder:
         return tuple(_runs(found)) if len(found) > MOST_PARTS else tuple(found)
 
     def _with_stacks(self, fold: Fold) -> Fold:
-        # Inside a piece ops stay where they are: its frame is drawn around them.
+        # Nothing is folded inside a piece: a frame is drawn around its ops.
         return replace(fold, parts=self.stacked(fold.parts)) if fold.parts and not fold.piece else fold
 
     def _number(self, fold: Fold) -> int:
@@ -176,13 +177,13 @@ class _Builder:
         """Return what equal folds have in common."""
         marks = tuple((piece.region, piece.state, piece.note, len(piece.nodes)) for piece in fold.pieces)
         own = (fold.piece.region, fold.piece.state, fold.piece.note) if fold.piece else None
-        # Modules are equal under other paths, but not lines with another text.
+        # Equal modules may have different paths, but equal lines have the same text.
         name = {FoldKind.MODULE: fold.about, FoldKind.LINE: fold.title, FoldKind.FUNCTION: fold.title}.get(fold.kind)
         return own, marks, name, tuple((self.nodes[name].target, _shapes(self.nodes[name])) for name in fold.nodes)
 
 
 def _without_lines(parts: Sequence[Fold]) -> list[Fold]:
-    """Return the parts of a module, function or piece, ops instead of lines if they are few."""
+    """Return the parts of a module, function or piece, with lines replaced by their ops if these are few."""
     own = [part for part in parts if part.kind in {FoldKind.OP, FoldKind.LINE}]
     if sum(len(part.nodes) for part in own) > FEW_OPS:
         return list(parts)
@@ -190,7 +191,7 @@ def _without_lines(parts: Sequence[Fold]) -> list[Fold]:
 
 
 def _key(*parts: str) -> str:
-    """Return a key that survives the way to the page and back."""
+    """Return a key that can be sent to the page and back unchanged."""
     return sendable(":".join(parts))
 
 
@@ -203,7 +204,7 @@ def _shapes(node: Node) -> Hashable:
 
 
 def _repeat(folds: Sequence[Fold], stretch: Stretch) -> Fold:
-    """Return one fold for a pattern and its repeats: the first time, and the others as a fold of their own."""
+    """Return one fold for a pattern and its repeats: its parts are the first occurrence, and a fold of the others."""
     first, others = folds[: stretch.period], folds[stretch.period :]
     rest = _times("rest", others, stretch.period)
     return replace(_times("repeat", folds, stretch.period), parts=(*first, rest))
@@ -242,7 +243,7 @@ def _span(first: str, last: str) -> str:
 
 
 def _runs(folds: Sequence[Fold]) -> Iterator[Fold]:
-    """Yield the folds, with single ops that follow each other in runs of about equal length."""
+    """Yield the folds, with consecutive single ops in runs of about equal length."""
     length = ceil(sqrt(len(folds)))
     run: list[Fold] = []
     for fold in (*folds, None):

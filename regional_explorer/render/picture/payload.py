@@ -1,6 +1,6 @@
-"""The data that the page draws one tab from: texts once each, all else as flat arrays.
+"""Builds the payload from which the page draws one tab: each text once, all else as flat arrays.
 
-Every text to be shown was cleaned here; the page shows it as text and nothing else. Nodes are named ``graph:name``,
+Every text that is shown is cleaned here, and the page only ever shows it as text. Nodes are named ``graph:name``,
 which is what a selection holds and what ``Exploration.mark(nodes=...)`` takes.
 """
 
@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from regional_explorer.errors.texts import count
 from regional_explorer.record.graph import Graph, Role
-from regional_explorer.record.region import Direction, Partition, State, config_of
+from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.region import Direction, config_of
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
@@ -35,18 +36,18 @@ from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 
 PARTITIONS = "partitions"
-"""The tab of what was cut out, all graphs side by side."""
+"""The tab of the partitions, with all graphs side by side."""
 DRAWN = {State.STALE: " (hatched): to be compiled", State.EAGER: " (dotted)", State.FAILED: " (crossed)"}
-"""How the hull of a piece is drawn by its state, as the legend says it."""
+"""How the hull of a piece is drawn by its state, in the words of the legend."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One tab: its scene, which has to be given places, and all else that the page needs.
+    """One tab: its scene, still without a layout, and all else that the page needs.
 
-    ``reads`` has the nodes in it as ``graph:name``, in their order, and for each those among them that it reads;
-    ``legend`` the regions, and the signs that are used; ``crumbs`` for the key of each fold those around it and itself,
-    from the outside in, by key and title.
+    ``reads`` maps each node, as ``graph:name`` and in order, to the nodes of the tab that it reads; ``legend`` has the
+    regions and the signs that are used; ``crumbs`` maps the key of each fold to key and title of the folds around it
+    and of itself, outermost first.
     """
 
     scene: Scene
@@ -56,7 +57,7 @@ class Picture:
     crumbs: Mapping[str, Sequence[tuple[str, str]]]
 
     def reach(self, nodes: Iterable[str], *, upstream: bool) -> list[str]:
-        """Return ``nodes`` with their ancestors or descendants, as far as these are in the picture."""
+        """Return ``nodes`` with their ancestors (``upstream``) or descendants in the picture."""
         following: dict[str, list[str]] = {node: list(read) if upstream else [] for node, read in self.reads.items()}
         if not upstream:
             for node, read in self.reads.items():
@@ -72,7 +73,7 @@ class Picture:
 
 
 def tabs(session: Session) -> tuple[tuple[str, str], ...]:
-    """Return id and title of each tab: one per graph, and one for the partitions where there is a region."""
+    """Return id and title of each tab: one per graph, and one for the partitions if there is a region."""
     frames = {graph.frame for graph in session.graphs}
     found = []
     for graph in session.graphs:
@@ -86,13 +87,13 @@ def tabs(session: Session) -> tuple[tuple[str, str], ...]:
 
 
 def first_tab(session: Session) -> str:
-    """Return the tab to begin with: the first graph that runs."""
+    """Return the id of the tab that is shown first: the first graph that runs."""
     running = shown_graphs(session)
     return sendable(running[0].id) if running else ""
 
 
 class Outlines:
-    """The outlines of a session's graphs: made when first needed and kept, for they do not depend on what is open."""
+    """Caches the outlines of a session's graphs, which do not depend on what is open."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -112,8 +113,8 @@ def picture(session: Session, tab: str, opening: Opening | None = None, *, outli
     Args:
         session: The record.
         tab: An id as ``tabs`` gives it.
-        opening: Which folds are open, by the keys of the payload; by default as many as can be taken in.
-        outlines: Those of the session, where it is drawn more than once.
+        opening: Which folds are open, by the keys of the payload; by default as many as the budget allows.
+        outlines: The cached outlines of the session, if it is drawn more than once.
     """
     wanted = tab_opening(tab, opening or Opening())
 
@@ -137,7 +138,7 @@ def picture(session: Session, tab: str, opening: Opening | None = None, *, outli
 
 
 def tab_opening(tab: str, wanted: Opening) -> Opening:
-    """Return how ``tab`` is opened where ``wanted`` is asked for: that of the partitions leads to them."""
+    """Return ``wanted`` adapted to ``tab``: the tab of the partitions opens the folds around them by default."""
     modules = wanted.detail is Detail.MODULES
     return replace(wanted, detail=Detail.PIECES) if modules and tab == PARTITIONS else wanted
 
@@ -145,7 +146,7 @@ def tab_opening(tab: str, wanted: Opening) -> Opening:
 def parts_of(
     session: Session, tab: str, leaves: Callable[[str, Sequence[Fold]], Sequence[ShownFold]], outlines: Outlines
 ) -> list[TabGraph]:
-    """Return the graphs of ``tab``; ``leaves`` says which folds of each are boxes, given its scope and its outline."""
+    """Return the graphs of ``tab``; ``leaves(scope, outline)`` returns the folds of a graph that are shown as boxes."""
     graphs: Sequence[Graph] = [graph for graph in session.graphs if sendable(graph.id) == tab]
     parts: list[TabGraph] = []
     for graph in shown_graphs(session) if tab == PARTITIONS else graphs:
@@ -154,7 +155,7 @@ def parts_of(
 
 
 def facts_of(session: Session, parts: Sequence[TabGraph], texts: Texts) -> Payload:
-    """Return what the page needs of ``parts`` beside their places; ``texts`` collects the texts."""
+    """Return what the page needs of ``parts`` besides their places; ``texts`` collects the texts."""
     entries = region_summaries(session)
     regions = whole_region_timings(session)
     return {
@@ -203,7 +204,7 @@ def _part(
     piece_of = {name: number for number, piece in enumerate(builder.pieces) for name in piece.nodes}
     for node in graph.nodes:
         if node.role is Role.OP and node.name not in home and node.inputs and node.inputs[0] in home:
-            # What picks one result of an op out lies in the box of that op, and in its region.
+            # A getitem belongs to the box and the region of the op whose result it takes.
             home[node.name] = home[node.inputs[0]]
             if node.inputs[0] in piece_of:
                 piece_of.setdefault(node.name, piece_of[node.inputs[0]])
@@ -230,7 +231,7 @@ def _graph_facts(part: TabGraph) -> Payload:
 
 
 def _piece_facts(session: Session, piece: RegionPiece, part: TabGraph, regions: Mapping[str, RegionTiming]) -> Payload:
-    """Return what the page shows of a piece: in its title the speedup of its region, as the region's row has it."""
+    """Return what the page shows of a piece; its title has the speedup of the whole region, as the region's row has."""
     cut = next((cut for cut in session.partitions if cut.id == piece.id), None)
     applied = cut.config_applied if cut else None
     region = regions.get(cut.region) if cut else None
@@ -261,7 +262,7 @@ def _piece_facts(session: Session, piece: RegionPiece, part: TabGraph, regions: 
 
 
 def _times(session: Session, cut: Partition | None) -> str:
-    """Return the times of a partition alone; nothing where it was not measured as it stands."""
+    """Return the times of a partition alone; empty if its current artifact was not measured."""
     for timing in session.partition_timings if cut else ():
         if cut and timing.partition == cut.id and timing.artifact == cut.artifact:
             speedup = f", {ratio(timing.speedup, timing.numerics)}" if timing.speedup is not None else ""

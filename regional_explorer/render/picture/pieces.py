@@ -1,4 +1,4 @@
-"""The pieces of regions in one graph: its partitions, or else the connected parts of the members."""
+"""Finds the pieces of regions in one graph: its partitions, and the connected parts of nodes in no partition."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from regional_explorer.record.graph import Graph, Role
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 
 
 @dataclass(frozen=True, slots=True)
 class RegionPiece:
-    """Ops of one region that lie together in one graph. ``state`` is None where nothing was cut yet.
+    """Connected ops of one region in one graph. ``state`` is None if nothing was cut yet.
 
     ``instance`` is None for ops that are in no partition.
     """
@@ -27,7 +27,7 @@ class RegionPiece:
 
 
 def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
-    """Return the pieces of ``graph`` in the order they run: its partitions, and what was marked and is in none."""
+    """Return the pieces of ``graph`` in the order they run: its partitions, and marked ops that are in none."""
     index = {region.name: number for number, region in enumerate(session.plan.regions)}
     ops = {node.name: node for node in graph.nodes if node.role is Role.OP}
     taken: set[str] = set()
@@ -50,7 +50,7 @@ def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
 
 
 def connected(names: Iterable[str], inputs: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
-    """Return the connected parts of ``names``, each in the order of ``names``; ``inputs`` says who feeds whom."""
+    """Return the connected parts of ``names``, each in the order of ``names``; ``inputs`` has the inputs of each."""
     parent = {name: name for name in names}
 
     def root(name: str) -> str:

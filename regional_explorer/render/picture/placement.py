@@ -1,4 +1,4 @@
-"""Places the boxes of a scene: by Graphviz if it is done in time, else in simple layers."""
+"""Lays out the boxes of a scene: with Graphviz if it finishes in time, else in simple layers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Placement:
 def place(
     scene: Scene, *, time_limit_s: float = TIME_LIMIT_S, lay_out: Callable[..., bytes | None] = graphviz
 ) -> Placement:
-    """Return the placement of ``scene``: Graphviz's if it comes in time, else that of ``layers``."""
+    """Return the placement of ``scene``: Graphviz's if it finishes in time, else that of ``layers``."""
     return arranged(scene, time_limit_s=time_limit_s, lay_out=lay_out) or layers(scene)
 
 
@@ -63,7 +63,7 @@ def arranged(
     stop: threading.Event | None = None,
     lay_out: Callable[..., bytes | None] = graphviz,
 ) -> Placement | None:
-    """Return Graphviz's placement of ``scene``, or None where that cannot be had in time or before ``stop``."""
+    """Return Graphviz's placement of ``scene``; None if it fails, takes too long or is stopped by ``stop``."""
     if not scene.boxes:
         return None
     found = lay_out(scene_dot(scene, legend=False), "json0", time_limit_s=time_limit_s, stop=stop)
@@ -98,7 +98,7 @@ def read_json(text: bytes) -> Placement:
 
 
 def layers(scene: Scene) -> Placement:
-    """Return a placement in layers: each box below all that feed it, near the middle of them; groups stay together.
+    """Return a placement in layers: each box below its inputs and near their middle; groups stay together.
 
     It takes time in proportion to the size of the scene.
     """
@@ -154,7 +154,7 @@ def _section_layers(section: Section, left: float) -> tuple[dict[str, Rect], dic
 
 
 def _rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tuple[str, str]]) -> dict[str, Rect]:
-    """Return boxes of these ``sizes`` in rows, from the corner (0, 0) on."""
+    """Return boxes of these ``sizes`` placed in rows, with the upper left corner at (0, 0)."""
     rows, feeds = in_rows(sizes, edges)
     placed: dict[str, Rect] = {}
     top = 0.0
@@ -166,7 +166,7 @@ def _rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tuple[str, s
                 x = max(x, wanted[name] - sizes[name][0] / 2)
                 ends.append(x)
                 x += sizes[name][0] + GAP
-            # Boxes pushed aside by their neighbours pull those back: the row as a whole stands where it should.
+            # Boxes were pushed to the right by their neighbours: the row is moved back by the average.
             pushed = sum(x + sizes[name][0] / 2 - wanted[name] for name, x in zip(line, ends, strict=True)) / len(line)
             for name, x in zip(line, ends, strict=True):
                 placed[name] = Rect(x - pushed, top, *sizes[name])
@@ -176,12 +176,12 @@ def _rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tuple[str, s
 
 
 def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[list[list[str]], dict[str, list[str]]]:
-    """Return ``names``, which come in the order they run, in rows from the top, and those that feed each."""
+    """Return ``names``, given in the order they run, in rows from the top, and the inputs of each."""
     order = {name: number for number, name in enumerate(names)}
     feeds: dict[str, list[str]] = {name: [] for name in order}
     users: dict[str, list[str]] = {name: [] for name in order}
     for tail, head in edges:
-        if order[tail] < order[head]:  # this leaves no circle
+        if order[tail] < order[head]:  # no cycle is left
             feeds[head].append(tail)
             users[tail].append(head)
     level: dict[str, int] = {}
@@ -189,7 +189,7 @@ def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[lis
     for name in order:
         level[name] = 1 + max((level[tail] for tail in feeds[name]), default=-1)
     for name in order:
-        # What nothing feeds stands right above its first user, not at the top.
+        # A box without inputs is placed right above its first user, not at the top.
         late = level[name] if feeds[name] else max(min((level[head] for head in users[name]), default=1) - 1, 0)
         rows.setdefault(late, []).append(name)
     return [rows[number] for number in sorted(rows)], feeds
@@ -210,7 +210,7 @@ def _lines(row: list[str], sizes: Mapping[str, tuple[float, float]]) -> Iterator
 
 
 def room(box: Box) -> tuple[float, float]:
-    """Return width and height that a box takes."""
+    """Return the width and height that a box takes."""
     width, height = box_size(box)
     return (width + (GAP if box.region is not None else 0), height)  # room for the region's letter
 
@@ -224,7 +224,7 @@ def _drop(tail: Rect, head: Rect) -> tuple[Point, ...]:
     x1, y1 = head.x + head.width / 2, head.y
     bend = (y1 - y0) / 2
     widest = max(tail.width, head.width)
-    # A long edge straight down would run through the boxes between: it goes around them.
+    # A long edge straight down would cross the boxes in between: it is bent around them.
     around = widest * 0.7 + GAP if abs(x1 - x0) < widest / 2 and y1 - y0 > 3 * LAYER else 0.0
     return ((x0, y0), (x0 + around, y0 + bend), (x1 + around, y1 - bend), (x1, y1))
 

@@ -1,18 +1,18 @@
-"""The contents of a picture before layout: boxes, groups of boxes, edges, legend."""
+"""The scene, a picture before layout: boxes, groups of boxes, edges, legend."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 
 
 class Look(StrEnum):
     """How a box is drawn.
 
-    An op, an op that only changes a view, a module or function, other ops in one, a pattern that comes again, a piece
-    of a region, an input, or a node gone bad.
+    An op, an op that only changes a view, a module or function, other ops in one box, a repeated pattern, a piece of a
+    region, an input, or a malformed node.
     """
 
     OP = "op"
@@ -26,7 +26,7 @@ class Look(StrEnum):
 
 
 class Badge(StrEnum):
-    """A small sign on a box, in place of a node with long edges."""
+    """A small sign on a box, which replaces an input or output node with long edges."""
 
     INPUT = "▷"
     PARAMETER = "◆"
@@ -38,7 +38,7 @@ class Badge(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """Say what the sign means, for the legend."""
+        """The meaning of the sign, for the legend."""
         return _MEANINGS[self]
 
 
@@ -57,9 +57,8 @@ _MEANINGS = {
 class Box:
     """One box of a picture: ``title`` in its first line, ``detail`` in a second one.
 
-    ``region`` is the index in the plan, None for unmarked ops. ``nodes`` are the nodes it stands for, in order;
-    ``shares`` says how many of them belong to which region where not all belong to one. ``opens`` where there is more
-    in it to see.
+    ``region`` is the index in the plan, None for unmarked ops. ``nodes`` are the nodes in the box, in order; ``shares``
+    has pairs of a region and the number of its nodes, if not all belong to one. ``opens`` is True if it can be opened.
     """
 
     id: str
@@ -100,7 +99,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the legend about a region: its name, its config, its state; of other nodes no state."""
+    """One line of the legend about a region: its name, config and state; other sets of nodes have no state."""
 
     region: int
     title: str

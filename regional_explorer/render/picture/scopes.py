@@ -1,4 +1,4 @@
-"""The scopes of each op in the user's program: modules, functions and line, outermost first."""
+"""Finds the scopes of each op in the user's program: modules, functions and line, outermost first."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ScopeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A module, function, line or piece that ops stand in.
+    """A module, function, line or piece that contains ops.
 
     ``name`` is the path of the module, the name of the function, the text of the line, or the id of the piece;
-    ``about`` the module's class, the line that calls the function, or where the line is. ``run`` says apart times
-    when the program comes back to a function or line, as a loop does.
+    ``about`` the module's class, the line that calls the function, or where the line is. ``run`` numbers the times that
+    the program returns to a function or line, as in a loop.
     """
 
     kind: ScopeKind
@@ -42,7 +42,7 @@ Chain = tuple[Scope, ...]
 def scopes(graph: Graph) -> dict[str, Chain]:
     """Return the scopes of each op that is drawn, in the order they run.
 
-    A sum of gradients, which AOTAutograd adds and gives no module, stands where all stand that it sums.
+    A sum of gradients, which AOTAutograd adds without a module, gets the scopes that all its inputs share.
     """
     feeds = sources(graph)
     ops = [node for node in graph.nodes if drawn(node)]
@@ -56,7 +56,7 @@ def scopes(graph: Graph) -> dict[str, Chain]:
 
 
 def _around(stacks: Sequence[Sequence[SourceLine]]) -> int:
-    """Return how many lines, from the outside in, all ops were called from: wrappers that all have in common."""
+    """Return how many of the outermost lines are the same in all stacks: wrappers around the whole program."""
     least = min((len(stack) - 1 for stack in stacks), default=0)
     return next((depth for depth in range(least) if len({(s[depth].file, s[depth].line) for s in stacks}) > 1), least)
 
@@ -75,7 +75,7 @@ def _chain(node: Node, around: int) -> Iterator[Scope]:
 def _functions(stack: Sequence[SourceLine]) -> Iterator[Scope]:
     """Yield the functions that were called on the way to an op, without the one that was captured."""
     for caller, line in pairwise(stack):
-        # A comprehension has a frame of its own, on the very line that holds it.
+        # A comprehension has a frame of its own, on the line that contains it.
         if (caller.file, caller.line) != (line.file, line.line):
             yield Scope(ScopeKind.FUNCTION, line.scope or line.function, str(caller))
 
@@ -86,7 +86,7 @@ def _common(chains: Iterable[Chain]) -> Chain:
 
 
 def shared(one: Chain, other: Chain) -> int:
-    """Return how many scopes two chains have in common, from the outside in."""
+    """Return how many of their outermost scopes two chains share."""
     same = 0
     for left, right in zip(one, other, strict=False):
         if left != right:
@@ -96,7 +96,7 @@ def shared(one: Chain, other: Chain) -> int:
 
 
 def _numbered(found: Mapping[str, Chain]) -> dict[str, Chain]:
-    """Return the chains with the runs of functions and lines numbered; a module's call is one, wherever its ops are."""
+    """Return the chains with ``run`` set for functions and lines; a module call is one scope wherever its ops are."""
     numbered: dict[str, Chain] = {}
     raw: Chain = ()
     before: Chain = ()

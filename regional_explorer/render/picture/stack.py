@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 LONGEST = 16
-"""How many boxes a repeating pattern may have."""
+"""How many boxes a repeated pattern may have at most."""
 FEWEST = 3
-"""So many repeats of a pattern, after the first one, are worth a box of their own."""
+"""How many occurrences of a pattern, besides the first, must follow to be folded into one box."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Stretch:
 
 
 def stretches(keys: Sequence[Hashable]) -> list[Stretch]:
-    """Return the stretches in which ``keys`` repeats, from left to right, without the first pattern of each."""
+    """Return the stretches in which a pattern of ``keys`` is repeated, in order, without its first occurrence."""
     found = []
     here = 0
     while here < len(keys):
@@ -47,5 +47,5 @@ def _from(keys: Sequence[Hashable], start: int, period: int) -> Stretch:
 
 
 def _covered(stretch: Stretch) -> tuple[bool, int, int]:
-    # Of two that cover the same items the shorter pattern says more.
+    # Of two that cover the same items, the shorter pattern is preferred.
     return stretch.times > FEWEST, stretch.end - stretch.start, -stretch.period

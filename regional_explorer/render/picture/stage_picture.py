@@ -1,4 +1,4 @@
-"""Draws one stage of a partition, with the nodes that are followed in colour."""
+"""Draws one stage of a partition, with the followed nodes in colour."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from regional_explorer.errors.texts import count
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.record.region import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import Region
+from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import Stage
 from regional_explorer.render.picture.compose import SectionBuilder
@@ -21,7 +23,7 @@ from regional_explorer.render.style.untrusted import SHORT, clean
 
 FOLLOWED = "followed"
 MOST_OPEN = 400
-"""A stage of more ops is drawn with its modules and functions closed."""
+"""A stage with more ops is drawn with modules and functions closed."""
 
 
 def stage_svg(

@@ -1,4 +1,4 @@
-"""How boxes and hulls are drawn on a canvas, in both themes."""
+"""The styles with which the page draws boxes and hulls on its canvas, in both themes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 from regional_explorer.render.picture.arrays import Payload, TabGraph
 from regional_explorer.render.picture.scene import Look
 from regional_explorer.render.style.palette import DARK, LIGHT, Ground, Tone, paint
@@ -15,18 +15,18 @@ from regional_explorer.render.style.palette import DARK, LIGHT, Ground, Tone, pa
 THEMES: Mapping[str, Ground] = {"light": LIGHT, "dark": DARK}
 DASHES: Mapping[str, Sequence[float]] = {"solid": (), "dashed": (6, 3), "dotted": (1.5, 2.5)}
 BROKEN = (3, 2)
-"""The dashes of a box that stands for many ops."""
+"""The dashes of a box with several ops."""
 
 BoxStyle = tuple[Look, int | None, bool]
 """Look, region, and whether it failed."""
 HullStyle = tuple[int, State | None]
-"""Region, and how its piece stands."""
+"""Region, and the state of its piece."""
 
 
 def stroke_arrays(parts: Sequence[TabGraph], regions: int) -> Payload:
     """Return the style number of each box and piece, and the styles of boxes, pieces and ``regions`` in each theme.
 
-    Without a ``fill`` what lies below shows through; the fill ``"paper"`` is the ground of the page.
+    An empty ``fill`` is transparent; the fill ``"paper"`` is the background of the page.
     """
     boxes: dict[BoxStyle, int] = {}
     hulls: dict[HullStyle, int] = {}
@@ -85,7 +85,7 @@ def _box(style: BoxStyle, ground: Ground, tone: Tone | None) -> dict[str, Any]:
 
 def _hull(style: HullStyle, ground: Ground, tone: Tone | None) -> dict[str, Any]:
     region, state = style
-    assert tone is not None  # noqa: S101 - a hull is that of a region
+    assert tone is not None  # noqa: S101 - every hull belongs to a region
     eager, failed = state is State.EAGER, state is State.FAILED
     return {
         "fill": "paper" if eager else tone.fill,

@@ -1,7 +1,7 @@
 """Draws a laid-out scene as a self-contained SVG.
 
-No script, no link, no id: two pictures in one page cannot meet. Edges of a graph share one path and numbers are whole,
-which keeps a picture of some hundred boxes at a few ten kilobytes.
+It has no script, link or id, so two pictures in one page cannot interfere. All edges share one path and numbers are
+integers, which keeps a picture of some hundred boxes at a few tens of kilobytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import hypot
 
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.compose import compose
 from regional_explorer.render.picture.graphviz_process import TIME_LIMIT_S
@@ -107,7 +107,7 @@ def _box(box: Box, rect: Rect, *, alone: bool) -> str:
         colours = paint(box.region)
         names += [f"r{colours.hue}", _LINES.get(colours.line, "")]
         if alone and box.look is not Look.PIECE:
-            # Outside its frame an op shows by colour and letter whose it is.
+            # An op outside of its region's frame shows the region by colour and letter.
             names.append("f")
             letter = f"{colours.letter} "
     names += ["w"] if box.look in {Look.RUN, Look.STACK} else []
@@ -123,7 +123,7 @@ def _box(box: Box, rect: Rect, *, alone: bool) -> str:
 
 
 def _shares(box: Box, rect: Rect) -> str:
-    """Return a bar at the bottom of a box: the part of its ops that each region has."""
+    """Return a bar at the bottom of a box with the share of each region in its ops."""
     parts, x = [], rect.x + 4
     for region, ops in box.shares:
         width = max((rect.width - 8) * ops / len(box.nodes), 2)
@@ -144,12 +144,12 @@ def _rect(rect: Rect, radius: int) -> str:
 
 
 def _path(points: tuple[Point, ...]) -> str:
-    """Write a curve with whole numbers relative to the point before, which are short."""
+    """Return the path of a curve in relative integer coordinates, which are short."""
     whole = [(round(x), round(y)) for x, y in points]
     (x, y), *rest = whole
     text = f"M{x} {y}"
     while rest:
-        # Three points make a curve; the arrow's tip is left over and is reached by a line.
+        # Three points are one curve; the remaining point, the arrow's tip, is reached by a line.
         step, rest = (rest[:3], rest[3:]) if len(rest) >= 3 else (rest[:1], rest[1:])  # noqa: PLR2004
         text += ("c" if len(step) > 1 else "l") + " ".join(f"{px - x} {py - y}" for px, py in step)
         x, y = step[-1]
@@ -204,6 +204,6 @@ def _legend(scene: Scene, width: float, top: float) -> tuple[list[str], float, f
 
 
 def picture_html(picture: str) -> str:
-    """Return SVG in a box that scrolls where the picture is higher or wider than the page has room for."""
-    # The style stands on the element: a notebook that is not trusted yet drops style sheets, and keeps this.
+    """Return ``picture``, an SVG, in a box that scrolls if the picture is larger than the page."""
+    # An inline style, because a notebook that is not trusted yet drops style sheets.
     return f'<div class="rx-scroll" style="max-height:40rem;overflow:auto">{picture}</div>'

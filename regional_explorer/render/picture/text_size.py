@@ -9,7 +9,7 @@ from regional_explorer.render.picture.scene import Box, Look
 
 TITLE = 10
 SMALL = 8
-"""Font sizes in points: of a title, and of a second line or an op that computes nothing."""
+"""Font sizes in points: of a title, and of a second line or an op that only changes a view."""
 
 PLUS = 12
 """Room for the sign of a box that can be opened, in points."""
@@ -20,7 +20,7 @@ _WIDE = frozenset("mwMWQOGD@%—…")
 
 @lru_cache(maxsize=20_000)
 def text_width(text: str, size: float) -> float:
-    """Return about how wide ``text`` is in a sans-serif font: rather too wide than cut off."""
+    """Return the approximate width of ``text`` in a sans-serif font; too wide rather than too narrow."""
     return size * sum(_em(character) for character in text)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a box's tooltip."""
+"""Builds the rows of the tooltips of boxes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regional_explorer.render.picture.scene import Box
 from regional_explorer.render.style.untrusted import clean
 
 MOST_NAMED = 4
-"""So many tensors read are named of a node, and none of a box with as many nodes."""
+"""How many tensors that a node reads are listed at most; none for a box with this many nodes."""
 MOST_HALF = 110
 """Characters kept of a node's name, and of its target, where both are shown."""
 NOTES: Mapping[str, str] = {
@@ -20,7 +20,7 @@ NOTES: Mapping[str, str] = {
     "random": "random",
     "carved": "taken out of its region: runs eagerly",
 }
-"""The note in the tooltip of a box with such a node."""
+"""The note in the tooltip of a box that has a node with this flag."""
 
 
 def tooltip_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
@@ -40,7 +40,7 @@ def tooltip_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
 
 
 def _nodes_of_boxes(part: TabGraph) -> dict[str, list[Node]]:
-    """Return for each op with a box of its own that op, and those after it that lie in its box."""
+    """Return the nodes of each op that boxes name: the op itself, then the nodes that belong to its box, as getitem."""
     own = {name for box in part.section.boxes for name in box.nodes}
     op: dict[str, str] = {}
     found: dict[str, list[Node]] = {name: [] for name in own}

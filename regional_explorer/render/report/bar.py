@@ -1,4 +1,4 @@
-"""Draws the parts of a whole as one bar."""
+"""Draws the parts of a total as one horizontal bar."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEIGHT = 12
 
 
 def bar(parts: Sequence[tuple[str, float]]) -> Node:
-    """Return a bar: ``parts`` have a name and their length, where 1 is the whole width."""
+    """Return a bar of ``parts``, each a name and a length, where 1 is the full width."""
     drawn, left = [], 0.0
     for number, (_, length) in enumerate(parts):
         width = length * WIDTH
@@ -23,6 +23,6 @@ def bar(parts: Sequence[tuple[str, float]]) -> Node:
             )
         left += width
     whole = sum(length for _, length in parts)
-    told = ", ".join(f"{name} {significant(100 * length / whole)} %" for name, length in parts if length > 0)
+    label = ", ".join(f"{name} {significant(100 * length / whole)} %" for name, length in parts if length > 0)
     size = {"width": str(WIDTH), "height": str(HEIGHT), "viewBox": f"0 0 {WIDTH} {HEIGHT}"}
-    return node("span", node("svg", *drawn, class_="rx-chart", role="img", aria_label=told, **size), title=told)
+    return node("span", node("svg", *drawn, class_="rx-chart", role="img", aria_label=label, **size), title=label)

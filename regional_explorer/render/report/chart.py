@@ -8,7 +8,7 @@ from math import log
 
 from regional_explorer.record.timing import Timing
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.figures import interval, speedup, wrong
+from regional_explorer.render.style.figures import failed_numerics, interval, speedup
 from regional_explorer.render.style.palette import LIGHT
 from regional_explorer.render.style.tones import TONES
 
@@ -19,9 +19,9 @@ EDGE = 4
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The stretch of speedups that a column of charts shows, on a log axis: 2× is as far from 1 as 0.5×.
+    """The range of speedups that a column of charts shows, on a log axis: 2× is as far from 1 as 0.5×.
 
-    It always holds 1, where a variant equals eager.
+    It always includes 1, where a variant equals eager.
     """
 
     low: float
@@ -29,8 +29,8 @@ class Scale:
 
     @classmethod
     def of(cls, timings: Iterable[Timing]) -> Scale:
-        """Return the scale on which all ``timings`` have room."""
-        shown = [timing for timing in timings if not wrong(timing)]
+        """Return a scale that includes all ``timings``."""
+        shown = [timing for timing in timings if not failed_numerics(timing)]
         ends = [end for t in shown for end in (t.speedup, t.speedup_low, t.speedup_high) if end is not None]
         low, high = min([1.0, *ends]), max([1.0, *ends])
         room = max((high / low) ** 0.06, 1.02)
@@ -42,9 +42,9 @@ class Scale:
 
 
 def whisker(timing: Timing, scale: Scale) -> Node | None:
-    """Return the chart of one timing as SVG, or None where no speedup may be shown."""
+    """Return the chart of one timing as SVG; None if no speedup may be shown."""
     middle, low, high = timing.speedup, timing.speedup_low, timing.speedup_high
-    if middle is None or wrong(timing):
+    if middle is None or failed_numerics(timing):
         return None
     low, high = middle if low is None else low, middle if high is None else high
     half = HEIGHT / 2

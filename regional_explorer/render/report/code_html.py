@@ -1,4 +1,4 @@
-"""The generated code of a region as HTML: kernels, then the highlighted code, imports and the like folded.
+"""The generated code of a region as HTML: kernels, then the highlighted code, with imports and similar folded.
 
 Lines and rows carry ``data-kernels`` (numbers of kernels) and ``data-nodes`` (``graph:name``), for a page that links
 them with graph and source.
@@ -12,7 +12,7 @@ from html import escape
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
 from regional_explorer.render.report.code_sections import CodeSection, sections
 from regional_explorer.render.report.code_tables import kernels_table
-from regional_explorer.render.report.code_text import MOST_TEXT, equal_code, goes_on, not_compiled
+from regional_explorer.render.report.code_text import MOST_TEXT, cut_note, equal_code, not_compiled
 from regional_explorer.render.report.table_node import table_nodes
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.element import to_html
@@ -40,7 +40,7 @@ def code_html(region: str, parts: Sequence[PartitionCode], note: str = "") -> st
 
 
 def code_parts(parts: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[str]:
-    """Yield the kernels and the code of each partition, equal code once; ``named`` says how a page names a node."""
+    """Yield the kernels and code of each partition, equal code once; ``named`` returns a node's name in the page."""
     for first, *others in by_artifact(tuple(parts)):
         yield to_html(*table_nodes(kernels_table(first)))
         if others:
@@ -51,7 +51,7 @@ def code_parts(parts: Sequence[PartitionCode], named: Callable[[str], str] = sen
 
 def partition_html(part: PartitionCode, named: Callable[[str], str] = sendable) -> str:
     """Return the code of one partition, section by section."""
-    # Line by line what a page may hold; the lines keep their numbers.
+    # Cleaned line by line, so that the lines keep their numbers.
     lines = [clean_page(line, 2_000) for line in part.text[:MOST_TEXT].splitlines()]
     coloured = len(part.text) <= MOST_HIGHLIGHTED
     kernels = part.kernels
@@ -74,7 +74,7 @@ def partition_html(part: PartitionCode, named: Callable[[str], str] = sendable) 
         found.append(
             f'<details{opened}><summary>{title}</summary><pre class="rx-code" tabindex="0">{code}</pre></details>'
         )
-    if rest := goes_on(part):
+    if rest := cut_note(part):
         found.append(f'<p class="rx-note">{rest}</p>')
     return "".join(found)
 
@@ -92,7 +92,7 @@ def _language(part: PartitionCode, section: CodeSection) -> str:
 
 
 def highlighted(lines: Sequence[str], language: str) -> list[str]:
-    """Return ``lines`` as HTML, coloured where Pygments is installed, as Jupyter has it."""
+    """Return ``lines`` as HTML, coloured if Pygments is installed, as it is with Jupyter."""
     plain = [escape(line) for line in lines]
     try:
         from pygments import highlight

@@ -1,4 +1,4 @@
-"""Splits generated code into sections: kernels, the calls, and the rest, which is folded."""
+"""Splits generated code into sections: kernels, the calls of them, and the rest, which is folded."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def _sections(code: ArtifactCode, lines: list[str]) -> Iterator[CodeSection]:
 
 
 def _first(pattern: re.Pattern[str], lines: list[str], start: int) -> int:
-    """Return how many lines stand before the first match from ``start`` on; all where there is none."""
+    """Return the index of the first matching line from ``start`` on; the number of lines if there is none."""
     return next((index for index in range(start, len(lines)) if pattern.match(lines[index])), len(lines))

@@ -47,13 +47,13 @@ def kernels_table(code: PartitionCode) -> Table:
 def refusals(linked: LinkedKernel, refused: Sequence[RefusedFusion]) -> str:
     """Return which kernels Inductor would not fuse a kernel with, why, and how many bytes they share."""
     place = linked.number - 1
-    told: dict[str, list[RefusedFusion]] = {}
+    by_reason: dict[str, list[RefusedFusion]] = {}
     for one in sorted(refused, key=lambda one: -one.shared_bytes):
         if place in (one.first, one.second):
-            told.setdefault(clean(one.reason, LONG_TEXT), []).append(one)
+            by_reason.setdefault(clean(one.reason, LONG_TEXT), []).append(one)
     return "; ".join(
         f"{', '.join(dict.fromkeys(_other(one, place) for one in pairs))}: {reason} ({size(pairs[0].shared_bytes)})"
-        for reason, pairs in list(told.items())[:MOST_REFUSALS]
+        for reason, pairs in list(by_reason.items())[:MOST_REFUSALS]
     )
 
 
@@ -80,7 +80,7 @@ def _row(linked: LinkedKernel, target: GpuTarget | None) -> tuple[Cell, ...]:
 
 
 def _gpu_cells(kernel: Kernel, target: GpuTarget) -> tuple[Cell, ...]:
-    """Return the cells about registers, occupancy and bound on a GPU; the bound has a sign, as it is not measured."""
+    """Return the cells about registers, occupancy and bound on a GPU; ``≥`` marks the bound, which is not measured."""
     bound = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype)
     found = kernel.gpu
     if found is None:

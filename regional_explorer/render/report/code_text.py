@@ -11,13 +11,13 @@ from regional_explorer.render.report.text import table_text
 from regional_explorer.render.style.untrusted import clean
 
 MOST_TEXT = 400_000
-"""So many characters of one partition's code are shown."""
+"""How many characters of one partition's code are shown at most."""
 
 
 def not_compiled(region: str) -> str:
     """Return the text for a region without code."""
     name = clean(repr(region))
-    return f"No code of region {name} is known here: it has not been compiled, or ex.code({name}) was not asked for."
+    return f"No code of region {name} is known here: it has not been compiled, or ex.code({name}) was not called."
 
 
 def code_text(region: str, parts: Sequence[PartitionCode], note: str = "") -> str:
@@ -25,8 +25,8 @@ def code_text(region: str, parts: Sequence[PartitionCode], note: str = "") -> st
     return "\n\n".join(filter(None, [note, *_texts(parts)])) if parts else not_compiled(region)
 
 
-def goes_on(part: PartitionCode) -> str:
-    """Return what to say under code that is shown in part; nothing where all of it is shown."""
+def cut_note(part: PartitionCode) -> str:
+    """Return the note below code that is cut; empty if all of it is shown."""
     more = len(part.text) - MOST_TEXT
     return f"The code goes on for {more:,} characters: see .text of this partition." if more > 0 else ""
 
@@ -35,7 +35,7 @@ def _texts(parts: Sequence[PartitionCode]) -> Iterator[str]:
     for first, *others in by_artifact(tuple(parts)):
         lines = dict.fromkeys(f"# from {line}: {clean(line.text)}" for part in (first, *others) for line in part.source)
         same = f"\n# {equal_code(others)}" if others else ""
-        rest = f"\n# {goes_on(first)}" if goes_on(first) else ""
+        rest = f"\n# {cut_note(first)}" if cut_note(first) else ""
         heading = f"# {'=' * 100}\n{table_text(kernels_table(first))}{same}"
         yield "\n\n".join((heading, "\n".join(lines), f"{first.text[:MOST_TEXT]}{rest}"))
 

@@ -1,4 +1,4 @@
-"""Tables of how regions were compiled: what the caches said, and where the time went."""
+"""Tables of how regions were compiled: the answers of caches, and where the compile time went."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TONES = {CacheAnswer.HIT: "good", CacheAnswer.BYPASS: "warn"}
 
 
 def compile_tables(session: Session) -> list[Table]:
-    """Return both tables; none where nothing was compiled."""
+    """Return both tables; none if nothing was compiled."""
     return [phases_table(session), caches_table(session)] if session.compiles else []
 
 

@@ -12,11 +12,11 @@ from regional_explorer.render.style.tones import TONES, toned
 MOST_LINES = 3
 
 Extra = Callable[[int, Diagnostic], Node | None]
-"""Returns what else stands beside a diagnostic, by its number."""
+"""Returns an element to show beside a diagnostic, given its number and itself."""
 
 
 def diagnostics_nodes(found: Sequence[Diagnostic], extra: Extra = lambda _number, _found: None) -> list[Node]:
-    """Return warnings and errors as a titled list, and infos counted in a fold."""
+    """Return warnings and errors as a titled list, and infos as a folded one."""
     items = [(one.severity, diagnostic_item(one, extra(number, one))) for number, one in enumerate(found)]
     severe = [item for severity, item in items if severity is not Severity.INFO]
     infos = [item for severity, item in items if severity is Severity.INFO]

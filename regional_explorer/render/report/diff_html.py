@@ -1,4 +1,4 @@
-"""The differences between two codes of a region as text and HTML."""
+"""The differences between two versions of a region's generated code, as text and HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.untrusted import clean, clean_page, markup
 
 MOST_LINES = 4_000
-"""So many lines of a diff are shown."""
+"""How many lines of a diff are shown at most."""
 
 _TONES = {"+": "rx-good", "-": "rx-bad", "@": "rx-quiet"}
 
@@ -22,7 +22,7 @@ def diff_text(region: str, parts: Sequence[CodeDiff]) -> str:
 
 
 def diff_html(region: str, parts: Sequence[CodeDiff]) -> str:
-    """Return the same as a fragment, changed lines coloured and signed."""
+    """Return the same as an HTML fragment with changed lines coloured."""
     content = "".join(f"<h4>{markup(_head(part))}</h4>{_lines(part)}" for part in parts)
     summary = f"<p>{markup(_summary(region, parts))}</p>"
     return f'<div class="{PAGE}"><style>{page_css(())}{CODE_CSS}</style>{summary}{content}</div>'

@@ -1,4 +1,4 @@
-"""The result of a benchmark in one line."""
+"""Summarizes the result of a benchmark in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing, Verdict
 from regional_explorer.record.variant_name import VariantName
-from regional_explorer.render.style.figures import ratio, speedup, wrong
+from regional_explorer.render.style.figures import failed_numerics, ratio, speedup
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 MOST_REGIONS = 3
@@ -20,11 +20,11 @@ def headline(session: Session) -> str:
     if not parts:
         return ""
     text = f"{', '.join(parts)}{_regions(session)}"
-    return f"Of a plan before: {text}" if session.is_outdated else text
+    return f"Measured for an earlier plan: {text}" if session.is_outdated else text
 
 
 def _variant(timing: Timing) -> str:
-    if wrong(timing):
+    if failed_numerics(timing):
         return f"{timing.variant}: numerics failed"
     low, high, middle = timing.speedup_low, timing.speedup_high, timing.speedup
     if middle is None:

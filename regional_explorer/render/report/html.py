@@ -1,4 +1,4 @@
-"""A session as HTML: tables that copy well, one picture, no script, nothing from elsewhere."""
+"""A session as one HTML fragment: tables and a picture, without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
 
 
 def results_nodes(session: Session) -> list[Node]:
-    """Return the results but for the regions, which a panel shows in its own way: the whole call, then the rest."""
-    said = headline(session)
+    """Return the results for a panel, which has its own table of regions: the whole call first, then the details."""
+    text = headline(session)
     return [
-        *([node("p", said, class_="rx-headline", role="status")] if said else []),
+        *([node("p", text, class_="rx-headline", role="status")] if text else []),
         *_run_times(session),
         *_adding_up(session),
         *_details(session),
@@ -52,7 +52,7 @@ def results_nodes(session: Session) -> list[Node]:
 
 
 def _run_times(session: Session) -> list[Node]:
-    """Return the run times of the whole call, and those of its forward and backward in a fold."""
+    """Return the run times of the whole call, and those of forward and backward folded."""
     table, whole = timings_table(session), session.whole_phase
     first = replace(table, rows=tuple(row for row in table.rows if row[0].text == whole))
     rest = replace(table, rows=tuple(row for row in table.rows if row[0].text != whole), note="")
@@ -66,7 +66,7 @@ def _run_times(session: Session) -> list[Node]:
 
 
 def _adding_up(session: Session) -> list[Node]:
-    # The sums alone stand among the run times already.
+    # Totals without a note are among the run times already.
     parts = [row for row in session.reconciliation if not row.total or row.note]
     return folded_table(reconciliation_table(session), session) if parts else []
 

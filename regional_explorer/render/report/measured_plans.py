@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_differences import differences
-from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing
 from regional_explorer.record.variant_name import VariantName
@@ -16,7 +16,7 @@ from regional_explorer.render.style.tones import TONES, TRENDS, toned
 MIN_PLANS = 2
 """The table is shown from this number of measured plans on."""
 MAX_DIFFERENCES = 6
-"""How many differences of one plan are listed; ``ex.history`` has all."""
+"""How many differences of one plan are listed at most; ``ex.history`` has all."""
 
 _CURRENT = node("span", "current plan", class_="rx-quiet")
 
@@ -26,7 +26,7 @@ def measured_plans(
 ) -> list[Node]:
     """Return a table with one row per run, the current plan marked; nothing while there are fewer than two.
 
-    ``use`` gives the button that takes a plan, by its number; a saved page has none.
+    ``use`` returns the button that switches to a plan, given its number; a saved page has none.
     """
     if len(runs) < MIN_PLANS:
         return []

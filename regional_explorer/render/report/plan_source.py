@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from regional_explorer.record.region import DEFAULT, Direction, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import DEFAULT, Direction, Region
+from regional_explorer.record.selector import Selector, SelectorKind
 
 
 def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
     """Return Python code that recreates the plan: blocks for regions marked in the source, calls for others.
 
-    With ``names`` only those regions.
-
-    A part of a region marked in the source cannot be written as a block; it is marked by its nodes.
+    With ``names``, only these regions. A part of a region that is marked in the source cannot be written as a block: it
+    is marked by its nodes.
     """
     if not plan.regions:
         return "# No region yet.\n"
@@ -97,7 +98,7 @@ def _keyword(selector: Selector) -> str:
         return f"nodes={list(selector.only)!r}"
     given, kind = selector.patterns, selector.kind
     if kind is SelectorKind.SUBGRAPH:
-        # By the name of the function, which the plan of another capture finds as well.
+        # By the name of the function, which also matches in other captures.
         given, kind = tuple(dict.fromkeys(pattern.partition(":")[0] for pattern in given)), SelectorKind.SUBGRAPHS
     patterns = given[0] if len(given) == 1 else list(given)
     only = f", only={list(selector.only)!r}" if selector.only else ""

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.region import Partition, Region
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.region import Region
 from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import Cell, Table
@@ -33,7 +34,7 @@ def breaks_table(session: Session) -> Table:
 
 
 def regions_table(session: Session) -> Table:
-    """Return one row per region: what was requested, and how it stands."""
+    """Return one row per region: its selectors, requested config and state."""
     summaries = region_summaries(session)
     return Table(
         "Regions",
@@ -76,13 +77,13 @@ def partitions_table(session: Session) -> Table:
 
 
 def summary(session: Session) -> tuple[tuple[str, str], ...]:
-    """Return the first lines: what was captured, and where."""
+    """Return labels and texts of the first lines: what was captured, and where."""
     where = session.environment
     graphs = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
-    said = ", ".join(f"{clean(graph.id, SHORT)} {count(len(graph.ops), 'op')}" for graph in graphs[:MOST_KEYS])
+    sizes = ", ".join(f"{clean(graph.id, SHORT)} {count(len(graph.ops), 'op')}" for graph in graphs[:MOST_KEYS])
     more = f" and {len(graphs) - MOST_KEYS} more" if len(graphs) > MOST_KEYS else ""
     return (
-        ("graphs", (said + more) or "none was captured"),
+        ("graphs", (sizes + more) or "none was captured"),
         ("gradients", "captured for training" if session.grad else "captured without gradients"),
         ("graph breaks", str(len(session.breaks)) if session.breaks else "none"),
         ("torch", f"{clean(where.torch, SHORT)}, Python {clean(where.python, SHORT)}"),
@@ -91,7 +92,7 @@ def summary(session: Session) -> tuple[tuple[str, str], ...]:
 
 
 def region_config_text(region: Region) -> str:
-    """Return the requested config of a region; where forward and backward differ, both."""
+    """Return the requested config of a region; both if forward and backward differ."""
     if region.backward_config is None:
         return config_text(region.config)
     return "; ".join(f"{direction} {config_text(config) or 'default'}" for direction, config in region.configs)
@@ -138,7 +139,7 @@ def _partition_notes(session: Session, alike: Collection[Sequence[Partition]]) -
 
 
 def _applied(cut: Partition) -> tuple[str, str]:
-    """Return the applied config with a word at each key that differs from the requested one, and a tone."""
+    """Return the applied config, with keys marked that differ from the requested one, and a tone."""
     if cut.config_applied is None:
         return "not seen yet", "quiet"
     words, differs = [], False

@@ -10,7 +10,7 @@ from regional_explorer.render.style.figures import NONE, duration, significant, 
 from regional_explorer.render.style.untrusted import clean
 
 MOST_ROWS = 12
-"""So many rows of each kind are shown; ``ex.op_times`` has all."""
+"""How many rows of each kind are shown at most; ``ex.op_times`` has all."""
 
 AROUND_THE_GRAPHS = "Compiled regions leave this time as it is: it is spent outside of the captured graphs."
 
@@ -23,7 +23,7 @@ _TITLES = {
 
 
 def profile_tables(session: Session) -> list[Table]:
-    """Return a table for each kind of row, none where nothing was profiled."""
+    """Return a table for each kind of row; none if nothing was profiled."""
     return [] if session.profile is None else [_table(session.profile, kind) for kind in ProfileKind]
 
 
@@ -57,7 +57,7 @@ def _row(row: ProfileRow) -> tuple[Cell, ...]:
 
 
 def sums(profile: Profile) -> str:
-    """Return how the ops and what runs around the graphs add up to the call."""
+    """Return the sentence on how the ops and the time around the graphs add up to the call."""
     return (
         f"All ops take {duration(profile.seconds)}, what runs around the graphs {duration(profile.around_s)}: together "
         f"{duration(profile.whole_s)}; aot_eager took {duration(profile.step_s)} in the same rounds."

@@ -1,4 +1,4 @@
-"""Tables of the timings of single regions, and of how the parts add up."""
+"""Tables of the timings of single regions, of how these add up to the whole call, and of memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from regional_explorer.render.style.untrusted import SHORT, clean
 
 
 def region_times_table(session: Session) -> Table:
-    """Return one row per region that was measured alone, for the whole call; what gains most comes first."""
+    """Return one row per region that was measured alone, for the whole call; the largest gain comes first."""
     measured = [(one.timing, one.number) for one in region_summaries(session) if one.timing]
     rows = sorted(measured, key=lambda row: -(row[0].gain_s or 0.0))
     whole = "forward + backward" if session.grad else "forward"
@@ -49,7 +49,7 @@ def region_times_table(session: Session) -> Table:
 
 
 def reconciliation_table(session: Session) -> Table:
-    """Return how the regions and the rest lead from eager to regional and full, for the whole call."""
+    """Return how the gains of regions and the rest add up from eager to regional and full, for the whole call."""
     index = {region.name: number for number, region in enumerate(session.plan.regions)}
     table = Table(
         "How it adds up",
@@ -62,7 +62,7 @@ def reconciliation_table(session: Session) -> Table:
 
 
 def memory_table(session: Session) -> Table:
-    """Return the peak of each variant."""
+    """Return the memory peak of each variant."""
     table = Table(
         "Memory",
         ("variant", "peak of one call", "read from"),
@@ -96,7 +96,7 @@ def _region_row(row: RegionTiming, number: int) -> tuple[Cell, ...]:
 
 
 def paid_after(row: RegionTiming) -> str:
-    """Return after how many calls the compile of a region is paid for: ``1,200 calls``, ``never``, or a dash."""
+    """Return after how many calls the compile time of a region is regained: ``1,200 calls``, ``never``, or a dash."""
     calls = row.pays_off_after_calls
     if calls is None or row.numerics is NumericsVerdict.FAILED:
         return NONE

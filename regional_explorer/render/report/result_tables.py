@@ -9,12 +9,12 @@ from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, Phase, Timing
 from regional_explorer.render.report.table import Cell, Table, of_measured_plan
-from regional_explorer.render.style.figures import NONE, duration, interval, significant, speedup, wrong
+from regional_explorer.render.style.figures import NONE, duration, failed_numerics, interval, significant, speedup
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 MOST_FAILED = 8
-"""So many failed tensors of one variant are shown."""
+"""How many failed tensors of one variant are shown at most."""
 
 MOST_NAMES = 4
 
@@ -22,11 +22,11 @@ _NUMBERS = re.compile(r"\d+")
 
 
 def timings_table(session: Session) -> Table:
-    """Return one row per phase and variant. No speedup stands beside failed numerics."""
+    """Return one row per phase and variant; without a speedup if the numerics failed."""
     order = list(Phase)
     timings = sorted(session.timings, key=lambda timing: order.index(timing.phase))
     notes = [conditions(session)]
-    if any(wrong(timing) for timing in timings):
+    if any(failed_numerics(timing) for timing in timings):
         notes.append("A variant whose numerics failed gets no speedup.")
     if any(0 < len(timing.samples_s) < LEAST_SAMPLES for timing in timings):
         notes.append(f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread.")
@@ -44,7 +44,7 @@ def timings_table(session: Session) -> Table:
 
 
 def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return each kind of warning once, in the words of its first figure, with the names of all it is about."""
+    """Return each kind of warning once, as the text of the first, with the names of all that have it."""
     kinds: dict[str, tuple[str, dict[str, None]]] = {}
     for name, warnings in warned:
         for warning in warnings:
@@ -64,7 +64,7 @@ def compile_table(session: Session) -> Table:
 
 
 def numerics_table(session: Session) -> Table:
-    """Return every tensor that failed, and of each variant that passed the tensor closest to failing."""
+    """Return the tensors that failed, and for each variant without failures the tensor closest to failing."""
     by_variant: dict[str, list[Numerics]] = {}
     for found in session.numerics:
         by_variant.setdefault(found.variant, []).append(found)
@@ -132,7 +132,7 @@ def conditions(session: Session) -> str:
 
 
 def _timing_row(timing: Timing) -> tuple[Cell, ...]:
-    bad = wrong(timing)
+    bad = failed_numerics(timing)
     calls = f" × {timing.calls_per_sample:,} calls" if timing.calls_per_sample > 1 else ""
     return (
         Cell(timing.phase),

@@ -1,4 +1,4 @@
-"""The roofline of a plan as tables."""
+"""Tables of a plan's roofline: how much of the gain of full Inductor it reaches, and what it loses at borders."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MOST_BORDERS = 20
 
 
 def reach_table(reach: Sequence[Reach], launches: Launches, problems: Sequence[str]) -> Table:
-    """Return what the plan reaches of full, by phase."""
+    """Return how much of full's gain the plan reaches, by phase."""
     kernels = "" if launches.region_kernels is None else f" and {count(launches.region_kernels, 'kernel')} of regions"
-    said = (
+    launched = (
         f"One call launches {count(launches.eager_ops, 'eager op')}{kernels}; "
         f"in full Inductor, {count(launches.full_kernels, 'kernel')}."
     )
@@ -42,13 +42,13 @@ def reach_table(reach: Sequence[Reach], launches: Launches, problems: Sequence[s
             for row in reach
         ),
         empty="Nothing was measured.",
-        note="\n".join([said, *problems]),
+        note="\n".join([launched, *problems]),
         figures=frozenset({"eager", "this plan", "full", "full's gain reached"}),
     )
 
 
 def regions_table(regions: Sequence[RegionReach]) -> Table:
-    """Return what each region gains, as a part of what full gains."""
+    """Return the gain of each region as a share of full's gain."""
     return Table(
         title="What each region brings, measured alone",
         columns=("region", "gain over eager", "of full's gain"),
@@ -67,7 +67,7 @@ def regions_table(regions: Sequence[RegionReach]) -> Table:
 
 
 def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None) -> Table:
-    """Return what crosses each border, and what of it full would fuse away."""
+    """Return the tensors that cross each border, and which of them full would fuse away."""
     return Table(
         title="What crosses borders",
         columns=("from", "to", "tensors", "bytes moved", "of them fused in full", "at most worth"),
@@ -98,7 +98,7 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None) -> Tab
 
 
 def ops_table(ops: Sequence[OpDifference], roundings: Roundings) -> Table:
-    """Return what Inductor's decompositions change, op by op."""
+    """Return how the results of Inductor's decompositions differ from eager's, op by op."""
     rounded = (
         f"Of {roundings.results} results of two bytes, full Inductor rounds {roundings.results - roundings.elided}: "
         f"the other {roundings.elided} stay in float32 inside a kernel. emulate_precision_casts=True rounds them too."
@@ -133,7 +133,7 @@ def ops_table(ops: Sequence[OpDifference], roundings: Roundings) -> Table:
 
 
 def trials_table(trials: Sequence[BitwiseTrial]) -> Table:
-    """Return under which config full Inductor is bitwise eager."""
+    """Return under which configs full Inductor is bitwise equal to eager."""
     return Table(
         title="Full Inductor against eager, bit by bit",
         columns=("config", "results", "bitwise eager's", "largest difference"),

@@ -15,7 +15,7 @@ from regional_explorer.render.style.untrusted import LONG, SHORT, clean, clean_p
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A function: where it stands, and its name with those of the classes and functions around it."""
+    """A function: its lines in a file, and its qualified name."""
 
     file: str
     name: str
@@ -25,7 +25,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line as it is shown; nodes, as ``graph:name``, are its ``own``, or ``passing`` from what it calls."""
+    """A line as it is shown, with its ``own`` nodes as ``graph:name``; ``passing`` adds those of functions it calls."""
 
     number: int
     text: str
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function as it is shown; ``library`` says that the user did not write it."""
+    """A function as it is shown; ``library`` is True if the user did not write it."""
 
     name: str
     file: str
@@ -44,7 +44,7 @@ class Function:
 
 
 class _File:
-    """One file as it is now; what does not agree with the trace is not shown."""
+    """One source file as it is now; of a file that changed since the trace, only the lines in the trace are shown."""
 
     def __init__(self, path: str, seen: Iterable[SourceLine]) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class _File:
         self.blocks = [] if self.changed else [_Block(path, *found) for found in _functions(self.lines)]
 
     def block(self, line: SourceLine) -> _Block:
-        """Return the innermost function around a line; without the file, the lines known of that function."""
+        """Return the innermost function around a line; without the file, the range of its known lines."""
         around = [block for block in self.blocks if block.first <= line.line <= block.last]
         if around:
             return max(around, key=lambda block: block.first)
@@ -78,13 +78,13 @@ class _File:
 def _lines(path: str) -> list[str]:
     try:
         return [line.rstrip("\n") for line in linecache.getlines(path)]
-    except ValueError:  # a name that no file can have
+    except ValueError:  # not a valid file name
         return []
 
 
 def _functions(lines: list[str]) -> list[tuple[str, int, int]]:
     """Return name, first and last line of every function."""
-    # A cell of a notebook may hold a magic, which is no Python: it is left out of what is parsed.
+    # Magics and shell commands in notebook cells are not Python: they are not parsed.
     text = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in lines)
     try:
         return list(_inside(ast.parse(text), ""))
@@ -104,7 +104,7 @@ def _inside(tree: ast.AST, name: str) -> Iterator[tuple[str, int, int]]:
 
 
 def listing(session: Session) -> tuple[Function, ...]:
-    """Return the functions that the nodes of ``session`` come from, each line with the nodes that pass through it."""
+    """Return the functions that the nodes of ``session`` come from, each line with its nodes."""
     nodes = [(g.id, node) for g in session.graphs for node in g.nodes if node.role is Role.OP and node.stack]
     seen: dict[str, dict[SourceLine, None]] = {}
     for _, node in nodes:

@@ -1,4 +1,4 @@
-"""The stages of a region as text and HTML: what each changed, in words, and a picture of each."""
+"""The compile stages of a region as text and HTML: what each changed, and a picture of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regional_explorer.render.style.figures import NONE
 from regional_explorer.render.style.untrusted import LONG_TEXT, markup
 
 PICTURE_LIMIT_S = 2.0
-"""Seconds that the layout of one picture may take, after which a plainer one is drawn."""
+"""Seconds that the layout of one picture may take before a simpler layout is used."""
 
 Followed = Mapping[StageKind, frozenset[str]]
 

@@ -1,4 +1,4 @@
-"""A table before it becomes text or HTML."""
+"""The table record from which text and HTML tables are made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regional_explorer.record.timing import Timing
 class Cell:
     """One cell: ``tone`` is good, bad, warn or quiet, ``region`` the index of the region it names.
 
-    ``bar`` has the parts of a bar, by name, as shares of its full length.
+    ``bar`` has the names and lengths of the parts of a bar; 1 is its full width.
     """
 
     text: str
@@ -24,9 +24,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table. ``figures`` are the columns set flush right; ``empty`` stands where there is no row.
+    """A titled table. ``figures`` are the right-aligned columns; ``empty`` is shown if there are no rows.
 
-    ``outdated`` says that its figures are those of another plan, which the title says.
+    ``outdated`` is True if its figures are those of another plan; its title then says so.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Table:
 
 
 def of_measured_plan(session: Session, table: Table) -> Table:
-    """Return a table of what the last benchmark found, under a title that says so where it measured another plan."""
+    """Return ``table``, a result of the last benchmark; marked as outdated if that measured another plan."""
     if not session.is_outdated or not table.rows:
         return table
     return replace(table, title=f"{table.title} of another plan", outdated=True)

@@ -11,11 +11,11 @@ from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.tones import toned
 
 FEW_ROWS = 5
-"""A table with more rows is folded, unless something in it went wrong."""
+"""A table with more rows is folded, unless it has a bad cell or a warning."""
 
 
 def table_nodes(table: Table, *, regions: Session | None = None, titled: bool = True) -> list[Node]:
-    """Return title, rows and notes of ``table``; ``regions`` gives the colours of the regions named in it."""
+    """Return title, rows and notes of ``table``; ``regions`` is the session whose regions are named in it."""
     title = [node("h4", table.title)] if titled else []
     if not table.rows:
         return [*title, node("p", table.empty, class_="rx-empty")]
@@ -33,7 +33,7 @@ def table_nodes(table: Table, *, regions: Session | None = None, titled: bool = 
 
 
 def folded_table(table: Table, regions: Session) -> list[Node]:
-    """Return ``table`` in a fold, which is open if it is short or something in it went wrong."""
+    """Return ``table`` in a fold, which is open if the table is short, or has a bad cell or a warning."""
     if not table.rows:
         return table_nodes(table, regions=regions)
     bad = any(cell.tone in {"bad", "warn"} for row in table.rows for cell in row)

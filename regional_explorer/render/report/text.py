@@ -30,14 +30,14 @@ TABLES: tuple[Callable[[Session], Table], ...] = (
     memory_table,
     breaks_table,
 )
-"""The tables of a session, in the order of reading."""
+"""The tables of a session, in order."""
 
 LEFT_OUT = (region_times_table, reconciliation_table, memory_table)
-"""Those of them that are not there where nothing was measured."""
+"""The tables that are left out if nothing was measured."""
 
 
 def session_text(session: Session, *, width: int = WIDTH) -> str:
-    """Return all that ``session`` knows, as text of about ``width`` columns."""
+    """Return all contents of ``session`` as text of about ``width`` columns."""
     tables = [table(session) for table in TABLES if table not in LEFT_OUT or table(session).rows]
     tables += [*compile_tables(session), *profile_tables(session)]
     parts = [summary_text(session), *(table_text(table, width=width) for table in tables)]
@@ -83,7 +83,7 @@ def diagnostics_text(diagnostics: Sequence[Diagnostic], *, width: int = WIDTH) -
 
 
 def table_text(table: Table, *, width: int = WIDTH) -> str:
-    """Return ``table`` with aligned columns; long cells go on in the next line."""
+    """Return ``table`` with aligned columns; long cells are wrapped."""
     notes = [line for note in table.note.splitlines() for line in _wrapped(note, width - 2)]
     if not table.rows:
         return "\n".join(
@@ -91,7 +91,7 @@ def table_text(table: Table, *, width: int = WIDTH) -> str:
         )
     shown = [n for n in range(len(table.columns)) if any(row[n].text for row in table.rows)]
     heads = [table.columns[n] for n in shown]
-    # A figure stays beside its unit.
+    # Figures are not wrapped, so that they stay beside their units.
     narrowest = [_columns if head in table.figures else _longest_word for head in heads]
     least = [
         max(_columns(head), *(narrow(row[n].text) for row in table.rows))
@@ -106,7 +106,7 @@ def table_text(table: Table, *, width: int = WIDTH) -> str:
         ]
         if sum(widths) + 2 * len(widths) <= width:
             break
-        # The widest column gives way first; none becomes narrower than its head and its words.
+        # The widest column is narrowed first; none becomes narrower than its head and its longest word.
         room = {n: wide for n, wide in enumerate(widths) if wide > least[n] and widest[n] > least[n]}
         if not room:
             break

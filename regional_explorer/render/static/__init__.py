@@ -1,4 +1,4 @@
-"""Bundles the JavaScript and CSS of the views, which are the files of this folder.
+"""Bundles the JavaScript and CSS files of this folder for the views.
 
 A widget takes one script. The files here are plain modules; each is wrapped in a function, so that their names cannot
 clash. Comments and indentation are stripped, because every saved widget repeats the script.

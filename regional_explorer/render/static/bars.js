@@ -1,4 +1,4 @@
-// What the page itself says around the drawing: the status, the modules around a node to select, the tooltip.
+// The texts around the drawing that the page fills: the status, the modules around a node, the tooltip.
 
 import { el } from "./dom.js";
 

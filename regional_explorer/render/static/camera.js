@@ -1,4 +1,4 @@
-// Which part of the picture is in the window, how large: `x`, `y` is the point in its middle, `k` the scale.
+// The part of the picture that is in the window: `x`, `y` is the point in the middle, `k` the scale.
 
 const LARGEST = 6,
   READABLE = 0.62,
@@ -6,8 +6,8 @@ const LARGEST = 6,
 
 const within = (low, value, high) => Math.min(Math.max(value, low), high);
 
-// How near the middle of a picture stays to that of the window, both given as half their length: of the shorter of the two,
-// at least half is always seen in the other.
+// How far the middle of the picture may be from that of the window, given half the length of each: at least half of the
+// shorter one always overlaps the other.
 const reach = (picture, window) => Math.abs(window - picture) + Math.min(window, picture) / 2;
 
 export class Camera {
@@ -16,7 +16,7 @@ export class Camera {
   k = 1;
   width = 0;
   height = 0;
-  /** What is looked at: its size. */
+  /** The size of the whole picture. */
   picture = { width: 0, height: 0 };
 
   toPicture(px, py) {
@@ -40,8 +40,8 @@ export class Camera {
     return within(0.002, k, 1.4);
   }
 
-  // Every move ends here: the picture never leaves the window.
-  look(x, y, k = this.k) {
+  // All moves go through this: the picture never leaves the window.
+  moveTo(x, y, k = this.k) {
     const { width: w, height: h } = this.picture;
     this.k = within(Math.min(this.whole, 1) / 2, k, LARGEST);
     const across = reach(w / 2, this.width / 2 / this.k),
@@ -51,25 +51,25 @@ export class Camera {
   }
 
   shift(dx, dy) {
-    this.look(this.x + dx, this.y + dy);
+    this.moveTo(this.x + dx, this.y + dy);
   }
 
   pan(dx, dy) {
     this.shift(-dx / this.k, -dy / this.k);
   }
 
-  // Zoom so that what lies at the window's point (px, py) stays there.
+  // Zoom so that the point (px, py) of the window stays in place.
   zoom(factor, px = this.width / 2, py = this.height / 2) {
     const [x, y] = this.toPicture(px, py);
     const k = within(Math.min(this.whole, 1) / 2, this.k * factor, LARGEST);
-    this.look(x - (px - this.width / 2) / k, y - (py - this.height / 2) / k, k);
+    this.moveTo(x - (px - this.width / 2) / k, y - (py - this.height / 2) / k, k);
   }
 
   fit() {
-    this.look(this.picture.width / 2, this.picture.height / 2, this.whole);
+    this.moveTo(this.picture.width / 2, this.picture.height / 2, this.whole);
   }
 
-  // The first look: all of it where that can be read, else its beginning.
+  // The initial position: the whole picture if it is readable at that scale, else its beginning.
   open() {
     this.fit();
     if (this.k >= READABLE) return;
@@ -77,7 +77,7 @@ export class Camera {
       { width: w, height: h } = this.picture;
     const wide = w * k > this.width - 2 * MARGIN,
       high = h * k > this.height - 2 * MARGIN;
-    this.look(wide ? (this.width / 2 - MARGIN) / k : this.x, high ? (this.height / 2 - MARGIN) / k : this.y, k);
+    this.moveTo(wide ? (this.width / 2 - MARGIN) / k : this.x, high ? (this.height / 2 - MARGIN) / k : this.y, k);
   }
 
   /** Whether all of a rectangle is in the window. */
@@ -86,13 +86,13 @@ export class Camera {
     return x >= x0 && y >= y0 && x + w <= x1 && y + h <= y1;
   }
 
-  // Move as little as brings a rectangle into the window.
+  // Move just enough to bring a rectangle into the window.
   reveal({ x, y, w, h }) {
-    if (this.k < READABLE) this.look(this.x, this.y, 0.9);
+    if (this.k < READABLE) this.moveTo(this.x, this.y, 0.9);
     const room = 40 / this.k;
     const { x0, y0, x1, y1 } = this.seen;
     const aside = x - room < x0 || x + w + room > x1,
       off = y - room < y0 || y + h + room > y1;
-    this.look(aside ? x + w / 2 : this.x, off ? y + h / 2 : this.y);
+    this.moveTo(aside ? x + w / 2 : this.x, off ? y + h / 2 : this.y);
   }
 }

@@ -1,4 +1,4 @@
-// What views build on. Text only ever becomes a text node, and only listed elements are made.
+// Helpers of all views. Text only ever becomes a text node, and only allowed elements are made.
 
 const TAGS = /^(b|button|canvas|circle|code|datalist|dd|details|div|dl|dt|h[134]|i|input|label|li|option|p|path|progress|select|small|span|style|summary|svg|table|tbody|td|th|thead|tr|ul)$/;
 const REFUSED = /^(on|href$|src|action|formaction|xlink)/i;
@@ -7,24 +7,24 @@ const DRAWN = /^(svg|path|circle)$/;
 export function el(tag, attributes = {}, ...children) {
   if (!TAGS.test(tag)) throw new Error(`no element <${tag}> in a view`);
   const element = DRAWN.test(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
-  dress(element, attributes);
+  setAttributes(element, attributes);
   element.append(...children.filter(Boolean));
   return element;
 }
 
-// Give an element these attributes in place of those before.
-export function dress(element, now, before = {}) {
-  for (const name of Object.keys(before)) if (!(name in now)) put(element, name, null);
-  for (const [name, value] of Object.entries(now)) if (value !== before[name]) put(element, name, value);
+// Replace the attributes `before` of an element by those of `now`.
+export function setAttributes(element, now, before = {}) {
+  for (const name of Object.keys(before)) if (!(name in now)) setAttribute(element, name, null);
+  for (const [name, value] of Object.entries(now)) if (value !== before[name]) setAttribute(element, name, value);
 }
 
-function put(element, name, value) {
+function setAttribute(element, name, value) {
   if (REFUSED.test(name)) throw new Error(`no attribute ${name} in a view`);
   if (value === false || value == null) element.removeAttribute(name);
   else element.setAttribute(name, value === true ? "" : value);
 }
 
-// Tell whether the page is dark by what really lies behind `element`, whoever set it.
+// Return whether the actual background of `element` is dark, whoever set it.
 export function isDark(element) {
   const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   probe.fillStyle = getComputedStyle(element).backgroundColor;
@@ -33,7 +33,7 @@ export function isDark(element) {
   return 0.3 * red + 0.6 * green + 0.1 * blue < 128;
 }
 
-// Listen to changes of traits, or to messages, until `signal` ends it.
+// Listen to changes of traits, or to messages, until `signal` aborts.
 export function follow(model, signal, handlers) {
   for (const [trait, handler] of Object.entries(handlers)) {
     const name = /^msg:|^comm|^change$/.test(trait) ? trait : `change:${trait}`;
@@ -42,7 +42,7 @@ export function follow(model, signal, handlers) {
   }
 }
 
-// What anywidget asks of a module; `page` is how it reaches other widgets.
+// The interface of a module that anywidget expects; `page` gives access to other widgets.
 export const widget = (View) => ({
   render({ model, el: host, host: page }) {
     const ending = new AbortController();

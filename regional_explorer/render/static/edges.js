@@ -1,6 +1,6 @@
-// Edges on a canvas: along the curve that the layout gave them, or else from box to box.
+// Draws edges on a canvas: along the curve of the layout if there is one, else from box to box.
 
-// Where an edge leaves its first box and meets its second.
+// The points where an edge leaves its first box and reaches its second.
 /** @returns {[number, number, number, number]} */
 export function ends({ edges, rects }, edge) {
   const tail = edges[edge * 2] * 4,
@@ -30,7 +30,7 @@ export function trace(pen, { curves, curveEnds }, edge, x0, y0, x1, y1) {
   if (at + 1 < end) pen.lineTo(curves[at], curves[at + 1]);
 }
 
-// The tips of the edges that end in sight.
+// Draw the arrow heads of the edges that end in the window.
 export function arrows(pen, picture, seen, colour) {
   const { edges, curves, curveEnds } = picture;
   pen.beginPath();

@@ -1,8 +1,8 @@
-// Which folds are open and what is drawn then: the rules of `opening.py` and `compose.py`.
+// Decides in a saved page which folds are open, and what is drawn: as `opening.py` and `compose.py` do.
 
 const NEVER = 9;
 
-// `chosen` says by key what was opened and closed by hand; `all`, where it is a boolean, is said of every other fold.
+// `chosen` maps keys of folds that the user opened or closed to true or false; `all`, if set, is for all other folds.
 export function unfold({ folds, graphs, budget, chosen, all }) {
   for (const fold of folds) fold.open = false;
   for (const { tops } of graphs) {
@@ -28,7 +28,7 @@ export function unfold({ folds, graphs, budget, chosen, all }) {
 
 const ends = (lists, end = 0) => lists.map(({ length }) => (end += length));
 
-// The payload of what is shown, as the kernel sends it, but for the places; `kept` are the folds that are boxes.
+// The payload of what is shown, as the kernel would send it, without places; `kept` are the folds shown as boxes.
 export function shown(whole) {
   const { folds } = whole, kept = [], edges = {};
   for (const fold of folds) {
@@ -39,11 +39,11 @@ export function shown(whole) {
     const [tail, head] = edge.map((end) => folds[end].at);
     if (tail !== head) edges[`${tail} ${head}`] = [tail, head];
   }
-  const hulls = folds.filter(({ open, hull }) => open && hull), told = kept.map((fold) => fold.told), shares = kept.map((fold) => fold.shares);
+  const hulls = folds.filter(({ open, hull }) => open && hull), tooltips = kept.map(({ tooltip }) => tooltip), shares = kept.map((fold) => fold.shares);
   return {
     ...whole, kept, hulls, edges: Object.values(edges).flat(), node_boxes: whole.nodes.map((at) => folds[at].at),
     group_pieces: hulls.map(({ piece }) => piece), box_pieces: kept.map(({ piece }) => piece),
     box_texts: kept.flatMap(({ texts }) => texts), box_styles: kept.map(({ style }) => style),
-    box_tooltips: told.flat(), box_tooltip_ends: ends(told), box_shares: shares.flat(), box_share_ends: ends(shares),
+    box_tooltips: tooltips.flat(), box_tooltip_ends: ends(tooltips), box_shares: shares.flat(), box_share_ends: ends(shares),
   };
 }

@@ -1,4 +1,4 @@
-// The graph view: what is selected, found and looked at, and how it follows its model in the kernel.
+// The graph view: its selection, search and visible part, kept in sync with its model in the kernel.
 
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
@@ -8,31 +8,31 @@ import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
 import { Picture } from "./picture.js";
 import { matches } from "./search.js";
-import { Sheet } from "./tree.js";
+import { ElementTree } from "./tree.js";
 
 const MOST_HOVERED = 400;
 
-export class View extends Sheet {
+export class View extends ElementTree {
   /** @type {Picture} */ picture;
   /** @type {Set<number>} */ selection = new Set();
   /** @type {string[]} what is selected in other graphs */ elsewhere = [];
   /** @type {Uint32Array} how many nodes of each box are selected */ counts = new Uint32Array();
-  /** @type {Uint32Array} how many of each box were found */ found = new Uint32Array();
+  /** @type {Uint32Array} how many nodes of each box the search found */ found = new Uint32Array();
   /** @type {number[]} */ matched = [];
-  /** @type {number[]} boxes with something found */ hits = [];
+  /** @type {number[]} boxes with found nodes */ hits = [];
   hit = -1;
   finding = false;
   hovered = -1;
   cursor = -1;
   anchor = -1;
-  /** @type {number[]} boxes pointed at in another view */ kin = [];
+  /** @type {number[]} boxes hovered in another view */ linked = [];
   /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
   /** @type {Path2D | null} */ line = null;
   lasso = false;
   help = false;
   mapOff = false;
   frame = 0;
-  /** @type {ReturnType<typeof setTimeout>} */ telling;
+  /** @type {ReturnType<typeof setTimeout>} */ hoverTimer;
 
   constructor(model, host, signal) {
     super(model, host, signal);
@@ -49,15 +49,15 @@ export class View extends Sheet {
     listen(this);
     follow(model, signal, {
       payload: () => this.load(),
-      places: () => this.settle(),
-      heat: () => this.tint(),
+      places: () => this.improvePlaces(),
+      heat: () => this.restyle(),
       selection: () => this.readSelection(),
       hover: () => this.readHover(),
       search: () => this.find(),
       marked: () => this.find(),
       height: () => this.showHeight(),
     });
-    const themed = ({ target }) => target === this.root && this.tint();
+    const themed = ({ target }) => target === this.root && this.restyle();
     for (const name of ["transitionend", "transitioncancel"]) this.root.addEventListener(name, themed, { signal });
     const sizes = new ResizeObserver(() => this.resize());
     sizes.observe(stage);
@@ -80,20 +80,20 @@ export class View extends Sheet {
       focus = before?.firstNode(before.nearest(this.camera));
     this.picture = this.camera.picture = new Picture(payload);
     this.selection.clear();
-    Object.assign(this, { hovered: -1, cursor: -1, kin: [] });
+    Object.assign(this, { hovered: -1, cursor: -1, linked: [] });
     const same = before?.tab === payload.tab;
     if (!same) Object.assign(this, { anchor: -1, aim: "open" });
     this.readSelection();
     this.readSearch();
-    if (this.aim) this.look();
+    if (this.aim) this.aimCamera();
     else this.morph(before, focus);
-    this.tint();
-    this.settle();
+    this.restyle();
+    this.improvePlaces();
     this.stage.setAttribute("aria-label", `${payload.graphs.map((graph) => graph.title)}: ${this.picture.boxes} boxes`);
   }
 
-  // Better places of the same boxes have come.
-  settle() {
+  // Use the better layout of the same boxes when it arrives.
+  improvePlaces() {
     const places = this.get("places"),
       { picture } = this;
     if (!picture || places.of !== picture.number || picture.placed) return;
@@ -101,27 +101,27 @@ export class View extends Sheet {
     const box = picture.nearest(this.camera),
       was = box < 0 ? null : picture.rect(box);
     picture.place(places);
-    if (this.aim) this.look();
-    else if (was) this.keep(was, picture.rect(box));
-    this.tint();
+    if (this.aim) this.aimCamera();
+    else if (was) this.moveAlong(was, picture.rect(box));
+    this.restyle();
   }
 
-  // Move the window along with a box.
-  keep(was, now) {
+  // Move the window along with a box that moved.
+  moveAlong(was, now) {
     this.camera.shift(now.x + now.w / 2 - was.x - was.w / 2, now.y - was.y);
   }
 
-  // Until the window is moved by hand: "open" as at first sight, "fit" after a fold was opened or closed.
-  look() {
+  // Until the user moves the window: "open" is the initial position, "fit" is used after a fold was opened or closed.
+  aimCamera() {
     if (this.camera.width) this.camera[this.aim]();
   }
 
-  // What is looked at keeps its place in a new picture.
+  // Keep the box in the middle of the window in place in a new picture.
   morph(before, id) {
     const boxIn = (one) => one.nodeBoxes[one.byId.get(id)];
     const old = boxIn(before),
       now = boxIn(this.picture);
-    if (old !== undefined && now !== undefined) this.keep(before.rect(old), this.picture.rect(now));
+    if (old !== undefined && now !== undefined) this.moveAlong(before.rect(old), this.picture.rect(now));
     else this.camera.shift(0, 0);
   }
 
@@ -141,7 +141,7 @@ export class View extends Sheet {
   readHover() {
     if (!this.picture) return;
     const boxes = this.get("hover").map((id) => this.picture.nodeBoxes[this.picture.byId.get(id)]);
-    this.kin = [...new Set(boxes)].filter((box) => box !== undefined && box !== this.hovered);
+    this.linked = [...new Set(boxes)].filter((box) => box !== undefined && box !== this.hovered);
     this.draw();
   }
 
@@ -150,7 +150,7 @@ export class View extends Sheet {
       { picture } = this;
     if (this.bars.search.value !== query) this.bars.search.value = query;
     if (!picture) return;
-    // Where nothing is searched, what a pattern would mark is lit.
+    // Without a search, the nodes that a pattern would mark are highlighted.
     const marked = picture.numbers(this.get("marked") ?? []);
     const { nodes, error } = query.trim() ? matches(picture, query) : { nodes: marked };
     this.found = picture.counts(nodes);
@@ -163,7 +163,7 @@ export class View extends Sheet {
     this.draw();
   }
 
-  // What is typed brings the first hit into view.
+  // Search, and bring the first hit into view.
   find() {
     this.readSearch();
     const rect = this.hits.length ? this.picture.rect(this.hits[0]) : null;
@@ -176,7 +176,7 @@ export class View extends Sheet {
     this.stage.style.height = `${this.get("height")}px`;
   }
 
-  tint() {
+  restyle() {
     const { picture, root } = this;
     if (!picture || !root.isConnected) return;
     const style = getComputedStyle(root),
@@ -184,10 +184,10 @@ export class View extends Sheet {
       heats = this.get("heat");
     root.classList.toggle("rxg-dark", theme === "dark");
     const boxes = heats.of === picture.number ? heats : null;
-    Object.assign(picture, { labels: boxes?.labels ?? [], told: boxes?.told ?? [] });
+    Object.assign(picture, { labels: boxes?.labels ?? [], tooltips: boxes?.tooltips ?? [] });
     const heat = (piece, box) => boxes?.[theme][boxes.steps[box]] ?? heats[piece?.id]?.[theme];
-    this.painter.dress(picture, theme, style.backgroundColor, style.fontFamily, heat);
-    this.map.dress(this.painter);
+    this.painter.prepare(picture, theme, style.backgroundColor, style.fontFamily, heat);
+    this.map.prepare(this.painter);
     this.draw();
   }
 
@@ -196,9 +196,9 @@ export class View extends Sheet {
     if (!width || !height) return;
     Object.assign(this.camera, { width, height });
     this.painter.resize(width, height);
-    if (this.aim && this.picture) this.look();
+    if (this.aim && this.picture) this.aimCamera();
     else this.camera.shift(0, 0);
-    if (this.painter.picture !== this.picture) this.tint();
+    if (this.painter.picture !== this.picture) this.restyle();
     this.paint();
   }
 
@@ -211,16 +211,16 @@ export class View extends Sheet {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     if (!this.picture || this.painter.picture !== this.picture) return;
-    const { counts: selected, found, finding, hovered: hover, cursor, kin, line } = this;
+    const { counts: selected, found, finding, hovered: hover, cursor, linked, line } = this;
     const hit = this.hits[this.hit] ?? -1,
       selecting = this.selection.size > 0;
-    this.painter.draw(this.camera, { selected, selecting, found, finding, hit, hover, cursor, kin, line });
+    this.painter.draw(this.camera, { selected, selecting, found, finding, hit, hover, cursor, linked, line });
     this.map.draw(!this.mapOff, finding ? this.hits : []);
   }
 
-  // Change a trait. The change waits in the page while the kernel is busy with the one before, a message does not:
-  // whatever is pressed next, the kernel knows the selection by then.
-  tell(name, value) {
+  // Change a trait. ipywidgets holds a change back while the kernel is busy with the previous one, but not a message:
+  // so the kernel knows the selection before it handles the next button.
+  setTrait(name, value) {
     this.model.set(name, value);
     this.model.save_changes();
     if (name === "selection") this.model.send({ do: "select", nodes: value });
@@ -239,7 +239,7 @@ export class View extends Sheet {
   }
 
   choose(ids) {
-    this.tell("selection", ids);
+    this.setTrait("selection", ids);
     this.say(this.bars.selected.textContent);
   }
 
@@ -257,13 +257,13 @@ export class View extends Sheet {
     this.bars.showTip(this.picture, box, x, y);
     if (box === this.hovered) return;
     this.hovered = box;
-    this.kin = [];
+    this.linked = [];
     const nodes = box < 0 ? [] : this.picture.nodesIn(box);
     if (nodes.length) this.bars.showTrail(this.picture.module(nodes[0]));
-    clearTimeout(this.telling);
-    this.telling = setTimeout(() => {
+    clearTimeout(this.hoverTimer);
+    this.hoverTimer = setTimeout(() => {
       const ids = nodes.length > MOST_HOVERED ? [] : Array.from(nodes, (node) => this.picture.ids[node]);
-      if (String(ids) !== String(this.get("hover"))) this.tell("hover", ids);
+      if (String(ids) !== String(this.get("hover"))) this.setTrait("hover", ids);
     }, 60);
     this.draw();
   }
@@ -286,8 +286,8 @@ export class View extends Sheet {
     this.draw();
   }
 
-  // The kernel asks to see a node, or to select as if it had been done here.
-  heed({ show, pick }) {
+  // The kernel asks to show a node, or to select nodes as if the user had selected them here.
+  onMessage({ show, pick }) {
     if (pick) this.choose(pick);
     const id = show?.find((one) => this.picture?.byId.has(one));
     if (id) this.goTo(this.picture.nodeBoxes[this.picture.byId.get(id)]);
@@ -301,15 +301,15 @@ export class View extends Sheet {
     this.bars.count.textContent = `${this.hit + 1} / ${this.hits.length} boxes`;
   }
 
-  // Open what is closed; else close what the box lies in.
+  // Open a closed fold, or else close the fold around the box.
   fold(box) {
     const opens = this.picture.opens(box),
       key = opens || this.picture.around(box);
-    if (key) this.ask(opens ? "open" : "close", key);
+    if (key) this.sendCommand(opens ? "open" : "close", key);
   }
 
-  // What the kernel does; what it opens or closes is fitted to the window.
-  ask(what, of = "") {
+  // Commands that the kernel handles; after it opened or closed a fold, the picture is fitted to the window.
+  sendCommand(what, of = "") {
     if (/^(open|close|back)/.test(what)) this.aim = "fit";
     this.model.send({ do: what, of });
   }
@@ -340,7 +340,7 @@ export class View extends Sheet {
         },
       }[name];
     if (own) own();
-    else this.ask(name, of);
+    else this.sendCommand(name, of);
     if (/^(in|out|fit)$/.test(name)) this.aim = name === "fit" ? "fit" : null;
     this.root.classList.toggle("rxg-lassoing", Boolean(this.lasso));
     this.draw();

@@ -1,4 +1,4 @@
-// The pattern on a piece of a region that is stale or failed.
+// Draws the hatching of stale and failed pieces of regions.
 
 export function hatch({ stroke, hatch: step, crossed }) {
   const tile = new OffscreenCanvas(step, step),

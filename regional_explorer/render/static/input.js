@@ -1,4 +1,4 @@
-// Pointer, wheel and keys of the graph view.
+// Handles pointer, wheel and keys of the graph view.
 
 import { PLUS } from "./letters.js";
 
@@ -116,7 +116,7 @@ export function listen(view) {
     if (nodes.length || !(adds(event) || event.shiftKey)) view.pick(nodes, adds(event) ? "toggle" : "only");
   }
 
-  // Boxes with their middle inside.
+  // Select the boxes whose middle is inside.
   function pickInside(line, add) {
     const {
       picture,
@@ -134,7 +134,7 @@ export function listen(view) {
     if (view.lasso) view.act("lasso");
   }
 
-  // The plain wheel scrolls the page; with Ctrl or ⌘, or as a pinch, which comes as the same, it zooms.
+  // The plain wheel scrolls the page; with Ctrl or ⌘, or as a pinch, which browsers report as Ctrl, it zooms.
   on(
     view.canvas,
     "wheel",
@@ -182,7 +182,7 @@ export function listen(view) {
     },
     "/": () => bars.search.select(),
   };
-  // Where there is no help to close and no lasso to end, what is around the view hears of it too.
+  // If there is neither a help to close nor a lasso to end, the event also reaches the panel around the view.
   const escape = (event) => {
     if (bars.help.hidden && !view.lasso) {
       view.cursor = -1;
@@ -215,13 +215,13 @@ export function listen(view) {
   let typing;
   const search = () => {
     clearTimeout(typing);
-    if (view.get("search") !== bars.search.value) view.tell("search", bars.search.value);
+    if (view.get("search") !== bars.search.value) view.setTrait("search", bars.search.value);
   };
   on(bars.search, "input", () => {
     clearTimeout(typing);
     typing = setTimeout(search, 120);
   });
-  on(bars.search, "change", search); // who leaves the field for a button is not made to wait
+  on(bars.search, "change", search); // leaving the field searches at once
   on(bars.search, "keydown", (event) => {
     if (event.key === "Escape" && !bars.search.value) return;
     event.stopPropagation();
@@ -229,7 +229,7 @@ export function listen(view) {
       search();
       view.nextHit(event.shiftKey ? -1 : 1);
     } else if (event.key === "Escape") {
-      view.tell("search", "");
+      view.setTrait("search", "");
       stage.focus();
     }
   });

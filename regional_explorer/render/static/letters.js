@@ -1,6 +1,6 @@
-// Text on a canvas: measured once, made to fit, and left out where nobody could read it.
+// Writes text on a canvas: widths are measured once, and text is shrunk or cut to fit.
 
-const MOST = 6000; // widths that are remembered
+const MOST = 6000; // widths that are cached
 export const PLUS = 12; // room for the sign of a box that can be opened
 
 export class Letters {
@@ -32,7 +32,7 @@ export class Letters {
     return found;
   }
 
-  // Room is measured in the kernel, with another font: write smaller before cutting off.
+  // The kernel estimates text widths without the font: shrink the text before cutting it.
   squeeze(text, size, room) {
     const least = Math.max(size * 0.78, size * Math.min(1, room / this.width(text, size)));
     return [this.clip(text, least, room + 0.5), least];
@@ -50,7 +50,7 @@ export class Letters {
     return `${text.slice(0, low)}…`;
   }
 
-  // Title, marks and second line of boxes that look alike.
+  // Write title, marks and second line of boxes of one style.
   boxes(picture, boxes, style, faint) {
     for (const box of boxes) {
       const plus = picture.opens(box) ? PLUS : 0;
@@ -77,8 +77,8 @@ export class Letters {
     this.pen.globalAlpha = 1;
   }
 
-  // Labels of hulls keep their size, and stay in the window while any of the hull is. Of `words` the first that fits is
-  // taken, else the last, a letter, which stands in the middle.
+  // Labels of hulls keep their size, and stay in the window while part of the hull is visible. The first of `words` to
+  // fit is used, else the last, a letter, in the middle.
   hull(words, { x, y, w, h }, colour, paper, k) {
     if (w < 12 || h < 12) return;
     const size = Math.round(Math.max(10, Math.min(13, 10.5 * k)) * 2) / 2;

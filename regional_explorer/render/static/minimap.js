@@ -1,4 +1,4 @@
-// The whole picture in a corner, framed where the window is; a press or a drag moves the window there.
+// The minimap: the whole picture in a corner, with a frame for the window; press or drag to move the window.
 
 const WIDEST = 180,
   HIGHEST = 130,
@@ -19,14 +19,14 @@ export class Minimap {
       if (!(event.buttons & 1)) return;
       canvas.setPointerCapture(event.pointerId);
       const box = canvas.getBoundingClientRect();
-      camera.look((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
+      camera.moveTo((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
       moved();
     };
     for (const name of ["pointerdown", "pointermove"]) canvas.addEventListener(name, go, { signal });
   }
 
-  // Draw the picture once; only the frame is drawn at every move.
-  dress(painter) {
+  // Draw the picture once; on every move only the frame is redrawn.
+  prepare(painter) {
     const { width: w, height: h } = (this.picture = painter.picture);
     this.ground = painter.ground;
     this.k = Math.min(WIDEST / w, HIGHEST / h);
@@ -42,7 +42,7 @@ export class Minimap {
     }
   }
 
-  // Where it would cover one of `boxes`, it is hidden.
+  // Hidden if it would cover one of `boxes`.
   draw(wanted, boxes = []) {
     const { camera, canvas, picture, ratio } = this,
       { x0, y0, x1, y1 } = camera.seen;

@@ -1,24 +1,24 @@
-// The saved page: the panel's graph and source, with what its kernel would do done here.
+// The saved page: the panel's graph and source, with the kernel's part done here.
 
 import { shown, unfold } from "./folds.js";
 import { View } from "./graph.js";
 import { place } from "./rows.js";
-import { Sheet } from "./tree.js";
+import { ElementTree } from "./tree.js";
 
 const find = (selector) => document.querySelector(selector);
 const { tabs, first, names, lines, heats, source: tree } = JSON.parse(find("#rx-data").textContent);
 let tab = tabs[first], overlay = 0, number = 0, anchor = 0;
 
-// What anywidget gives a view: values that tell when they change, and a way for messages.
+// Replaces the model that anywidget gives a view: values with change events, and messages.
 class Model {
-  heard = {};
+  handlers = {};
   constructor(values) { this.values = values; }
   get(name) { return this.values[name]; }
   set(name, value) {
     this.values[name] = value;
-    for (const hear of this.heard[`change:${name}`] ?? []) hear();
+    for (const handler of this.handlers[`change:${name}`] ?? []) handler();
   }
-  on(name, hear) { (this.heard[name] ??= []).push(hear); }
+  on(name, handler) { (this.handlers[name] ??= []).push(handler); }
   save_changes() {}
   send({ do: what, of, ...keys }) { acts[what]?.(of, keys); }
 }
@@ -40,7 +40,7 @@ const toggle = (on) => (key) => draw({ touched: true, chosen: { ...tab.chosen, [
 const every = (all) => () => draw({ touched: all !== null, chosen: {}, all });
 const go = (to) => draw(void (tab = to));
 
-// The selection and all that feeds it, or that it feeds: nodes come in the order they run.
+// Select the ancestors or the descendants of the selection too; nodes are in the order they run.
 const reach = (up) => () => {
   const found = new Set(view.selection), nodes = [...tab.reads.entries()];
   for (const [node, read] of up ? nodes.reverse() : nodes) {
@@ -50,7 +50,7 @@ const reach = (up) => () => {
   view.pick([...found]);
 };
 
-function light() {
+function highlight() {
   const rows = {};
   for (const [word, trait, which] of [["selected", "selection", 1], ["chosen", "selection", 0], ["hovered", "hover", 0], ["above", "hover", 1]]) {
     const lit = new Set(graph.get(trait));
@@ -73,7 +73,7 @@ const acts = {
   overlay: () => draw(void (overlay = (overlay + 1) % heats.length)),
   point: (at) => graph.set("hover", named(lines[at]?.[1] ?? [])),
   clear: () => graph.set("selection", []),
-  // A line, with Shift those from the last one on, with Ctrl added to the selection or taken out.
+  // A click on a line: with Shift a range from the last one, with Ctrl added to the selection or removed.
   pick(of, { shift, ctrl }) {
     const at = Number(of), from = shift && lines[anchor][2] === lines[at][2] ? anchor : at, now = graph.get("selection");
     if (!shift) anchor = at;
@@ -86,14 +86,14 @@ const acts = {
 draw();
 find(".rx-views").hidden = false;
 const { signal } = new AbortController(), view = new View(graph, find("[data-view=graph]"), signal);
-new Sheet(source, find("[data-view=source]"), signal);
-for (const trait of ["selection", "hover"]) graph.on(`change:${trait}`, light);
+new ElementTree(source, find("[data-view=source]"), signal);
+for (const trait of ["selection", "hover"]) graph.on(`change:${trait}`, highlight);
 
-// Lines of code and diagnostics name nodes: a click shows them.
+// A click on a line of code or a diagnostic shows its nodes.
 addEventListener("click", ({ target }) => {
   const at = target instanceof Element && target.closest("[data-nodes]");
   if (!at) return;
   const pick = named(at.getAttribute("data-nodes").split(" ")), has = ({ graphs }) => graphs.some(({ id }) => pick[0].startsWith(`${id}:`));
   if (!has(tab)) go(tabs.find(has) ?? tab);
-  view.heed({ show: pick, pick });
+  view.onMessage({ show: pick, pick });
 });

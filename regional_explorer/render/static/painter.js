@@ -1,13 +1,13 @@
-// Draws a picture on a canvas: only what is in the window, and only what can be seen at its scale.
+// Draws a picture on a canvas: only what is in the window and visible at the current scale.
 
 import { arrows, ends, trace } from "./edges.js";
 import { hatch } from "./hatch.js";
 import { Letters } from "./letters.js";
 
 const TEXT = 0.42,
-  SHAPES = 0.16; // scales from which on text is written, and boxes are more than a spot
-const MOST_PIXELS = 2e7; // of a picture that is drawn once and then moved
-const EDGE = 40; // room around the picture for what sticks out
+  SHAPES = 0.16; // the smallest scales at which text and the shapes of boxes are drawn
+const MOST_PIXELS = 2e7; // of a copy that is drawn once and then moved
+const EDGE = 40; // room around the picture for what extends beyond it
 const HIT = "#ffb000";
 
 const within =
@@ -21,7 +21,7 @@ const sides = ({ x, y, w, h }) => [x, y, w, h];
 export class Painter {
   ratio = 1;
   paper = "";
-  /** @type {any} colours that belong to no region */ ground;
+  /** @type {any} the colours of everything except regions */ ground;
   /** @type {any} the colour and label of a piece under the overlay */ heat;
   /** @type {any[]} how the frame of each kind of piece is drawn */ hulls = [];
   /** @type {string[]} */ regions = [];
@@ -43,8 +43,8 @@ export class Painter {
     this.canvas.height = Math.round(height * this.ratio);
   }
 
-  // Boxes that look alike are put together, so that each look is drawn at one go.
-  dress(picture, theme, paper, font, heat) {
+  // Boxes of the same style are grouped, so that each style is drawn with one path.
+  prepare(picture, theme, paper, font, heat) {
     const { ground, boxes, hulls, regions } = picture.styles[theme];
     const filled = (style) => (style.fill === "paper" ? { ...style, fill: paper } : style);
     const tiled = (style) => ({
@@ -68,7 +68,7 @@ export class Painter {
     this.looks = [...looks.values()];
   }
 
-  // `now` says what is lit: arrays per box of how many nodes are selected and found, and single boxes.
+  // `now` says what is highlighted: the numbers of selected and found nodes per box, and single boxes.
   draw(camera, now) {
     const { pen, ratio, picture } = this,
       { k, seen } = camera;
@@ -110,8 +110,8 @@ export class Painter {
     this.boxes(k, within(seen), now);
   }
 
-  // At the second frame of one scale the scene is drawn once more, with what lies around the window, then only moved:
-  // that is quick however much there is to see.
+  // On the second frame at the same scale, the window and its surroundings are drawn into a copy, which is then moved:
+  // this is fast however much is visible.
   move(camera, now) {
     const { pen, ratio, picture, made } = this,
       scale = camera.k * ratio,
@@ -193,12 +193,12 @@ export class Painter {
       }
     }
     this.stroke(this.ground.edge, Math.max(0.9, 0.5 / k), [], now.selecting ? 0.45 : 0.95);
-    // Edges from one column to the next cross half of the picture: they are faint.
+    // Edges from one column to the next cross half of the picture, so they are drawn faint.
     this.trail(far, this.ground.edge, 0.9, 0.3);
     if (k > 0.3) arrows(pen, this.picture, seen, this.ground.quiet);
   }
 
-  // Edges of what is selected or pointed at.
+  // Draw the edges of boxes that are selected or hovered.
   lit(k, seen, now) {
     const { edges } = this.picture;
     const chosen = (box) => now.selected[box] || box === now.hover || box === now.cursor;
@@ -228,7 +228,7 @@ export class Painter {
     for (const { style, boxes } of this.looks) {
       const here = boxes.filter((box) => inside(rects, box * 4));
       if (k >= TEXT) shown.push({ style, here });
-      // While searching, what was not found steps back.
+      // While searching, boxes without hits are faint.
       for (const back of now.finding ? [true, false] : [false]) {
         const some = now.finding ? here.filter((box) => Boolean(now.found[box]) !== back) : here;
         if (!some.length) continue;
@@ -254,7 +254,7 @@ export class Painter {
       this.letters.boxes(this.picture, here, style, (box) => now.finding && !now.found[box]);
   }
 
-  // A bar at the bottom of what is closed: the part of it that each region has.
+  // Draw a bar at the bottom of closed folds: the share of each region.
   shares(inside) {
     const { pen, picture, regions } = this;
     for (const box of picture.shared) {
@@ -297,10 +297,10 @@ export class Painter {
       if (!now.selected[box] && !(now.finding && now.found[box])) continue;
       if (!inside(picture.rects, box * 4)) continue;
       if (now.finding && now.found[box]) ring(box, 2.5, box === now.hit ? 4 : 3, HIT, [], box === now.hit ? 1 : 0.75);
-      // A box of which only some nodes are selected has a broken ring.
+      // A box with only some nodes selected has a dashed ring.
       if (now.selected[box]) ring(box, 1.5, 2, ink, now.selected[box] < picture.nodesIn(box).length ? [4, 3] : []);
     }
-    for (const box of now.kin) ring(box, 1, 1.4, ink, [2, 2], 0.8);
+    for (const box of now.linked) ring(box, 1, 1.4, ink, [2, 2], 0.8);
     if (now.hover >= 0) ring(now.hover, 0, 1.4, ink, []);
     if (now.cursor >= 0) ring(now.cursor, 4, 1.5, ink, [1.5, 2.5]);
   }

@@ -1,17 +1,17 @@
-// The panel: parts that the kernel describes, views inside of them, and fields that are typed in.
+// The panel: parts described by the kernel, the views in them, and input fields.
 
 import { el, follow, widget } from "./dom.js";
-import { Sheet } from "./tree.js";
+import { ElementTree } from "./tree.js";
 
 const TYPING_MS = 200;
 const PATIENCE_MS = 8000;
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
-class Panel extends Sheet {
+class Panel extends ElementTree {
   constructor(model, host, signal, page) {
     super(model, host, signal);
-    // Messages are numbered: the kernel handles them in this order, and says which was the last.
+    // Messages are numbered: the kernel handles them in this order, and reports the last one handled.
     Object.assign(this, { page: Math.random().toString(36).slice(2), number: 0, models: {} });
     this.on("input", (at, { target }) => { if (at) this.type(target); });
     this.root.addEventListener("keydown", (event) => this.escape(event), { signal });
@@ -24,12 +24,12 @@ class Panel extends Sheet {
     this.send({ do: "here", of: "" });
   }
 
-  // Without its kernel the panel keeps what it shows, and the plan. ipywidgets says so on the model of a view inside.
+  // Without its kernel the panel keeps its contents, and the plan. ipywidgets reports a lost kernel on a view's model.
   watch() {
     const answered = this.model.get("answered")[this.page] ?? 0, now = Date.now();
     if (answered >= this.number) this.asked = now;
-    // A job reports often: where nothing comes, the kernel is asked.
-    if (answered >= this.number && this.all("progress").length && now - this.heard > PATIENCE_MS) this.send({ do: "here", of: "" });
+    // A job reports progress often: if nothing arrives, ask the kernel.
+    if (answered >= this.number && this.all("progress").length && now - this.lastUpdate > PATIENCE_MS) this.send({ do: "here", of: "" });
     const text = this.raw?.comm_live === false ? RESTARTED : now - this.asked > PATIENCE_MS ? SILENT : "";
     if (text === this.trouble) return;
     this.trouble = text;
@@ -55,16 +55,16 @@ class Panel extends Sheet {
     return [tag, attributes, ...(name ? this.model.get(`part_${name}`) ?? [] : inside.map((one) => this.filled(one)))];
   }
 
-  // The elements of a view are its own.
+  // A view manages its own elements.
   patch(parent, now, before) { return parent.dataset?.view ? now : super.patch(parent, now, before); }
 
   show() {
     super.show();
-    this.heard = Date.now();
+    this.lastUpdate = Date.now();
     const answered = this.model.get("answered")[this.page] ?? 0;
     for (const field of this.all("input, select")) {
       if (field.sent <= answered) field.sent = 0;
-      if (field.sent || field.dirty) continue; // what is typed is newer than what the kernel knows
+      if (field.sent || field.dirty) continue; // what was typed is newer than the kernel's value
       if (field.type === "checkbox") field.checked = field.hasAttribute("checked");
       else {
         const value = field.tagName === "SELECT" ? field.querySelector("[selected]")?.value ?? "" : field.getAttribute("value") ?? "";
@@ -73,7 +73,7 @@ class Panel extends Sheet {
     }
   }
 
-  // Fields that are live are sent while one types, others when one leaves them or presses Enter.
+  // Live fields are sent while the user types, others on Enter or when the field loses the focus.
   type(field) {
     field.dirty = true;
     clearTimeout(this.typing);
@@ -81,7 +81,7 @@ class Panel extends Sheet {
     if (this.live) this.typing = setTimeout(() => this.flush(), TYPING_MS);
   }
 
-  // What was typed goes before what is pressed next.
+  // What was typed is sent before the next press.
   flush() {
     clearTimeout(this.typing);
     const { live } = this;
@@ -90,10 +90,10 @@ class Panel extends Sheet {
   }
 
   press(at, event, value = null) {
-    if (value !== null && !at.dirty) return; // it went already
+    if (value !== null && !at.dirty) return; // already sent
     if (this.live === at) this.live = null;
     this.flush();
-    // The graph is another widget: what was selected there goes along, or it might come later.
+    // The graph is another widget: its selection is sent along, or it might arrive later.
     const number = this.send({ ...this.message(at, event, value), selection: this.models.graph?.get("selection") });
     if (value !== null) Object.assign(at, { sent: number, dirty: false });
   }
@@ -107,12 +107,12 @@ class Panel extends Sheet {
     } else super.key(at, event);
   }
 
-  // Wherever the focus is: what is open over the graph is closed first, then nothing is selected any more.
+  // Wherever the focus is: Escape first closes what is open over the graph, else it clears the selection.
   escape(event) {
     const stage = this.root.querySelector(".rxg-stage");
     if (event.key !== "Escape" || event.target.tagName === "SELECT") return;
-    const heard = event.target.closest(".rxg") ? !event.defaultPrevented : stage?.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true, cancelable: true }));
-    if (heard && event.isTrusted) this.send({ do: "clear", of: "" });
+    const unhandled = event.target.closest(".rxg") ? !event.defaultPrevented : stage?.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true, cancelable: true }));
+    if (unhandled && event.isTrusted) this.send({ do: "clear", of: "" });
   }
 
   send(message) {
@@ -121,8 +121,8 @@ class Panel extends Sheet {
     return this.number;
   }
 
-  // The kernel asks whether this is still a page.
-  heed(message) { if (message.do) this.send({ do: "here", of: "" }); }
+  // The kernel pings, to see whether the page still exists.
+  onMessage(message) { if (message.do) this.send({ do: "here", of: "" }); }
 }
 
 export default widget(Panel);

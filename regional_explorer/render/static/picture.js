@@ -1,9 +1,9 @@
-// What is drawn: the payload unpacked, with the questions that are asked of it.
+// The unpacked payload of a picture, with the queries on it.
 
 const FACTS = 5,
   BOX_TEXTS = 5;
 
-// Arrays arrive as views on one big buffer, at offsets that typed arrays may not start at; in a saved page as lists.
+// Arrays arrive as views of one big buffer, at unaligned offsets, so they are copied; in a saved page as lists.
 const bytes = (view) =>
   Array.isArray(view)
     ? view
@@ -12,7 +12,7 @@ const counts = (view) => new Uint32Array(bytes(view));
 const indices = (view) => new Int32Array(bytes(view));
 const lengths = (view) => new Float32Array(bytes(view));
 
-// For each of `count` owners its members, in order: one array, and where the part of each begins.
+// Return a function from an owner to its members, in order: they are one array with an offset per owner.
 function byOwner(owners, count) {
   const starts = new Uint32Array(count + 1),
     members = new Uint32Array(owners.length);
@@ -28,10 +28,10 @@ function byOwner(owners, count) {
 export class Picture {
   width = 1;
   height = 1;
-  /** @type {number[][]} where the titles of the graphs stand */ titles = [];
+  /** @type {number[][]} the positions of the titles of graphs */ titles = [];
   placed = false;
-  /** @type {string[]} what an overlay says of each box */ labels = [];
-  /** @type {string[]} the same in words */ told = [];
+  /** @type {string[]} the overlay's label of each box */ labels = [];
+  /** @type {string[]} the overlay's tooltip of each box */ tooltips = [];
 
   constructor(payload) {
     const { number, tab, graphs, regions, pieces, styles, texts } = payload;
@@ -93,10 +93,10 @@ export class Picture {
   }
   opens(box) {
     return this.text(box, 3);
-  } // the fold to open; "" where there is none
+  } // the key of the fold to open; "" if there is none
   around(box) {
     return this.text(box, 4);
-  } // the open fold that it lies in
+  } // the key of the open fold around it
   fact(node, which) {
     return this.texts[this.nodeFacts[node * FACTS + which]];
   }
@@ -107,7 +107,7 @@ export class Picture {
     return this.boxPieces[box] < 0 ? null : this.pieces[this.boxPieces[box]];
   }
 
-  // Which part of its nodes each region has, as pairs of a region and a fraction.
+  // The share of each region in the nodes of a box, as pairs of a region and a fraction.
   shares(box) {
     const numbers = this.boxShares.subarray(this.boxShareEnds[box - 1] ?? 0, this.boxShareEnds[box]),
       pairs = [];
@@ -117,12 +117,12 @@ export class Picture {
     return pairs;
   }
 
-  // What is known of a box, as pairs of a word and a text.
+  // The tooltip of a box, as pairs of a word and a text.
   about(box) {
     const words = this.boxTooltips.subarray(this.boxTooltipEnds[box - 1] ?? 0, this.boxTooltipEnds[box]),
       pairs = [];
     for (let at = 0; at < words.length; at += 2) pairs.push([this.texts[words[at]], this.texts[words[at + 1]]]);
-    if (this.told[box]) pairs.push(["time", this.told[box]]);
+    if (this.tooltips[box]) pairs.push(["time", this.tooltips[box]]);
     return [...pairs, ...(this.piece(box)?.facts ?? [])];
   }
 
@@ -131,7 +131,7 @@ export class Picture {
     return { x: rects[at], y: rects[at + 1], w: rects[at + 2], h: rects[at + 3] };
   }
 
-  // The box, or with `groups` the hull, at a point; -1 where there is none.
+  // The box, or with `groups` the hull, at a point; -1 if there is none.
   at(x, y, slack = 0, rects = this.rects) {
     for (let at = rects.length - 4; at >= 0; at -= 4) {
       const dx = x - rects[at],
@@ -145,7 +145,7 @@ export class Picture {
     return this.ids[this.nodesIn(box)[0]];
   }
 
-  // The box whose middle is nearest to a point; -1 where there is none.
+  // The box whose middle is nearest to a point; -1 if there is none.
   nearest({ x, y }) {
     let best = -1,
       least = Infinity;

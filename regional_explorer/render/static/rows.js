@@ -1,11 +1,11 @@
-// Places boxes by the rows that the file gives the parts of every fold.
+// Lays out the boxes of a saved page, by the rows that it has for the parts of each fold.
 
 const GAP = 14, LAYER = 16, EDGE = 7, HEAD = 20, WIDEST = 1000, TALLEST = 900, ASPECT = 1.8;
 
 const most = (numbers) => Math.max(0, ...numbers);
 const width = (row) => row.reduce((sum, { w }) => sum + w + GAP, -GAP);
 
-// Gives what is inside its place in `whole`, and `whole` its size. What is open and alone in its row gives its own rows.
+// Place the folds inside `whole`, and set its size. An open fold that is alone in its row is replaced by its own rows.
 function stack(whole, folds, hull = 0) {
   const rows = [], rowsOf = ({ rows }) => rows.map((row) => row.map((at) => folds[at]));
   const add = (row) => {
@@ -40,7 +40,7 @@ function shift(fold, x, y) {
   if (fold.open) for (const one of fold.inside) shift(one, fold.x, fold.y);
 }
 
-// Graphs stand side by side, tall ones in columns.
+// Graphs are placed side by side, tall ones in columns.
 export function place({ graphs, folds, kept, hulls, edges }) {
   const titles = [];
   let left = 0, low = 0;

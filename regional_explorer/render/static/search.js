@@ -1,9 +1,9 @@
-// What a person types into the search field, as a question about nodes.
+// Finds the nodes that match the text of the search field.
 
 const FACTS = { name: 0, op: 1, shape: 2, dtype: 2, module: 3, line: 4 }; // the payload's order
 const PLAIN = ["name", "op", "shape", "module", "region"];
 
-// A shape is said as 2x128 and written as [2, 128]; both become 2,128.
+// A shape is typed as 2x128 and written as [2, 128]; both become 2,128.
 const simple = (text) =>
   text
     .toLowerCase()

@@ -1,20 +1,20 @@
 // @ts-nocheck
-// Elements that the kernel describes as nested lists: tag, attributes, what is inside. What is pressed, typed or pointed
-// at goes back to it.
+// Shows elements that the kernel describes as nested lists (tag, attributes, children), and sends it what is pressed, typed
+// or hovered.
 
-import { dress, el, follow } from "./dom.js";
+import { el, follow, setAttributes } from "./dom.js";
 
 const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
-// What makes an element that one and not another: a change of anything else changes it in its place.
+// The attributes that identify an element: if only others change, the element is updated in place.
 const KEYS = ["data-do", "data-of", "data-view", "data-part", "type"];
 const alike = (one, other) => Array.isArray(one) && one[0] === other?.[0] && KEYS.every((key) => one[1][key] === other[1][key]);
 
-export class Sheet {
+export class ElementTree {
   constructor(model, host, signal) {
     Object.assign(this, { model, signal, parts: [] });
     const label = model.get("label");
-    // Keys that are pressed here are not JupyterLab's.
+    // JupyterLab's shortcuts do not apply inside.
     this.root = el("div", { class: model.get("kind"), role: label && "group", "aria-label": label, "data-lm-suppress-shortcuts": "true" });
     host.append(this.root);
     this.on("click", (at, event) => {
@@ -24,12 +24,12 @@ export class Sheet {
     this.on("change", (at, event) => { if (at) this.press(at, event, event.target.type === "checkbox" ? event.target.checked : event.target.value); });
     this.on("keydown", (at, event) => this.key(at, event));
     for (const name of ["pointerover", "pointerleave", "focusin"]) this.on(name, (at) => this.point(at));
-    follow(model, signal, { tree: () => this.show(), lit: () => this.light(), "msg:custom": (message) => this.heed(message) });
+    follow(model, signal, { tree: () => this.show(), lit: () => this.highlight(), "msg:custom": (message) => this.onMessage(message) });
     signal.addEventListener("abort", () => { clearTimeout(this.pointing); this.root.remove(); });
     this.show();
   }
 
-  // Listen to what happens here, but not in views inside of this one.
+  // Listen to events in this view, but not in views inside it.
   on(name, handler) {
     this.root.addEventListener(name, (event) => {
       if (this.owns(event.target)) handler(event.target.closest?.("[data-do]"), event);
@@ -40,18 +40,18 @@ export class Sheet {
 
   all(selector) { return [...this.root.querySelectorAll(selector)].filter((one) => this.owns(one)); }
 
-  heed() {}
+  onMessage() {}
 
   content() { return this.model.get("tree"); }
 
-  // Only what differs is changed, so that the rest keeps its focus and its place.
+  // Only elements that differ are changed, so that focus and scroll positions stay.
   show() {
     const active = document.activeElement, { dataset } = this.root.contains(active) && this.owns(active) ? active : {};
     this.parts = this.patch(this.root, this.content(), this.parts);
     const rows = this.rows();
     if (rows.length && !rows.some((row) => row.tabIndex === 0)) rows[0].tabIndex = 0;
-    this.light();
-    const moved = active.role === "tab" && active.tabIndex < 0; // the tab that is shown has the focus
+    this.highlight();
+    const moved = active.role === "tab" && active.tabIndex < 0; // the focus follows the tab that is shown
     if (!dataset?.do || (this.root.contains(document.activeElement) && !moved)) return;
     const twins = this.all("[data-do]").filter((one) => one.dataset.do === dataset.do);
     const twin = twins.find((one) => (one.role === "tab" ? one.tabIndex === 0 : one.dataset.of === dataset.of));
@@ -63,7 +63,7 @@ export class Sheet {
       const was = before[at], child = parent.childNodes[at];
       if (same(part, was)) return;
       if (child && alike(part, was)) {
-        dress(child, part[1], was[1]);
+        setAttributes(child, part[1], was[1]);
         if (!same(part.slice(2), was.slice(2))) this.patch(child, part.slice(2), was.slice(2));
       } else if (child) child.replaceWith(build(part));
       else parent.append(build(part));
@@ -74,16 +74,16 @@ export class Sheet {
 
   rows() { return this.all("[data-do=pick]"); }
 
-  // Rows are lit without being built anew: `lit` has words for them, by what they are of, and what is said.
-  light() {
+  // Highlight rows without rebuilding them: `lit` has words for each row by its `of`, and a text to announce.
+  highlight() {
     const lit = this.model.get("lit");
     if (!lit) return;
     for (const row of this.rows()) {
       row.dataset.lit = lit.rows[row.dataset.of] ?? "";
       row.setAttribute("aria-selected", String(row.dataset.lit.includes("selected")));
     }
-    const said = this.root.querySelector("[role=status]");
-    if (said.textContent !== lit.say) said.textContent = lit.say;
+    const status = this.root.querySelector("[role=status]");
+    if (status.textContent !== lit.say) status.textContent = lit.say;
     if (!this.root.matches(":hover, :focus-within")) this.root.querySelector("[data-lit~=hovered]")?.scrollIntoView({ block: "nearest" });
   }
 
@@ -99,7 +99,7 @@ export class Sheet {
     return { do: at.dataset.do, of: at.dataset.of ?? "", value, shift: shiftKey, ctrl: Boolean(ctrlKey || metaKey) };
   }
 
-  // Pages that are not served securely have no clipboard but the old one.
+  // Pages without HTTPS have no navigator.clipboard, only the old copy command.
   copy(at) {
     const done = () => {
       const text = at.textContent;
@@ -115,7 +115,7 @@ export class Sheet {
     }
   }
 
-  // Arrows walk through the rows, with Shift they stretch; Enter takes one, Space adds one.
+  // Arrow keys move between rows, with Shift they extend the selection; Enter selects one, Space adds one.
   key(at, event) {
     const rows = this.rows(), from = rows.indexOf(event.target), { key, shiftKey } = event;
     if (from < 0) return;

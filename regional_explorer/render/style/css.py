@@ -1,8 +1,8 @@
 """The CSS of pictures and tables, in a light and a dark version.
 
-Every rule is scoped under one class of ours, and every colour stands on a ground that we set: text stays readable
-whatever page it lands on. Dark is taken where the page says so (JupyterLab, VS Code, documentation themes), else where
-the reader's system does.
+Every rule is scoped under one class of ours, and every text colour has a background that we set too: text stays
+readable on any page. The dark version applies if the page says so (JupyterLab, VS Code, documentation themes), or else
+if the reader's system does.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ def picture_css(paints: Iterable[Paint]) -> str:
     colours = (f"{scope} {rule}" for rule in _colours(LIGHT, {hue: paint.light for hue, paint in tones.items()}))
     light = f"{scope}{{background:{LIGHT.paper}}}{_rules('picture')}{''.join(colours)}"
     dark = "".join(_colours(DARK, {h: p.dark for h, p in tones.items()}))
-    # A picture that is a document of its own is its root, and lies below nothing.
+    # In a standalone SVG file the picture is the root element, without a page around it.
     return light + themed(
         f"{{background:{DARK.paper};{dark}}}", f"{_UNDECIDED} {scope},{_UNDECIDED}{scope}", f"{_DARK_PAGE} {scope}"
     )
 
 
 def themed(dark: str, undecided: str, page: str) -> str:
-    """Return the block ``dark`` for where only the reader's system says dark, and for where the page does."""
+    """Return the block ``dark`` for pages that leave the theme to the system, and for pages that are dark."""
     return f"@media(prefers-color-scheme:dark){{{undecided}{dark}}}{page}{dark}"
 
 
 def _colours(ground: Ground, tones: Mapping[int, Tone]) -> Iterator[str]:
-    # Not `text` alone: a rule inside another may not begin with an element's name in every browser.
+    # Not plain `text`: some browsers do not allow a nested rule to begin with an element name.
     yield f":is(text){{fill:{ground.ink}}}"
     for quiet in (".d", ".m", ".h", ".i text"):
         yield f"{quiet}{{fill:{ground.quiet}}}"
@@ -77,7 +77,7 @@ def page_css(paints: Sequence[Paint]) -> str:
 
 
 def saved_css() -> str:
-    """Return the rules that a page of its own needs beside those of the panel, and those for paper."""
+    """Return the rules that a saved page needs besides those of the panel, with those for printing."""
     return _rules("saved")
 
 

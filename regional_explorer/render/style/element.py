@@ -1,4 +1,4 @@
-"""HTML elements as nested lists, for saved pages and for the panel. Only listed tags and attributes can be made."""
+"""HTML elements as nested lists, for saved pages and the panel; only listed tags and attributes are allowed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean, sendable
 
 Node = list[Any]
-"""An element: its tag, its attributes, then its children (elements or texts). It goes to the page as JSON."""
+"""An element: its tag, its attributes, then its children (elements or texts). It is sent to the page as JSON."""
 
 VOID = frozenset({"input", "path", "circle"})
 """Elements without children."""
@@ -49,7 +49,7 @@ def node(tag: str, /, *children: object, **attributes: object) -> Node:
     Attributes that are None or False are left out, and so are children that are None or empty texts.
 
     Raises:
-        ValueError: the tag or an attribute is not among those that a page may hold.
+        ValueError: the tag or an attribute is not among the allowed ones.
     """
     named = {
         name.rstrip("_").replace("_", "-"): sendable(value) if isinstance(value, str) else value
@@ -64,12 +64,12 @@ def node(tag: str, /, *children: object, **attributes: object) -> Node:
 
 
 def verbatim(tag: str, text: str, **attributes: object) -> Node:
-    """Return an element with one text as it is, line breaks and all; it was cleaned before."""
+    """Return an element with one text, which is already clean, and keeps its white space."""
     return [*node(tag, **attributes), sendable(text)]
 
 
 def style_sheet(css: str) -> Node:
-    """Return a ``style`` element; ``css`` is ours, and no text of the user's is in it."""
+    """Return a ``style`` element; ``css`` must not contain text from the user's program."""
     return ["style", {}, css]
 
 
@@ -79,12 +79,12 @@ def to_html(*parts: Node | str) -> str:
 
 
 def words(part: Node | str) -> str:
-    """Return the texts of an element, one after the other, as a page shows them."""
+    """Return the texts of an element, joined by spaces."""
     return part if isinstance(part, str) else " ".join(map(words, part[2:]))
 
 
 def _text(child: object) -> str:
-    """Return a cleaned text; a space at either end stays, because it parts the text from its neighbour."""
+    """Return a cleaned text; a space at either end stays, because it separates the text from its neighbour."""
     text = str(child)
     cleaned = clean(text, LONG_TEXT)
     if not cleaned:
@@ -97,7 +97,7 @@ def _element(part: Node) -> str:
     head = f"<{tag}{''.join(_attributes(attributes.items()))}>"
     if tag in VOID:
         return f"{head[:-1]}/>"
-    # A style sheet is no markup, and is not escaped: node() cannot make one from a text of the user's.
+    # A style sheet is not markup and not escaped; only style_sheet() makes it, never from text of the user's program.
     inside = "".join(children) if tag == "style" else to_html(*children)
     return f"{head}{inside}</{tag}>"
 

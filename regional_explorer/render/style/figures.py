@@ -7,12 +7,12 @@ from math import isfinite
 from typing import Any
 
 from regional_explorer.errors.texts import listing
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 NONE = "–"
-"""Stands where there is no figure."""
+"""Shown where there is no figure."""
 
 STATE_GLYPHS = {
     State.FAILED: "✗",
@@ -22,10 +22,10 @@ STATE_GLYPHS = {
     State.MEASURED: "✓",
     State.EMPTY: "∅",
 }
-"""Signs beside the words for how a region or a partition stands."""
+"""The sign of each state of a region or partition; shown beside the word."""
 
 MOST_KEYS = 8
-"""So many entries of a list are shown."""
+"""How many entries of a list are shown at most."""
 
 _UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (float("inf"), 1.0, "s"))
 
@@ -81,7 +81,7 @@ def speedup(timing: Timing) -> str:
 
 
 def ratio(value: float | None, numerics: NumericsVerdict | None) -> str:
-    """Return a speedup; a dash where the numerics check failed, with ``not comparable`` where it said so."""
+    """Return a speedup: a dash if the numerics check failed, with ``not comparable`` added if that is its verdict."""
     if value is None or numerics is NumericsVerdict.FAILED:
         return NONE
     return (
@@ -99,7 +99,7 @@ def interval(timing: Timing) -> str:
     return f"{low:.2f}–{high:.2f}×"
 
 
-def wrong(timing: Timing) -> bool:
+def failed_numerics(timing: Timing) -> bool:
     """Return whether the numerics check of this variant failed: then no speedup is shown."""
     return timing.numerics is NumericsVerdict.FAILED
 

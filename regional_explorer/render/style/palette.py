@@ -1,7 +1,7 @@
-"""One colour per region that colour-blind people can tell apart, in a light and a dark tone.
+"""The colours of regions, which colour-blind people can distinguish, in a light and a dark tone.
 
-The eight hues are those of Okabe and Ito. Colour never stands alone: a region also has a letter, and from the ninth
-region on another stroke.
+The eight hues are those of Okabe and Ito. Colour is never the only sign: a region also has a letter, and from the
+ninth region on another stroke.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Tone:
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """How one region is drawn. ``hue`` counts the colours, ``letter`` marks the region where a name has no room."""
+    """How one region is drawn. ``hue`` is the number of its colour, ``letter`` stands for a name that does not fit."""
 
     hue: int
     letter: str
@@ -36,7 +36,7 @@ class Paint:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What lies under and between the regions, on one background."""
+    """The colours of everything except regions, on one background."""
 
     paper: str
     ink: str

@@ -1,9 +1,9 @@
-"""Tones for warnings and results, each with a sign: colour never stands alone."""
+"""Tones for states, verdicts and severities; each has a sign, so that colour is never the only sign."""
 
 from __future__ import annotations
 
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.record.region import State
+from regional_explorer.record.partition import State
 from regional_explorer.record.timing import NumericsVerdict, Verdict
 from regional_explorer.render.style.element import Node, node
 

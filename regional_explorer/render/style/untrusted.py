@@ -14,20 +14,20 @@ LONG_TEXT = 4000
 
 
 def clean(text: object, limit: int = LONG) -> str:
-    """Return ``text`` on one line, without characters that cannot be seen, cut to ``limit`` characters.
+    """Return ``text`` on one line, without invisible characters, cut to ``limit`` characters.
 
-    Control characters, marks that turn the writing direction and lone surrogates are dropped; every kind of white
+    Control characters, marks that change the writing direction and lone surrogates are dropped; every kind of white
     space becomes one space.
     """
-    # Cutting first keeps a text of many megabytes cheap; twice the limit leaves room for what is dropped.
-    line = " ".join(_seen(str(text)[: 2 * limit + 2]).split())
+    # Cut first, so that a text of many megabytes is cheap; twice the limit leaves room for dropped characters.
+    line = " ".join(_without_invisible(str(text)[: 2 * limit + 2]).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def clean_page(text: object, limit: int = LONG_TEXT) -> str:
     """Return ``text`` cleaned line by line: the line breaks stay."""
     page = str(text)
-    kept = "\n".join(_seen(line).rstrip() for line in page[:limit].splitlines())
+    kept = "\n".join(_without_invisible(line).rstrip() for line in page[:limit].splitlines())
     return kept if len(page) <= limit else kept + "\n…"
 
 
@@ -37,12 +37,12 @@ def markup(text: object, limit: int = LONG) -> str:
 
 
 def sendable(text: str) -> str:
-    """Return ``text`` fit for JSON and UTF-8, else unchanged: half a surrogate pair would not go through."""
+    """Return ``text`` with lone surrogates escaped, which JSON and UTF-8 cannot encode; otherwise unchanged."""
     return text.encode(errors="backslashreplace").decode()
 
 
-def _seen(text: str) -> str:
-    # Nearly all texts are plain ASCII, and need not be looked at character by character.
+def _without_invisible(text: str) -> str:
+    # Nearly all texts are plain ASCII, and need not be checked character by character.
     return text if text.isascii() and text.isprintable() else "".join(filter(_visible, text))
 
 

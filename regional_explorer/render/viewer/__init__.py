@@ -1,1 +1,1 @@
-"""What the panel and the saved page have in common: the controls around the graph, its overlays, the source."""
+"""The parts that the panel and the saved page share: controls around the graph, overlays, source and code."""

@@ -1,4 +1,4 @@
-"""The generated code of a region as elements: source lines, kernels and code, each a row that is linked to nodes."""
+"""The generated code of a region as an element tree: source lines, kernels and code, as rows linked to nodes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from regional_explorer.render.viewer.source_tree import LIVE_REGION
 from regional_explorer.render.viewer.tokens import Tokens, tokens_by_line
 
 MOST_LINES = 3_000
-"""So many lines of one partition's code are shown; ``ex.code`` has all."""
+"""How many lines of one partition's code are shown at most; ``ex.code`` has all."""
 MOST_COLOURED = 1_500
 """Longer code is shown without colours."""
 MOST_LISTED = 6
 MOST_WIDE = 400
-"""So many characters of one line are shown."""
+"""How many characters of one line are shown at most."""
 
 
 @dataclass(frozen=True)
 class CodeRows:
-    """The elements of a region's code, and by the key of each row its nodes as ``graph:name``."""
+    """The elements of a region's code, and the nodes of each row, as ``graph:name``, by the row's key."""
 
     tree: list[Node]
     nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def _partition(number: int, alike: Sequence[PartitionCode], nodes: dict[str, tup
 
 
 def _kernel(key: str, linked: LinkedKernel, part: PartitionCode) -> Node:
-    """Return a kernel: what it is, what it computes, what it moves, and where it comes from."""
+    """Return the row of a kernel: its kind, ops, bytes read and written, and source lines."""
     kernel = linked.kernel
     target = GPU_TARGETS.get(part.code.target)
     bound = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
@@ -154,7 +154,7 @@ def _section(
 
 
 def _text(rows: Sequence[Tokens]) -> Node:
-    """Return lines of code as one element; neighbours of one kind are one text."""
+    """Return lines of code as one element; adjacent tokens of the same kind are merged."""
     found: list[tuple[str, str]] = []
     for row in rows:
         for kind, text in [*row, ("", "\n")]:

@@ -1,4 +1,4 @@
-"""The controls around the drawing of a graph: tabs, search, tools, legend, keys."""
+"""The controls around a drawn graph as an element tree: tabs, search, tools, legend, list of keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOOLS = (
         ("close all", "Collapse all", "Close every module, run and region (c)"),
     ),
 )
-"""What each button does, its text and its title, in groups."""
+"""The command, text and title of each button, in groups."""
 OVERLAY = "Next overlay, or none (o)"
 SWITCHES = {"lasso", "help"}
 KEYS = (
@@ -62,13 +62,13 @@ def graph_bars(
     arranging: bool = False,
     problem: str = "",
 ) -> list[Node]:
-    """Return the elements of the graph view, toolbar to legend; those that the page fills are empty.
+    """Return the elements of the graph view, from toolbar to legend; those that the page fills are empty.
 
     Args:
         tabs: id and title of each tab.
         tab: id of the current tab.
-        crumbs: key and title of what was opened last and of what is around it, from the outside in.
-        legend: its entries: regions, and the meanings of badges.
+        crumbs: key and title of the fold that was opened last and of those around it, outermost first.
+        legend: the entries of the legend: regions, and the meanings of signs.
         figures: whether any overlay is available.
         overlay: the current overlay, or None.
         arranging: whether a better layout is being computed.
@@ -137,7 +137,7 @@ def _tabs(tabs: Iterable[Sequence[str]], current: str) -> Node:
 
 
 def _crumbs(top: str, crumbs: Iterable[tuple[str, str]]) -> Node:
-    """Return a button for the graph and for each fold on the way to what was opened last: it leads back there."""
+    """Return buttons that lead back to the graph, and to each fold around the one that was opened last."""
     places = [("", top), *crumbs]
     buttons = (
         node(
@@ -160,14 +160,14 @@ def _group(tools: Iterable[tuple[str, str, str]]) -> Node:
 
 def _button(do: str, text: str, title: str, *, pressed: bool | None = None, disabled: bool = False) -> Node:
     switch = None if pressed is None else str(pressed).lower()
-    said = f"{text}: {title}" if text[0].isalpha() else title  # what is read begins with what is written
+    label = f"{text}: {title}" if text[0].isalpha() else title  # a label begins with the visible text
     return node(
-        "button", text, type="button", data_do=do, title=title, aria_label=said, aria_pressed=switch, disabled=disabled
+        "button", text, type="button", data_do=do, title=title, aria_label=label, aria_pressed=switch, disabled=disabled
     )
 
 
 def _legend(legend: Iterable[Entry | str], overlay: Mapping[str, Any] | None) -> Iterable[Node]:
-    """Return a button for each region, the meanings of badges, and the scale of the overlay."""
+    """Yield a button for each region, the meanings of signs, and the scale of the overlay."""
     for one in legend:
         yield node("span", one) if isinstance(one, str) else _chip(one)
     if overlay and (found := scale(overlay)):

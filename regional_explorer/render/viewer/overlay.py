@@ -1,4 +1,4 @@
-"""Overlays: measured figures of partitions, or shares of the time, drawn on the graph."""
+"""Overlays on the graph: measured figures of partitions, or the share of the time of each box."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MICRO = 1e6
 SHARE = "share of the time"
 """The title of the overlay of a profile."""
 STEPS = 16
-"""So many colours a share of the time can have."""
+"""How many steps of colour shares of the time are rounded to."""
 
 _FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...] = (
     ("compiled time", "µs", lambda one: None if one.compiled_s is None else one.compiled_s * one.runs * MICRO),
@@ -43,7 +43,7 @@ def overlays(session: Session) -> list[dict[str, Any]]:
 
 
 def box_heat(shares: TimeShares, picture: Picture, tab: str) -> dict[str, Any]:
-    """Return for each box of a picture its part of the time: a step of the scale, its label, and what is told of it.
+    """Return for each box of a picture its share of the time: the step on the colour scale, a label and a tooltip.
 
     A box has the time of its ops, forward and backward; in the backward graph, the backward alone.
     """
@@ -58,7 +58,7 @@ def box_heat(shares: TimeShares, picture: Picture, tab: str) -> dict[str, Any]:
     return {
         "steps": [round(STEPS * one / most) if nodes else -1 for one, nodes in zip(seconds, boxes, strict=True)],
         "labels": [percent(one / whole) for one in seconds],
-        "told": [f"{percent(one / whole)} of the call, {duration(one)}{where}" for one in seconds],
+        "tooltips": [f"{percent(one / whole)} of the call, {duration(one)}{where}" for one in seconds],
         **{theme: list(_steps(cold, warm)) for theme, (cold, warm) in _SCALES.items()},
     }
 
@@ -76,7 +76,7 @@ def _readable(fill: str) -> str:
 _SCALES = {"light": ("#f3f6fa", "#08306b"), "dark": ("#22303f", "#9ecbff")}
 """The colours of the lowest and the highest value by theme; they differ in lightness, for colour-blind people."""
 _REACH = 0.8
-"""The part of the way to the second colour that the scale covers."""
+"""How far towards the second colour the scale goes."""
 
 
 def heat(overlay: Mapping[str, Any]) -> dict[str, Any]:

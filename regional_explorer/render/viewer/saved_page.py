@@ -1,7 +1,7 @@
-"""A session as a page of its own: the tables, and the graph, source and code of the panel, from one file, offline.
+"""A session as a standalone HTML page: its tables, and the panel's graph, source and code, offline in one file.
 
-The page holds the panel's own scripts, and data to fold and select by itself. Without scripts, and on paper, a picture
-stands in the graph's place.
+The page has the panel's scripts, and the data to fold and select without a kernel. Without scripts, and in print, a
+picture replaces the graph.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from regional_explorer.render.viewer.overlay import heat, overlays
 from regional_explorer.render.viewer.source_tree import source_tree
 
 SOURCE_HEIGHT = 10_000
-"""The list of lines is as high as it has to be: what is around it scrolls."""
+"""More than any list of lines needs: the pane around it scrolls, not the list."""
 
 
 def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
@@ -84,7 +84,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
 
 
 def _policy(code: str) -> str:
-    """Return the policy of the page: it runs this script and loads nothing."""
+    """Return the content security policy of the page: it runs this script only, and loads nothing."""
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     return (
         f"default-src 'none';style-src 'unsafe-inline';script-src 'sha256-{digest}';base-uri 'none';form-action 'none'"
@@ -92,12 +92,12 @@ def _policy(code: str) -> str:
 
 
 def _json(data: Any) -> str:
-    """Return ``data`` as JSON that can stand in a script element: nothing in it ends that, or begins a comment."""
+    """Return ``data`` as JSON for a script element: nothing in it can end the element or begin a comment."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _names(session: Session) -> dict[str, None]:
-    """Return the nodes of all graphs as ``graph:name``; the page names them by their places in it."""
+    """Return the nodes of all graphs as ``graph:name``; the page refers to them by their positions."""
     return {sendable(f"{graph.id}:{one.name}"): None for graph in session.graphs for one in graph.nodes}
 
 
@@ -133,13 +133,13 @@ def _codes(session: Session) -> list[tuple[str, Any]]:
 
 
 def _pane(title: str, inside: str, *, opened: bool = False, classes: str = "") -> str:
-    """Return one of the folds beside the graph, of which one is open at a time."""
+    """Return one of the folds beside the graph; only one of them is open at a time."""
     head = f'<details name="beside" class="{classes}"{" open" if opened else ""}>'
     return f"{head}<summary>{markup(title)}</summary>{inside}</details>"
 
 
 def _show(session: Session, number: Mapping[str, int]) -> Extra:
-    """Return what makes the button of a diagnostic that shows its nodes."""
+    """Return the function that makes the button of a diagnostic, which shows its nodes."""
 
     def show(_number: int, found: Diagnostic) -> Node | None:
         nodes = [str(number[name]) for name in map(sendable, nodes_of_diagnostic(found, session)) if name in number]
@@ -150,7 +150,7 @@ def _show(session: Session, number: Mapping[str, int]) -> Extra:
 
 
 def _reachable(part: Node) -> Node:
-    """Return an element in which what may scroll can be reached by keyboard."""
+    """Return an element whose scrollable parts can be reached by keyboard."""
     if not isinstance(part, list):
         return part
     tag, attributes, *inside = part

@@ -1,4 +1,4 @@
-"""The lines of the source as elements: coloured by their regions, each with the number of its nodes."""
+"""The source lines as an element tree: coloured by their regions, each with the number of its nodes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LIVE_REGION = node("div", role="status", class_="rxs-live")
 """The element whose text screen readers announce."""
 
 MOST_CHIPS = 4
-"""A line of more regions has their number in place of a chip for each."""
+"""A line with more regions shows their number in place of a chip for each."""
 MOST_NAMED = 12
 
 Names = Mapping[str, tuple[int, str]]
-"""Number and name of a node's region, by ``graph:name``."""
+"""Number and name of the region of each node, by ``graph:name``."""
 
 
 def source_tree(functions: Sequence[Function], session: Session, height: int) -> list[Node]:

@@ -1,4 +1,4 @@
-"""Tells comments, keywords, texts and numbers of code apart, where Pygments is installed, as Jupyter has it."""
+"""Splits code into comments, keywords, strings and numbers, if Pygments is installed, as it is with Jupyter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Tokens = list[tuple[str, str]]
 
 
 def tokens_by_line(lines: Sequence[str], language: str) -> list[Tokens]:
-    """Return the parts of each line of code; each line is one part where there is no Pygments."""
+    """Return the parts of each line of code; without Pygments each line is one part."""
     plain: list[Tokens] = [[("", line)] for line in lines]
     try:
         from pygments.lexers import get_lexer_by_name
@@ -26,7 +26,7 @@ def tokens_by_line(lines: Sequence[str], language: str) -> list[Tokens]:
 
 
 def _letter(kind: Any) -> str:
-    """Return the letter of a kind of token, which Pygments names as ``Token.Literal.String.Double``."""
+    """Return the letter of a kind of token, which Pygments names, for example, ``Token.Literal.String.Double``."""
     name = str(kind)
     known = {"Token.Comment": "c", "Token.Keyword": "k", "Token.Literal.String": "s", "Token.Literal.Number": "m"}
     return next((letter for start, letter in known.items() if name.startswith(start)), "")

@@ -37,8 +37,8 @@ def config_editor(
 
     Args:
         region: the region.
-        direction: of which graph's config; None if one config applies to both.
-        invalid: invalid texts of fields.
+        direction: whose config is shown; None if one config applies to forward and backward.
+        invalid: invalid texts of fields, with their errors.
         query: which keys to list.
         device: type of the device.
         grad: whether there is a backward graph.

@@ -1,4 +1,4 @@
-"""Buttons and input fields as elements: what they do and of what goes to the handler of events."""
+"""Buttons and input fields as elements; the page sends an event with their ``do`` and ``of`` when they are used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def button(text: str, do: str, of: str = "", *, title: str = "", disabled: bool 
 
 
 def copy_button(text: str, what: str, *, title: str = "") -> Node:
-    """Return a button that copies ``what`` to the clipboard; the page does that alone."""
+    """Return a button that copies ``what`` to the clipboard; the page does this without the kernel."""
     return node("button", text, type="button", data_do="copy", data_of=what, title=title or None)
 
 
@@ -40,5 +40,5 @@ def choice(label: str, do: str, options: Iterable[tuple[str, str]], value: str, 
 
 
 def alert(error: str) -> list[Node]:
-    """Return an error as it stands at its field, or nothing."""
+    """Return an error message to place at a field; nothing without an error."""
     return [node("div", toned(error, "bad"), role="alert", class_="rx-error")] if error else []

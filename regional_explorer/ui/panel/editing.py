@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from regional_explorer.errors.texts import listing
 from regional_explorer.record.node_names import nodes_of_region
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.untrusted import SHORT, clean

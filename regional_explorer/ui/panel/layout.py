@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.html import results_nodes
@@ -30,7 +30,7 @@ from regional_explorer.ui.state import CODE, CONFIG, DIAGNOSTICS, SOURCE, TIME, 
 
 
 def frame(pane: str) -> list[Node]:
-    """Return the places of the parts and of the views, with one tab beside the graph shown."""
+    """Return the containers of the parts and the views, with the tab ``pane`` shown beside the graph."""
 
     def tab(name: str, *inside: Node, classes: str = "", **place: str) -> Node:
         shown = {"role": "tabpanel", "aria_label": name, "hidden": name != pane, "class_": classes or None}
@@ -70,9 +70,9 @@ def frame(pane: str) -> list[Node]:
 class Shown:
     """What a panel shows: the state, the session, and what is derived from the session once.
 
-    ``key`` tells the explorations of a page apart; ``owner`` is the Python expression of the exploration. ``code`` is
-    what is known of the code of the region that is open, None while the code is not looked at; ``unread`` the number
-    of its partitions that nothing is known of yet. ``dynamic`` is what the call was traced with.
+    ``key`` identifies the exploration on a page; ``owner`` is its Python expression. ``code`` is the code of the open
+    region as far as it was read, None while the code tab is hidden; ``unread`` the number of its partitions whose code
+    was not read yet. ``dynamic`` is the option that the call was traced with.
     """
 
     key: str
@@ -89,14 +89,14 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of the panel: what it is made of, and the pure function that makes it."""
+    """One part of the panel: its inputs, and the pure function that makes its elements from them."""
 
     needs: Callable[[Shown], dict[str, Any]]
     make: Callable[..., list[Node]]
 
 
 def panel(shown: Shown) -> dict[str, list[Node]]:
-    """Return every part of the panel; ``frame`` gives their places."""
+    """Return the elements of every part; ``frame`` has the containers of the parts."""
     return {name: part.make(**part.needs(shown)) for name, part in PARTS.items()}
 
 
@@ -108,7 +108,7 @@ def _header(session: Session, *, dynamic: bool | None) -> list[Node]:
     facts = dict(summary(session))
     facts["torch"] = f"torch {facts['torch']}"
     facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
-    if dynamic is not None:  # chosen before the trace: another choice is another trace
+    if dynamic is not None:  # fixed by the trace; changing it means tracing again
         facts["shapes"] = f"shapes: {'dynamic' if dynamic else 'static'}"
     return [node("h3", session.title), node("div", " · ".join(facts.values()), class_="rx-quiet")]
 
@@ -208,4 +208,4 @@ PARTS: Mapping[str, Part] = {
     "diagnostics": Part(lambda it: {"session": it.session}, diagnostics_list),
     "results": Part(lambda it: {"session": it.session}, results_nodes),
 }
-"""Every part: what it depends on, and how it is made of that."""
+"""Every part by name: its inputs, and the function that makes its elements."""

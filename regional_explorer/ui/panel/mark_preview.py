@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from regional_explorer.errors.texts import count
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.partition import Partition
 from regional_explorer.record.preview import Preview
-from regional_explorer.record.region import Partition
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.diagnostics_list import diagnostic_item
 from regional_explorer.render.style.element import Node, node

@@ -37,7 +37,7 @@ def mark_form(
         form: what was typed, and its error.
         selected: how many nodes are selected in the graph.
         suggested: patterns to choose from.
-        key: tells the forms of a page apart.
+        key: identifies the exploration on a page.
         first: whether there is no region yet.
         busy: whether a job is running.
     """
@@ -71,7 +71,7 @@ def mark_form(
 def suggestions(session: Session) -> dict[str, list[str]]:
     """Return suggested patterns by kind: module paths, functions, operators and subgraphs of the graphs.
 
-    Globs over equal modules, as ``layers.*.attn``, come before the modules that they stand for.
+    Globs over equal modules, such as ``layers.*.attn``, come before the modules that they match.
     """
     found: dict[str, dict[str, None]] = {kind: {} for kind in HINTS}
     found["subgraphs"].update((name, None) for graph in subgraphs(session.graphs) for name in subgraph_names(graph))

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 MAX_WAITING = 1000
-"""So many messages of a page wait for one that is missing; with more, it is taken for lost."""
+"""How many messages of a page may wait for a missing one; with more, that one is considered lost."""
 
 
 class InOrder:
     """Passes messages on in the order of their numbers, page by page.
 
     ipykernel 7 handles messages of a widget on several threads: on the subshell that JupyterLab sends them to, or on
-    the main thread after a cell changed the widget. So what was pressed first may arrive last.
+    the main thread after a cell changed the widget. So they may arrive out of order.
     """
 
     def __init__(self, handle: Callable[[str, int, Mapping[str, Any]], None]) -> None:

@@ -1,4 +1,4 @@
-"""The widget of one exploration: shows what ``layout`` makes of the state, and gives ``events`` what the page sends."""
+"""The panel widget: shows the elements that ``layout`` makes of the state, and passes input to ``events``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import traitlets
 
 from regional_explorer.record.codec import plan_line
 from regional_explorer.record.node_names import nodes_of_diagnostic
-from regional_explorer.record.region import Plan
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.session import Session
 from regional_explorer.render.static import script, style
 from regional_explorer.render.viewer.overlay import SHARE, overlays
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.events import Event, handle, time_share
+from regional_explorer.ui.panel.event import Event
+from regional_explorer.ui.panel.events import handle
 from regional_explorer.ui.panel.layout import PARTS, Shown, frame
 from regional_explorer.ui.panel.mark_preview import previewed_nodes
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.messages import InOrder
+from regional_explorer.ui.panel.time_table import time_share
 from regional_explorer.ui.state import CODE, SOURCE
 from regional_explorer.ui.views.code_view import CodeView
 from regional_explorer.ui.views.element_tree import ElementTree
@@ -32,7 +34,7 @@ class Panel(ElementTree):
 
     ``parts`` are the elements of each part, as separate traits, so that only parts that change are sent; ``answered``
     is the number of the last message of each page that was handled; ``views`` are the widgets inside; ``plan`` is what
-    a page keeps when the kernel is gone.
+    a page can still copy when the kernel is gone.
     """
 
     _esm = script("panel")
@@ -109,7 +111,7 @@ class Panel(ElementTree):
             )
             for name, part in PARTS.items():
                 needs = part.needs(shown)
-                # What a part needs is compared, not what it becomes: building costs a running benchmark time.
+                # The inputs of a part are compared, not its elements: making them takes time from a running benchmark.
                 if self._needs.get(name) != needs:
                     self._needs[name] = needs
                     setattr(self, _trait(name), part.make(**needs))
@@ -159,7 +161,7 @@ class Panel(ElementTree):
             event = Event(**fields, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))  # type: ignore[arg-type]
             if event.do == "show":
                 self._show_diagnostic(int(event.of))
-            elif event.do == "show time" and (share := time_share(self.control, event.of)) is not None:
+            elif event.do == "show time" and (share := time_share(self.control.session, event.of)) is not None:
                 self._show(share[0].nodes_of(share[1]))
             else:
                 handle(self.control, event)

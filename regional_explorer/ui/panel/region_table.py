@@ -19,13 +19,13 @@ from regional_explorer.ui.state import Sort
 
 MOST_CHIPS = 4
 NOTHING = ([NONE], ["0"])
-"""What a cell holds that says nothing; narrow rows leave it out."""
+"""The contents of cells without information, which narrow rows leave out."""
 ARROWS = {None: "", False: " ↑", True: " ↓"}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its head, what its rows are ordered by, and what stands in it."""
+    """A column: its head and tooltip, its sort key, and the function that makes its cells."""
 
     key: str
     head: str
@@ -36,7 +36,7 @@ class Column:
 
 
 def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[RegionSummary]:
-    """Return ``summaries`` as ``sort`` says; what has no figure in that column comes last."""
+    """Return ``summaries`` in the order of ``sort``; regions without a value in that column come last."""
     if sort is None:
         return list(summaries)
     key = next(column.order for column in COLUMNS if column.key == sort.column)
@@ -67,15 +67,15 @@ def region_table(
         for one in ordered(summaries, sort)
     ]
     body = node("tbody", *rows)
-    label = "Regions. Arrows walk through the rows, Enter selects one, Space adds one, Shift stretches."
+    label = "Regions. Arrow keys move between rows, Enter selects one, Space adds one, Shift extends the selection."
     return [node("table", head, body, role="grid", aria_multiselectable="true", aria_label=label)]
 
 
 def _head(column: Column, sort: Sort | None) -> Node:
     descending = sort.descending if sort is not None and sort.column == column.key else None
-    said = {None: "none", False: "ascending", True: "descending"}[descending]
-    order = button(column.head + ARROWS[descending], "sort", column.key, title=column.title)
-    return node("th", order, aria_sort=said, class_=_class(column))
+    order = {None: "none", False: "ascending", True: "descending"}[descending]
+    sort_button = button(column.head + ARROWS[descending], "sort", column.key, title=column.title)
+    return node("th", sort_button, aria_sort=order, class_=_class(column))
 
 
 def _class(column: Column) -> str:
@@ -98,8 +98,8 @@ def _row(one: RegionSummary, *, picked: bool, opened: bool, busy: bool) -> Node:
             "remove",
             name,
             disabled=busy,
-            aria_label=f"Take {shown} out of the plan",
-            title=f"Take the region {shown} out of the plan",
+            aria_label=f"Remove {shown} from the plan",
+            title=f"Remove the region {shown} from the plan",
             class_="rxt-small",
         ),
         class_="rxt-last",
@@ -187,8 +187,8 @@ def _speedup(one: RegionSummary) -> Node:
 
 
 def _numerics(one: RegionSummary) -> Node:
-    said = one.numerics
-    return node("td", toned(said, TONES.get(said, "quiet")) if said else NONE)
+    verdict = one.numerics
+    return node("td", toned(verdict, TONES.get(verdict, "quiet")) if verdict else NONE)
 
 
 def _diagnostics(one: RegionSummary) -> Node:
@@ -198,10 +198,10 @@ def _diagnostics(one: RegionSummary) -> Node:
 
 
 COLUMNS = (
-    Column("name", "region", "Order by name", lambda one: one.region.name, lambda _: node("td"), figure=False),
+    Column("name", "region", "Sort by name", lambda one: one.region.name, lambda _: node("td"), figure=False),
     Column("ops", "ops", "Ops in forward + backward", lambda one: one.ops_forward + one.ops_backward, _ops),
-    Column("state", "state", "Order by state", lambda one: one.state, _state, figure=False),
-    Column("config", "config", "Order by keys set", _keys_set, _config, figure=False),
+    Column("state", "state", "Sort by state", lambda one: one.state, _state, figure=False),
+    Column("config", "config", "Sort by the number of keys set", _keys_set, _config, figure=False),
     Column("eager", "eager", "Run time eagerly", _eager, lambda one: node("td", duration(_eager(one)))),
     Column("compiled", "compiled", "Run time compiled", _compiled, lambda one: node("td", duration(_compiled(one)))),
     Column(

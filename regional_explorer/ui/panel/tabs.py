@@ -1,4 +1,4 @@
-"""The tabs beside the graph, and what stands over the generated code."""
+"""The tabs beside the graph, and the head of the code tab."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regional_explorer.ui.state import DIAGNOSTICS, PANES
 
 
 def tabs(pane: str, session: Session) -> list[Node]:
-    """Return the tabs; that of the diagnostics has their number, and the sign of the worst."""
+    """Return the tabs; the diagnostics tab has the number of diagnostics and the sign of the worst."""
     found = [TONES[one.severity] for one in session.diagnostics]
     sign = next((SIGNS[tone] for tone in ("bad", "warn") if tone in found), "")
     more = {DIAGNOSTICS: f" {sign}{len(found)}" if found else ""}
@@ -31,14 +31,14 @@ def tabs(pane: str, session: Session) -> list[Node]:
 
 
 def code_head(name: str | None, *, compiled: bool, unread: int, note: str, target: str, busy: bool) -> list[Node]:
-    """Return what stands over the code of a region: for what it is, and what to do where there is none.
+    """Return the head of the code tab: the region, the target, and a button if code is missing.
 
     Args:
         name: the region, or None.
         compiled: whether any of it was compiled.
-        unread: how many of its partitions have code that was not looked at yet.
-        note: what to know about the code.
-        target: the GPU that the code is for; nothing for what was compiled.
+        unread: how many of its partitions have code that was not read yet.
+        note: a remark on where the code comes from.
+        target: the GPU that the code is for; empty for the code that was compiled.
         busy: whether a job is running.
     """
     if name is None:

@@ -1,12 +1,13 @@
-"""Where the time goes: modules, source lines and ops with their share of the call, each with a button that marks it."""
+"""The tables of the time tab: modules, source lines and ops with their share of the call, each with a mark button."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from regional_explorer.errors.texts import count
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile, ProfileKind
-from regional_explorer.record.region import Plan, Selector
+from regional_explorer.record.selector import Selector
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.render.report.profile_tables import AROUND_THE_GRAPHS, sums
@@ -16,7 +17,7 @@ from regional_explorer.render.style.untrusted import clean
 from regional_explorer.ui.panel.controls import button
 
 MOST_ROWS = 15
-"""So many rows of each kind are shown; ``ex.op_times`` has all."""
+"""How many rows of each kind are shown at most; ``ex.op_times`` has all."""
 ABOUT = "Times every op as eager mode runs it, forward and backward. Nothing is compiled, and no region is needed."
 
 
@@ -24,7 +25,7 @@ def time_table(session: Session | None, *, busy: bool) -> list[Node]:
     """Return the rows of a profile, or the button that makes one.
 
     Args:
-        session: the record, None while the table is not looked at.
+        session: the record; None while the tab is hidden.
         busy: whether a job is running.
     """
     if session is None:
@@ -40,6 +41,14 @@ def time_table(session: Session | None, *, busy: bool) -> list[Node]:
 def rows_of(shares: TimeShares, kind: ProfileKind) -> Sequence[TimeShare]:
     """Return the rows of one kind that are shown."""
     return shares.by(kind)[:MOST_ROWS]
+
+
+def time_share(session: Session, key: str) -> tuple[TimeShares, TimeShare] | None:
+    """Return the row of the profile with the key ``kind number``; None if the profile no longer has it."""
+    shares = TimeShares.of(session)
+    kind, _, number = key.partition(" ")
+    rows = rows_of(shares, ProfileKind(kind)) if shares is not None else ()
+    return (shares, rows[int(number)]) if shares is not None and int(number) < len(rows) else None
 
 
 def _table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool) -> Iterable[Node]:
@@ -89,7 +98,7 @@ def _row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
 
 
 def is_marked(selector: Selector, plan: Plan) -> bool:
-    """Tell whether a region of ``plan`` is marked by just that."""
+    """Return whether a region of ``plan`` has exactly this selector."""
     return any(selector in region.selectors for region in plan.regions)
 
 

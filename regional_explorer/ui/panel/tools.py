@@ -1,4 +1,4 @@
-"""The tool bar: compile, measure, cancel, undo; the progress of a job, its note or its error."""
+"""The tool bar (compile, measure, cancel, undo), and below it the progress, note or error of a job."""
 
 from __future__ import annotations
 
@@ -55,10 +55,13 @@ def tool_bar(state: PanelState, owner: str) -> list[Node]:
         _variants(state.variants, busy=busy),
         class_="rx-buttons",
     )
-    return [buttons, node("div", *_takeaways(state, owner), class_="rx-takeaways", role="group", aria_label="Results")]
+    return [
+        buttons,
+        node("div", *_export_buttons(state, owner), class_="rx-exports", role="group", aria_label="Results"),
+    ]
 
 
-def _takeaways(state: PanelState, owner: str) -> list[Node]:
+def _export_buttons(state: PanelState, owner: str) -> list[Node]:
     python = f"ex = {owner}\n{plan_source(state.plan)}" if owner != "ex" else plan_source(state.plan)
     return [
         button("Save HTML", "save", "html", title="Save a page with pictures and tables", disabled=state.busy),
@@ -95,7 +98,7 @@ def _variants(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
 
 
 def progress(job: Job | None, note: str) -> list[Node]:
-    """Return the progress of the job, or the note that the last one left."""
+    """Return the progress of the job, or the note of the last one."""
     if job is None:
         return [node("span", note, role="status")] if note else []
     doing = job.doing or f"{job.name}: starting"

@@ -16,7 +16,7 @@ class Debounce:
         self._timer: threading.Timer | None = None
 
     def submit(self, work: Callable[[Callable[[], bool]], None]) -> None:
-        """Schedule ``work`` in place of earlier work; it gets a function that says if it is still the latest."""
+        """Schedule ``work`` in place of earlier work; it gets a function that returns if it is still the latest."""
         self.cancel()
         timer = threading.Timer(self._delay_s, lambda: work(lambda: self._timer is timer))
         timer.name, timer.daemon = "regional_explorer debounce", True

@@ -1,4 +1,4 @@
-"""Checks that some page still shows the panel: the job of a closed one could not be cancelled."""
+"""Checks that some page still shows the panel: if all are closed, nobody could cancel the job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 INTERVAL_S = 5.0
 """Seconds between two pings."""
 MAX_UNANSWERED = 12
-"""After so many pings without a reply the pages count as closed. A page that is being reloaded replies in time."""
+"""The pages count as closed after this many pings without a reply. A page that is being reloaded replies in time."""
 
 
 class Heartbeat:

@@ -10,16 +10,16 @@ from regional_explorer.ui.threads.main_thread import Loop
 
 
 class JobInterrupts:
-    """Calls ``stop_job``, then ``tell``, when the kernel is interrupted between cells, where ipykernel ignores it.
+    """Calls ``stop_job``, then ``notify``, when the kernel is interrupted between cells, where ipykernel ignores it.
 
-    Signals belong to the main thread: its ``loop`` installs the handler, and takes it away after the job. ``stop_job``
-    is called inside the handler, ``tell`` once the main thread is free.
+    Only the main thread can set signal handlers: its ``loop`` installs the handler, and removes it after the job.
+    ``stop_job`` is called inside the handler, ``notify`` once the main thread is free.
     """
 
-    def __init__(self, loop: Loop, stop_job: Callable[[], None], tell: Callable[[], None]) -> None:
+    def __init__(self, loop: Loop, stop_job: Callable[[], None], notify: Callable[[], None]) -> None:
         self._loop = loop
         self._stop_job = stop_job
-        self._tell = tell
+        self._notify = notify
         self._before: object = None
         self._wanted = False
 
@@ -29,7 +29,7 @@ class JobInterrupts:
         self._loop.add_callback(self._install)
 
     def stop(self) -> None:
-        """Give the signal back to who had it; an interrupt that comes before that is ignored."""
+        """Restore the previous signal handler; an interrupt that comes before that is ignored."""
         self._wanted = False
         self._loop.add_callback(self._remove)
 
@@ -38,7 +38,7 @@ class JobInterrupts:
             self._before = signal.signal(signal.SIGINT, self._handle)
 
     def _remove(self) -> None:
-        # While a cell runs, ipykernel holds the handler and brings it back: it is taken away after the cell.
+        # While a cell runs, ipykernel replaces our handler and restores it afterwards: it is removed after the cell.
         if signal.getsignal(signal.SIGINT) == self._handle:
             signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
 
@@ -46,5 +46,5 @@ class JobInterrupts:
         if self._wanted:
             self._wanted = False
             self._stop_job()
-            # Not here: whatever the main thread was doing when the signal came may hold half-sent messages.
-            self._loop.add_callback(self._tell)
+            # Not inside the handler: the main thread may have been interrupted while sending a message.
+            self._loop.add_callback(self._notify)

@@ -70,7 +70,7 @@ class _Task(Generic[T]):
             return
         try:
             self._modes.run(lambda: self.future.set_result(self._work()))
-        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+        except BaseException as error:  # noqa: BLE001 - raised by the waiting thread
             self.future.set_exception(error)
 
     def done(self, timeout_s: float) -> bool:

@@ -51,7 +51,7 @@ class CodeView(LinkedView):
                 self._select_nodes([])
 
     def _highlight_rows(self, announcement: str = "") -> None:
-        """Send the page which rows to highlight. What is pointed at elsewhere scrolls the code to it."""
+        """Send the page which rows to highlight; it scrolls to the rows of nodes that are hovered in another view."""
         rows: dict[str, dict[str, None]] = {}
         for word, nodes in (("selected chosen", self.selection), ("", self.hover)):
             for name in nodes:

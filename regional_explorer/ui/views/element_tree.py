@@ -1,4 +1,4 @@
-"""The widget that shows HTML elements described by the kernel."""
+"""The widget that shows a tree of HTML elements and sends back what is pressed and typed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class ElementTree(anywidget.AnyWidget):
     """Widget that shows a list of elements; ``on_message`` is called for input to elements with a ``do`` attribute.
 
     Elements whose ``do`` is ``pick`` are rows, reachable by arrow keys. ``lit`` highlights some of them without
-    sending the tree again: ``rows`` maps their ``of`` to the kinds of highlight, ``say`` is for screen readers.
+    sending the tree again: ``rows`` maps their ``of`` to kinds of highlight, ``say`` is announced by screen readers.
     """
 
-    _esm = script("sheet")
+    _esm = script("element_tree")
 
     kind = traitlets.Unicode("rxt").tag(sync=True)
     label: Any = traitlets.Unicode(None, allow_none=True).tag(sync=True)

@@ -24,10 +24,9 @@ from regional_explorer.render.static import script, style
 from regional_explorer.render.style.untrusted import clean_page
 from regional_explorer.render.viewer.graph_bars import graph_bars
 from regional_explorer.render.viewer.overlay import box_heat, heat
+from regional_explorer.ui.views.background_layout import TIME_LIMIT_S, BackgroundLayout
 from regional_explorer.ui.views.element_tree import ElementTree
 
-TIME_LIMIT_S = 6.0
-"""How long Graphviz may take to improve a layout that is already shown."""
 MOST_ARRANGED = 2500
 """A picture with more boxes keeps its first layout: Graphviz would not finish in time."""
 
@@ -41,11 +40,11 @@ class GraphView(ElementTree):
         tab: id of the current graph, or ``"partitions"``; ``tabs`` lists ids and titles.
         selection: selected nodes as ``graph:name``, of any graph; set by the kernel or the page.
         hover: nodes under the pointer, in this view or a linked one.
-        marked: nodes that a pattern would mark; they are lit as what is searched is.
+        marked: nodes that a pattern would mark; highlighted like search results.
         search: the text of the search field: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
         overlays: numbers on partitions, one overlay shown at a time:
             ``[{"title": "time", "unit": "µs", "values": {partition id: number}}]``; values that are not finite are
-            left out. With ``shares`` in place of ``values`` it colours boxes by their part of the time.
+            left out. With ``shares`` in place of ``values`` it colours boxes by their share of the time.
         height: height of the drawing in pixels; the lower edge can be dragged.
         problem: the last error message, shown above the drawing.
 
@@ -84,15 +83,13 @@ class GraphView(ElementTree):
         self._outlines: Outlines | None = None
         self._picture: Picture | None = None
         self._overlay_title = ""
-        self._time_limit_s, self._find_places = time_limit_s, arrange
         self._openings: dict[str, Opening] = {}
         self._focus: dict[str, str] = {}
         self._number = 0
-        self._arranger = threading.Thread()
-        self._arranger_runs = False
-        self._waiting: tuple[int, Scene] | None = None
-        self._stop = threading.Event()
-        self._lock = threading.RLock()  # what is set under it has observers, which take it too
+        self._lock = threading.RLock()  # reentrant: observers of the traits set under it take it again
+        self._background_layout = BackgroundLayout(
+            self._lock, self._on_layout, time_limit_s=time_limit_s, arrange=arrange
+        )
         self.observe(self._follow_tab, "tab")
         self.observe(lambda _: self._apply_overlay(), "overlays")
         self.observe(lambda _: self._update_bars(), ("arranging", "problem"))
@@ -120,7 +117,7 @@ class GraphView(ElementTree):
         self.selection = list(nodes)
 
     def select_on_page(self, nodes: Iterable[str]) -> None:
-        """Select nodes on the page too, which then sends the selection back: one it is about to send would be older."""
+        """Select nodes, and have the page send the selection back: it may be about to send an older one."""
         self.select(nodes)
         self.send({"pick": self.selection})
 
@@ -129,7 +126,7 @@ class GraphView(ElementTree):
         self.send({"show": list(nodes)})
 
     def show_overlay(self, title: str) -> None:
-        """Show the overlay of this title, none with an empty one."""
+        """Show the overlay with this title; an empty title shows none."""
         self._overlay_title = title
         self._apply_overlay()
 
@@ -147,7 +144,7 @@ class GraphView(ElementTree):
         self._open(replace(now, chosen={**now.chosen, key: opened}), focus=key if opened else "".join(around[-2:-1]))
 
     def back_to(self, key: str) -> None:
-        """Show the fold ``key`` as it was when it was opened; without a key, the current tab as it opens."""
+        """Show the fold ``key`` as it was when it was opened; without a key, the current tab in its initial state."""
         if not key:
             self._open(Opening())
             return
@@ -165,15 +162,12 @@ class GraphView(ElementTree):
 
     def wait_arranged(self, timeout_s: float | None = None) -> bool:
         """Wait until the layout is final; return whether it is."""
-        if self._arranger.ident is not None:
-            self._arranger.join(timeout_s)
-        return not self._arranger.is_alive()
+        return self._background_layout.wait(timeout_s)
 
     def close(self) -> None:
         """Close the view and stop computing its layout."""
         with self._lock:
-            self._waiting = None
-            self._stop.set()
+            self._background_layout.cancel()
         self.wait_arranged()
         super().close()
 
@@ -289,33 +283,21 @@ class GraphView(ElementTree):
             "places": places(now.scene, layers(now.scene)),
         }
         with self._lock:
-            self._stop.set()
-            wanted = 0 < len(now.scene.boxes) <= MOST_ARRANGED and self._time_limit_s > 0
-            self._waiting = (number, now.scene) if wanted else None
+            improve = 0 < len(now.scene.boxes) <= MOST_ARRANGED and self._background_layout.time_limit_s > 0
+            if improve:
+                self._background_layout.submit(number, now.scene)
+            else:
+                self._background_layout.cancel()
             with self.hold_sync():
                 self.problem = ""
-                self.arranging = wanted
+                self.arranging = improve
                 self.payload = first
                 self._apply_overlay()
-            if wanted and not self._arranger_runs:
-                self._arranger_runs = True
-                self._arranger = threading.Thread(target=self._arrange, name="arranging a graph", daemon=True)
-                self._arranger.start()
 
-    def _arrange(self) -> None:
-        """Compute a better layout of the latest picture until there is no newer one; runs on its own thread."""
-        while True:
-            with self._lock:
-                task, self._waiting = self._waiting, None
-                self._stop = stop = threading.Event()
-                self._arranger_runs = task is not None
-            if task is None:
-                return
-            number, scene = task
-            found = self._find_places(scene, time_limit_s=self._time_limit_s, stop=stop)
-            with self._lock:
-                if number == self._number:
-                    with self.hold_sync():
-                        self.arranging = False
-                        if found is not None:
-                            self.places = {"of": number, **places(scene, found)}
+    def _on_layout(self, number: int, scene: Scene, found: Placement | None) -> None:
+        """Show a better layout, unless there is a newer picture; called on the layout's thread."""
+        if number == self._number:
+            with self.hold_sync():
+                self.arranging = False
+                if found is not None:
+                    self.places = {"of": number, **places(scene, found)}

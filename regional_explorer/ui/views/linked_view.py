@@ -1,4 +1,4 @@
-"""A view whose rows stand for nodes, and that shares selection and hover with a graph view."""
+"""The base of the source and code views: rows linked to nodes, with the selection and hover of a graph view."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_HOVERED = 400
 
 
 class LinkedView(ElementTree):
-    """Widget whose rows are lit for nodes that are selected or pointed at.
+    """Widget whose rows are highlighted while their nodes are selected or hovered.
 
     Attributes:
         selection: selected nodes as ``graph:name``, of any graph.

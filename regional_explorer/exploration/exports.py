@@ -1,4 +1,4 @@
-"""What an exploration leaves for others: plan file, source patch, compiled artifacts, script for a bug report."""
+"""``ex.to_source``, ``ex.save_plan``, ``ex.save_artifacts`` and ``ex.repro``: what an exploration exports."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from regional_explorer.insight.repro import repro_script
 from regional_explorer.record.plan_file import Explored
 
 
-class TakingHome:
-    """Writes what production needs of an exploration."""
+class Exports:
+    """Exports the plan, its artifacts and bug reports of an exploration."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -27,11 +27,11 @@ class TakingHome:
         """Return the plan as a change of the source: a unified diff, and the new text of cells of a notebook.
 
         Regions become ``torch.fx.traceback.annotate`` around statements, functions and calls, such that exploring the
-        changed source gives the same partitions and configs. Of a region that no annotation can stand for, the text
-        says why, with the calls that mark it.
+        changed source gives the same partitions and configs. For a region that no annotation can express, the text says
+        why, and has the calls that mark it.
 
         Args:
-            apply: write the files too. They have to be tracked by git and clean; all are written, or none.
+            apply: also write the files. They must be tracked by git and clean; either all are written or none.
 
         Raises:
             SourcePatchError: ``apply``, and a file is not tracked or not clean, is a cell, or cannot be written.
@@ -45,7 +45,7 @@ class TakingHome:
         return str(patch)
 
     def source_patch(self) -> SourcePatch:
-        """Return the change of the source by which the plan is marked there."""
+        """Return the change of the source that marks the plan there."""
         program, capture = self._live.program, self._live.capture
         return source_patch(
             capture.graphs, capture.breaks, program.plan, lambda plan: preview_of(program, plan).partitions
@@ -66,7 +66,7 @@ class TakingHome:
         """Write the compiled partitions of the plan to a directory, for ``rx.compile(fn, plan, artifacts=path)``.
 
         Stale partitions are compiled first. A process that runs the same call under the same plan then starts without
-        compiling, on a machine without a compiler too. Artifacts are code: whoever loads them runs them.
+        compiling, on a machine without a compiler too. Artifacts are code: loading them runs them.
 
         Raises:
             ArtifactError: an artifact cannot be written, or torch cannot serialize it; the others are written.
@@ -92,7 +92,7 @@ class TakingHome:
 
         Raises:
             UnknownRegionError: there is no such region.
-            ReproError: the region has no such partition, or something of it cannot be written down.
+            ReproError: the region has no such partition, or it cannot be written as a script.
         """
         self._live.require_open()
         check_argument("partition", partition, (str, type(None)), "the id of a partition")

@@ -7,18 +7,19 @@ from regional_explorer.compiler.config.validate import check_plan, source_plan, 
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.program import Program
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import PlanFile, differences_from
-from regional_explorer.record.region import Plan
 from regional_explorer.record.session import Environment
 
 
-def begin(
+def initial_program(
     capture: Capture, plan: Plan | PlanFile | None, environment: Environment
 ) -> tuple[Program, tuple[Diagnostic, ...]]:
-    """Return the program under ``plan``, or under the marks in the source, and what of it does not hold here.
+    """Return the program under ``plan``, or under the marks in the source, and diagnostics about that plan.
 
     Raises:
-        UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config is invalid, and not a saved one.
+        UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config is invalid; for the plan of a
+            file there are diagnostics instead.
     """
     found, diagnostics = source_plan(capture.graphs)
     if not isinstance(plan, PlanFile):

@@ -1,0 +1,58 @@
+"""Converts the graph breaks and the marked blocks that Dynamo reports to the record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regional_explorer.capture.json_safe import json_safe
+from regional_explorer.capture.source_lines import is_internal, original_function, source_line
+from regional_explorer.record.graph import GraphBreak, MarkedBlock, SourceLine
+from regional_explorer.torch_api import Break, OpenMark
+
+_ESCAPED_MARK = "torch.fx.traceback.annotate escaped"
+"""How Dynamo says that it cannot resume after a break inside a marked block: it reported the break itself before."""
+
+
+def record_breaks(breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
+    """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it."""
+    found: dict[tuple[str, SourceLine | None], GraphBreak] = {}
+    for item in breaks:
+        if item.reason.startswith(_ESCAPED_MARK) and found:
+            continue
+        stack = tuple(
+            source_line(file, line, original_function(function))
+            for file, line, function in item.frames
+            if not is_internal(file)
+        )
+        reason = _first_sentences(item.reason)
+        key = (reason, stack[-1] if stack else None)
+        if key not in found or (item.marks and not found[key].blocks):
+            found[key] = GraphBreak(reason, stack, marked_blocks(item.marks), _hint(item.reason))
+    return tuple(found.values())
+
+
+def marked_blocks(marks: Sequence[OpenMark]) -> tuple[MarkedBlock, ...]:
+    """Return the record of marked blocks."""
+    return tuple(
+        MarkedBlock(
+            mark.block,
+            json_safe(mark.annotation),
+            None if is_internal(file) else source_line(file, line, original_function(function)),
+        )
+        for mark in marks
+        for file, line, function in [mark.frame]
+    )
+
+
+def _first_sentences(reason: str) -> str:
+    """Return Dynamo's headline and explanation; its hints and developer notes fill a screen."""
+    lines = [line.strip().rstrip(".") for line in reason.strip().splitlines() if line.strip()]
+    kept = [line.removeprefix("Explanation: ") for line in lines[1:] if line.startswith("Explanation:")]
+    return f"{'. '.join([*lines[:1], *kept])}{'.' if kept else ''}"
+
+
+def _hint(reason: str) -> str:
+    """Return the first of Dynamo's hints that names a workaround, rather than where to report the break."""
+    hints = [line.strip() for line in reason.splitlines() if line.strip().startswith("Hint:")]
+    useful = (hint for hint in hints if "torch._dynamo.config." in hint or "`torch.cond`" in hint)
+    return next(useful, "").removeprefix("Hint: ").rstrip(".")

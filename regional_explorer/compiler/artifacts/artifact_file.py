@@ -1,0 +1,149 @@
+"""One artifact as a file: its label (what it is of, and what it was compiled on), its code and its shared objects.
+
+A ZIP archive of ``artifact.json``, which is the label, the code as torch pickles it, and the shared objects. Only
+``artifact.json`` is read until it is clear that all of it fits; then code is run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pickle
+import tempfile
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from regional_explorer.torch_api import Machine, Settings, Shipment, inductor_cache_directory
+
+FORMAT = 1
+KIND = "regional-explorer artifact"
+SUFFIX = ".artifact"
+
+
+class DamagedError(Exception):
+    """A file is not an artifact of this package, or is incomplete."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """What identifies an artifact: its partition's fingerprint, its config, the global settings and the machine."""
+
+    key: str
+    region: str
+    fingerprint: str
+    config: Mapping[str, str]
+    settings: Mapping[str, str]
+    machine: Machine
+
+    @classmethod
+    def here(cls, key: str, region: str, fingerprint: str, config: Mapping[str, Any], device_types: set[str]) -> Label:
+        """Return the label that an artifact has when it is compiled in this process, under its current settings."""
+        values = {name: repr(value) for name, value in sorted(config.items())}
+        return cls(key, region, fingerprint, values, Settings.now().facts(), Machine.here(device_types))
+
+    @property
+    def name(self) -> str:
+        """The name of its file; each kind of machine has files of its own."""
+        machine = hashlib.sha256(repr(self.machine).encode()).hexdigest()[:8]
+        return f"{self.key}-{machine}{SUFFIX}"
+
+    def mismatch(self, here: Label) -> str:
+        """Return why an artifact with this label cannot be used where ``here`` is needed."""
+        if why := self.machine.mismatch(here.machine):
+            return why
+        if self.fingerprint != here.fingerprint:
+            return "they are for another graph, or for inputs of other sizes"
+        changed = _changes(self.config, here.config) or _changes(self.settings, here.settings)
+        return f"they were compiled under {changed}" if changed else "they are from another version of this package"
+
+
+def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    names = [name for name in (*then, *(set(now) - set(then))) if then.get(name) != now.get(name)]
+    return ", ".join(f"{name}={then.get(name, 'the default')}, here {now.get(name, 'the default')}" for name in names)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An artifact as it is saved: its code with the shared objects, and ``extra``, which is pickled with them."""
+
+    shipment: Shipment
+    extra: Any
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A block with an archive open for reading.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedError: it cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise DamagedError(f"it cannot be read: {problem.strerror or problem}") from problem
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, EOFError, NotImplementedError) as problem:
+        raise DamagedError(f"it is truncated, or was not written by this package ({problem})") from problem
+
+
+def read_label(archive: zipfile.ZipFile) -> Label:
+    """Return the label of an archive; whatever is wrong with it is a DamagedError inside ``opened``."""
+    data = json.loads(archive.read("artifact.json"))
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        raise ValueError("it was not written by this package")
+    if data["format"] != FORMAT:
+        raise ValueError(f"it has format {data['format']}; this version reads format {FORMAT}")
+    texts = {name: str(data[name]) for name in ("key", "region", "fingerprint")}
+    return Label(**texts, config=data["config"], settings=data["settings"], machine=Machine.from_json(data["machine"]))
+
+
+def write_archive(file: Any, label: Label, packed: Packed) -> None:
+    """Write the archive of an artifact to an open file."""
+    shipment = packed.shipment
+    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    data = {"kind": KIND, "format": FORMAT, "made": made, **asdict(label)}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("artifact.json", json.dumps(data, indent=2))
+        archive.writestr("code", shipment.code)
+        archive.writestr("extra", pickle.dumps(packed.extra))
+        for name, library in shipment.libraries.items():
+            archive.writestr(f"libraries/{name}", library)
+
+
+def read_contents(archive: zipfile.ZipFile) -> tuple[bytes, dict[str, Path], Any]:
+    """Return code, shared objects and extra of an archive; its checksums are verified before anything is run."""
+    members = {name: archive.read(name) for name in archive.namelist()}
+    libraries = {
+        name.removeprefix("libraries/"): _library_path(content)
+        for name, content in members.items()
+        if name.startswith("libraries/")
+    }
+    try:
+        extra = pickle.loads(members["extra"])  # noqa: S301 - artifacts are code, and the user named their directory
+    except Exception as problem:
+        raise DamagedError(f"{type(problem).__name__}: {problem}") from problem
+    return members["code"], libraries, extra
+
+
+def _library_path(content: bytes) -> Path:
+    """Return the path of a shared object in Inductor's cache directory; it is written there if it is missing."""
+    digest = hashlib.sha256(content).hexdigest()
+    path = Path(inductor_cache_directory(), "regional_explorer", f"x{digest[:32]}.so")
+    if path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content:
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+    with os.fdopen(number, "wb") as file:
+        file.write(content)
+    Path(name).replace(path)
+    return path

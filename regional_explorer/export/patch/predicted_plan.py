@@ -1,0 +1,102 @@
+"""Predicts the plan that exploring the marked source would begin with, without writing the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any
+
+from regional_explorer.export.patch.new_marks import NewMark, Placement
+from regional_explorer.export.patch.source_file import Function, Statement
+from regional_explorer.export.patch.spans import StatementRange, WholeFunction
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import Region
+from regional_explorer.record.selector import Selector, SelectorKind
+from regional_explorer.regions.instances import Instance
+from regional_explorer.regions.select import node_names
+from regional_explorer.regions.source_marks import annotation_key
+
+Claims = Mapping[int, tuple[str, Instance]]
+"""The region of each op that is in one, and its instance, by origin."""
+
+
+def predicted_plan(
+    graphs: Sequence[Graph], plan: Plan, claims: Claims, placement: Placement
+) -> tuple[Plan, dict[str, str]]:
+    """Return the plan that exploring the marked source would begin with.
+
+    Each instance of a region of ``plan`` is a region of its own in it; the second value maps their names to the names
+    of those regions.
+    """
+    owners = _owners(claims, placement)
+    carved = {origin for origin, (_, _, eager) in owners.items() if eager}
+    parts: dict[tuple[str, Any], set[int]] = {}
+    for origin in sorted(owners):
+        name, instance, _ = owners[origin]
+        parts.setdefault((name, instance), set()).add(origin)
+    names: dict[str, str] = {}
+    regions = [*placement.kept.values()]
+    for number, ((name, _), origins) in enumerate(parts.items()):
+        if name not in placement.kept:
+            names[f"{name} {number}"] = name
+            regions.append(_region_of_nodes(graphs, f"{name} {number}", plan[name], origins, carved & origins))
+    return replace(plan, regions=(*regions, *map(plan.__getitem__, placement.refused))), names
+
+
+def _region_of_nodes(
+    graphs: Sequence[Graph], name: str, region: Region, origins: AbstractSet[int], carved: AbstractSet[int]
+) -> Region:
+    nodes = Selector(SelectorKind.NODES, node_names(graphs, origins))
+    left_out = (Selector(SelectorKind.NODES, node_names(graphs, carved)),) if carved else ()
+    return Region(name, (nodes,), region.config, carved=left_out)
+
+
+def _owners(claims: Claims, placement: Placement) -> dict[int, tuple[str, Any, bool]]:
+    """Return by op the region of the innermost mark around it, which instance, and whether it is carved out."""
+    sites = placement.sites
+    marks: dict[Any, list[NewMark]] = {}
+    for mark in placement.marks:
+        span = mark.span
+        places: Sequence[Function | Statement] = (
+            span.statements
+            if isinstance(span, StatementRange)
+            else [span.function if isinstance(span, WholeFunction) else span.statement]
+        )
+        for place in places:
+            marks.setdefault(place, []).append(mark)
+    for mine in marks.values():
+        mine.sort(key=lambda mark: -len(sites.ops_of(mark.span)))
+    own = {key: name for name, region in placement.kept.items() for key in annotation_keys(region)}
+    found: dict[int, tuple[str, Any, bool]] = {}
+    for origin, node in sites.ops.items():
+        kept = own.get(annotation_key(node.annotation)) if node.annotated else None
+        state = (kept, None, False) if kept is not None else None
+        for place in (place for frame in sites.frames[origin] for place in frame.around):
+            if place.mark is not None and place.mark.value is not None and kept is not None:
+                state = (kept, None, False)
+            for mark in marks.get(place, ()):
+                if origin in sites.ops_of(mark.span):
+                    state = _owner_below(mark, origin, state, claims, placement)
+        if state is not None:
+            found[origin] = state
+    return found
+
+
+def _owner_below(mark: NewMark, origin: int, outer: Any, claims: Claims, placement: Placement) -> Any:
+    """Return the owner of an op below ``mark``, where ``outer`` is its owner by the marks around that one."""
+    if mark.carve:
+        return (*outer[:2], True) if outer is not None else None
+    numbers = tuple(part for part in mark.instance if isinstance(part, int))
+    iteration: object = None
+    if mark.by_number and isinstance(mark.span, StatementRange):
+        iteration = placement.sites.iteration(mark.span.suite.function, origin)
+    elif len(numbers) < len(mark.instance):
+        iteration = claims.get(origin, ("", None))[1]
+    return mark.region.name, (numbers, iteration), False
+
+
+def annotation_keys(region: Region) -> Iterator[str]:
+    """Yield the keys of the marks in the source that a region stands for."""
+    return (key for one in region.selectors if one.kind is SelectorKind.ANNOTATION for key in one.patterns)

@@ -1,0 +1,50 @@
+"""Partitions: the pieces cut out of graphs, and their states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class State(StrEnum):
+    """The state of a partition or a region; the worst comes first.
+
+    ``STALE`` is to be compiled. ``COMPILED`` has no figures yet, ``MEASURED`` has. ``EAGER`` runs eagerly because it is
+    disabled or could not be cut out. ``EMPTY`` is a region that selects no op of the traced graphs.
+    """
+
+    FAILED = "failed"
+    STALE = "stale"
+    EAGER = "eager"
+    COMPILED = "compiled"
+    MEASURED = "measured"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A piece cut out of one graph for a region, and its state.
+
+    ``nodes`` are names of nodes of the graph ``graph``. ``config_applied`` was read inside the compile and is None
+    before one was seen. ``artifact`` is the key of the compiled callable; partitions of equal structure and config
+    share one. ``compile_s`` is the time of that compile in seconds, ``cache`` says ``cold`` or ``warm``; both are
+    None when the artifact was shared with a partition compiled before. ``code_hash`` is that of the generated code,
+    which artifacts of different configs may share.
+    """
+
+    id: str
+    region: str
+    instance: int
+    graph: str
+    nodes: tuple[str, ...]
+    state: State
+    config_requested: Mapping[str, Any] = field(default_factory=dict)
+    config_applied: Mapping[str, Any] | None = None
+    artifact: str | None = None
+    shared_with: str | None = None
+    compile_s: float | None = None
+    cache: str | None = None
+    error: str | None = None
+    code_hash: str | None = None

@@ -1,0 +1,131 @@
+"""Handles the events that select, mark, edit, enable and remove regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.panel.editing import partly_selected
+from regional_explorer.ui.panel.event import Event, Handler
+from regional_explorer.ui.panel.marking import HINTS
+from regional_explorer.ui.panel.region_table import ordered
+from regional_explorer.ui.panel.time_table import time_share
+from regional_explorer.ui.proposed_name import proposed_name
+from regional_explorer.ui.state import CODE, NameForm
+
+# ---------------------------------------------------------------------------------------------------------------- rows
+
+
+def _switch(control: Control, event: Event) -> None:
+    control.edit(lambda ex: ex.enable(event.of) if event.value else ex.disable(event.of))
+
+
+def _pick(control: Control, event: Event) -> None:
+    state, name = control.state, event.of
+    if event.shift:
+        shown = [one.region.name for one in ordered(control.summaries, state.sort)]
+        control.change(state.with_range_selected(name, shown))
+    elif event.ctrl:
+        control.change(state.with_row_toggled(name))
+    else:
+        control.change(state.with_rows_selected([name]))
+    if state.pane == CODE:
+        control.read_code()
+
+
+# -------------------------------------------------------------------------------------------------------------- editing
+
+
+def _edit_picked(control: Control, change: Callable[[Exploration], object]) -> None:
+    """Apply ``change``; an error is shown beside the buttons, and the name stays."""
+    try:
+        control.edit(change)
+    except RegionalExplorerError as error:
+        control.change(replace(control.state, rename=replace(control.state.rename, error=str(error))))
+        return
+    control.change(replace(control.state, rename=NameForm()))
+
+
+def _rename(control: Control, _event: Event) -> None:
+    (name,), new = control.state.picked, control.state.rename.name.strip()
+    if not new:
+        control.change(replace(control.state, rename=NameForm(error="Type the new name first.")))
+        return
+    _edit_picked(control, lambda ex: ex.rename(name, new))
+
+
+def _merge(control: Control, _event: Event) -> None:
+    plan, names, new = control.state.plan, control.state.picked, control.state.rename.name.strip()
+    _edit_picked(control, lambda ex: ex.merge(*names, name=new or None, config=plan[names[0]].config))
+
+
+def _split(control: Control, _event: Event) -> None:
+    (name,) = control.state.picked
+    at = partly_selected(control.session, control.state.selection).get(name, [])
+    _edit_picked(control, lambda ex: ex.split(name, at[0] if at else None))
+
+
+def _carve(control: Control, _event: Event) -> None:
+    found = partly_selected(control.session, control.state.selection)
+
+    def carve(ex: Exploration) -> None:
+        draft = ex.draft()
+        for name, nodes in found.items():
+            draft.carve(name, nodes=nodes)
+        ex.plan = draft.plan  # in one step: if one is invalid, none is carved
+
+    _edit_picked(control, carve)
+
+
+def _uncarve(control: Control, _event: Event) -> None:
+    (name,) = control.state.picked
+    _edit_picked(control, lambda ex: ex.uncarve(name))
+
+
+# -------------------------------------------------------------------------------------------------------------- marking
+
+
+def _mark(control: Control, _event: Event) -> None:
+    if not control.state.selector:
+        hint = HINTS[control.state.mark.kind]
+        control.change(replace(control.state, mark=replace(control.state.mark, error=f"Enter a pattern: {hint}.")))
+        return
+    control.mark()
+
+
+def _mark_time(control: Control, event: Event) -> None:
+    found = time_share(control.session, event.of)
+    if found is not None and (selector := found[1].selector) is not None:
+        chosen: dict[str, Any] = {selector.kind: list(selector.patterns)}
+        name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
+        control.edit(lambda ex: ex.mark(name, **chosen))
+        control.change(control.state.with_rows_selected([name]))
+
+
+ROW_EVENTS: Mapping[str, Handler] = {
+    "switch": _switch,
+    "remove": lambda control, event: control.edit(lambda ex: ex.unmark(event.of)),
+    "open": lambda control, event: control.change(control.state.with_config_toggled(event.of)),
+    "pick": _pick,
+}
+"""Events of a row of the region table: their ``of`` is the region's name."""
+
+REGION_EVENTS: Mapping[str, Handler] = {
+    "sort": lambda control, event: control.change(control.state.sorted_by(event.of)),
+    "new name": lambda control, event: control.change(replace(control.state, rename=NameForm(event.text))),
+    "rename": _rename,
+    "merge": _merge,
+    "split": _split,
+    "carve": _carve,
+    "uncarve": _uncarve,
+    "kind": lambda control, event: control.change(control.state.with_mark(kind=event.text, pattern="")),
+    "pattern": lambda control, event: control.change(control.state.with_mark(pattern=event.text)),
+    "name": lambda control, event: control.change(control.state.with_mark(name=event.text)),
+    "mark": _mark,
+    "mark time": _mark_time,
+}
+"""Events of the buttons and forms that edit and mark regions."""
