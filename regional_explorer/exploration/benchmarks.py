@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import CancelledError
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -87,7 +88,7 @@ class Benchmarks:
         environment = replace(self._environment, threads=torch.get_num_threads())
         context = MeasureContext.of(run, environment, clock)
         try:
-            with closing(self._measured(names, options, context, regions=regions)) as found:
+            with suppress(CancelledError), closing(self._measured(names, options, context, regions=regions)) as found:
                 for part in found:
                     outcome += part
         finally:

@@ -90,7 +90,7 @@ def benchmark(
     if run.cancelled():
         return False
     run.progress("checking numerics: eager", 0.0)
-    expected = untimed(lambda: find_reference(call, program))
+    expected = untimed(lambda: find_reference(call, program, run.cancelled))
     yield Outcome(diagnostics=tuple(expected.diagnostics))
     steady = not expected.reference.nondeterministic
     verdicts: dict[str, NumericsVerdict] = {

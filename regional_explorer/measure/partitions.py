@@ -109,7 +109,7 @@ class _PartitionKind:
 
     def measure(self) -> Generator[PartitionResults, None, tuple[float, Stop]]:
         """Check and measure; return the seconds spent and why it ended."""
-        untimed = self.context.run.executor.run_untimed
+        untimed, cancelled = self.context.run.executor.run_untimed, self.context.run.cancelled
         recorded = untimed(lambda: record_inputs(self.program, self.switches))
         switch, args = recorded.switch, recorded.args
         if switch is None or args is None:
@@ -119,7 +119,7 @@ class _PartitionKind:
         # Not around the call itself: in another mode it would be traced again.
         with as_in_the_call():
             if switch.artifact is not None:
-                check = untimed(lambda: check_partition(self.program, switch, args, name))
+                check = untimed(lambda: check_partition(self.program, switch, args, name, cancelled))
             calls = untimed(lambda: timed_calls(switch, args))
         verdict = NumericsVerdict.NOT_CHECKED
         if check is not None:

@@ -1,11 +1,14 @@
 """What fails inside one partition: it is told, that region runs eagerly, and everything else goes on."""
 
+from concurrent.futures import CancelledError
+
 import pytest
 import torch
 
 import regional_explorer as rx
 from regional_explorer.compiler import compilation, switch
 from regional_explorer.compiler.artifacts import artifact
+from regional_explorer.compiler.run_context import SameThread
 from regional_explorer.errors import RegionCompileError
 
 pytestmark = pytest.mark.compiles
@@ -194,3 +197,25 @@ def test_what_the_store_raises_is_ours_and_names_the_error(monkeypatch):
     with pytest.raises(RegionCompileError, match="ZeroDivisionError: planted") as raised:
         ex.live.program.store.compile(key, wanted.piece, wanted.inputs, {})
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+class CancelledAt(SameThread):
+    """An executor that is cancelled at the given piece of untimed work."""
+
+    def __init__(self, count):
+        self.left = count
+
+    def run_untimed(self, work):
+        self.left -= 1
+        if not self.left:
+            raise CancelledError
+        return work()
+
+
+def test_a_check_that_is_cancelled_keeps_the_results_before_it():
+    ex = rx.explore(lambda x: x.sin(), (torch.randn(8),))
+    executor = CancelledAt(3)
+    ex.benchmark(["eager", "aot_eager"], 0.1, executor=executor)
+    assert executor.left == 0, "the check of aot_eager was its turn"
+    assert ex.timings.empty
+    assert not ex.benchmark(["eager", "aot_eager"], 0.1).empty

@@ -1,6 +1,8 @@
 """Step functions: what a rounding error before one moves is not called wrong, and all else still is."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -55,6 +57,16 @@ def test_an_ulp_before_a_step_is_not_called_wrong() -> None:
 def test_nor_are_sums_of_many_steps_and_their_gradients() -> None:
     rows = judged(layer, (normal(64, 256, grad=True), normal(256, 64, grad=True)), lambda x, w: unrounded(x) @ w)
     assert verdict(rows) != "failed", rows
+
+
+def test_runs_that_look_for_an_explanation_can_be_cancelled() -> None:
+    ex = rx.explore(quantized, (normal(4096),))
+    assert ex.live.call is not None
+    cancelled = Mock(side_effect=[False, False, True])
+    found = find_reference(ex.live.call, ex.live.program, cancelled)
+    with pytest.raises(CancelledError):
+        compare("planted", run_once(ex.live.call, lambda x: quantized(x) * 1.25), found.reference)
+    assert cancelled.call_count == 3
 
 
 CHANGES: dict[str, Function] = {

@@ -12,6 +12,7 @@ import torch
 from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.float64 import LOW, to_float64
@@ -50,11 +51,20 @@ class Check:
         return max(self.rows, key=lambda row: (row.verdict == NumericsVerdict.FAILED, row.share), default=None)
 
 
-def check_partition(program: Program, switch: Switch, args: Sequence[Any], partition: str) -> Check:
+def check_partition(
+    program: Program,
+    switch: Switch,
+    args: Sequence[Any],
+    partition: str,
+    cancelled: Callable[[], bool] = never_cancelled,
+) -> Check:
     """Compare the artifact of ``switch`` with its eager piece on ``args``.
 
     A piece that draws random numbers is compared under ``fallback_random``, so that it draws what eager draws. If the
     check fails, it is repeated on twins compiled under configs that may cure it.
+
+    Raises:
+        concurrent.futures.CancelledError: ``cancelled`` returned True.
     """
     random = RandomState()
 
@@ -66,7 +76,7 @@ def check_partition(program: Program, switch: Switch, args: Sequence[Any], parti
         eager, arithmetic = run(switch.eager), arithmetic_of([switch.piece.gm])
         steady = repeats(eager, run(switch.eager), arithmetic)
         exact = _exact(switch, args, random) if steady else None
-        steps = _steps(switch, run, eager, arithmetic)
+        steps = _steps(switch, run, eager, arithmetic, cancelled)
         reference = Reference(eager, exact, arithmetic, nondeterministic=not steady, steps=steps)
 
         def rows(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
@@ -134,12 +144,16 @@ def _named(switch: Switch, results: Any) -> Values:
 
 
 def _steps(
-    switch: Switch, run: Callable[[Callable[..., Any]], Values], eager: Values, arithmetic: Arithmetic
+    switch: Switch,
+    run: Callable[[Callable[..., Any]], Values],
+    eager: Values,
+    arithmetic: Arithmetic,
+    cancelled: Callable[[], bool],
 ) -> Steps | None:
     gm = switch.piece.gm
     if not has_steps([gm]):
         return None
-    return Steps(lambda shift: run(Shifted(gm, shift).call_boxed), eager, arithmetic.eps)
+    return Steps(lambda shift: run(Shifted(gm, shift).call_boxed), eager, arithmetic.eps, cancelled)
 
 
 def _exact(switch: Switch, args: Sequence[Any], random: RandomState) -> Values | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.measure.accuracy.float64 import Float64
 from regional_explorer.measure.accuracy.numerics import Reference, compare, in_words, repeats, run_once
 from regional_explorer.measure.accuracy.rounding import Arithmetic, arithmetic_of
@@ -28,10 +29,11 @@ class Found:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def find_reference(call: Call, program: Program) -> Found:
+def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] = never_cancelled) -> Found:
     """Run the call twice in eager mode, then its trace, and return what its variants are to be compared with.
 
-    The float64 run follows the trace, so it is a reference for eager only if the trace agrees with eager.
+    The float64 run follows the trace, so it is a reference for eager only if the trace agrees with eager. Comparing
+    with the reference raises ``concurrent.futures.CancelledError`` once ``cancelled`` returns True.
     """
     eager = run_once(call)
     arithmetic = arithmetic_of(live.gm for live in program.capture.live)
@@ -39,7 +41,7 @@ def find_reference(call: Call, program: Program) -> Found:
     if not repeats(eager, again, arithmetic):
         rows = compare("eager", again, Reference(eager, arithmetic=arithmetic))
         return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterministic(rows),))
-    steps = _steps(call, program, eager, arithmetic)
+    steps = _steps(call, program, eager, arithmetic, cancelled)
     by_eager = Reference(eager, None, arithmetic, TRACE_DIFFERS, steps=steps)
     traced = _traced(call, program)
     wrong = (
@@ -77,7 +79,9 @@ def _exact(call: Call, program: Program) -> Values | None:
     )
 
 
-def _steps(call: Call, program: Program, eager: Values, arithmetic: Arithmetic) -> Steps | None:
+def _steps(
+    call: Call, program: Program, eager: Values, arithmetic: Arithmetic, cancelled: Callable[[], bool]
+) -> Steps | None:
     """Return how far step functions in the captured graphs move the results; None if there are no step functions."""
     capture = program.capture
     if not has_steps(live.gm for live in capture.live):
@@ -93,7 +97,7 @@ def _steps(call: Call, program: Program, eager: Values, arithmetic: Arithmetic) 
             for live, implementation in before:
                 live.implementation = implementation
 
-    return Steps(run, eager, arithmetic.eps)
+    return Steps(run, eager, arithmetic.eps, cancelled)
 
 
 def _nondeterministic(rows: Sequence[Numerics]) -> Diagnostic:

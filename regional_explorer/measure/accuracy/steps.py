@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
+from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.measure.accuracy.rounding import SLACK, is_floating, rms
 from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.torch_api import BoxedInterpreter, draws_random, is_elementwise, returns_new_tensors
@@ -150,11 +152,13 @@ class Steps:
     """How far each element of the results moves with rounding before the step functions of a call.
 
     ``run`` runs the call's graphs with their inputs moved; ``eps`` is the precision of the narrowest dtype in them.
+    ``cancelled`` is called before each run.
     """
 
     run: Callable[[Shift], Values]
     eager: Values
     eps: float
+    cancelled: Callable[[], bool] = never_cancelled
 
     def without_explained(self, name: str, got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
         """Return ``got`` with eager's elements in place of those whose difference step functions explain."""
@@ -173,6 +177,8 @@ class Steps:
         expected = _by_name(self.eager)
         found: dict[str, torch.Tensor] = {}
         for shift in shifts:
+            if self.cancelled():
+                raise CancelledError
             # An op may refuse moved inputs; then less is explained.
             with contextlib.suppress(RuntimeError, ValueError, IndexError):
                 for name, got in _by_name(self.run(shift)).items():
