@@ -10,6 +10,7 @@ import pytest
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.render.picture.arrays import places
 from regional_explorer.render.picture.opening import Detail, Opening
 from regional_explorer.render.picture.payload import PARTITIONS, first_tab, picture, tabs
@@ -207,6 +208,22 @@ def test_hostile_names_are_sent_clean(text: str) -> None:
                 *(text for pair in piece["facts"] for text in pair),
             ]
         assert all(len(one) <= 240 and one.isprintable() for one in shown)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "shown"), [(Verdict.FASTER, "2.00×"), (Verdict.INCONCLUSIVE, "2.00× inconclusive")]
+)
+def test_the_title_of_a_region_has_its_speedup_and_whether_that_is_inconclusive(verdict: Verdict, shown: str) -> None:
+    base = sessions.trained(3)
+    timings = (
+        PartitionTiming(
+            part.id, part.region, Phase.STEP, 1.0, 0.1, 0.5, 0.1, 2.0, 0.9, 3.0, verdict, artifact=part.artifact,
+            numerics=NumericsVerdict.OK,
+        )
+        for part in base.partitions
+    )  # fmt: skip
+    found, _ = read(replace(base, partition_timings=tuple(timings)), "0/forward", EVERYTHING)
+    assert {piece["speedup"] for piece in found.payload["pieces"]} == {shown}
 
 
 def test_a_bad_node_is_drawn_as_a_bad_node() -> None:

@@ -16,6 +16,7 @@ from regional_explorer.record.region import Direction, config_of
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
+from regional_explorer.record.timing import Verdict
 from regional_explorer.render.picture.arrays import (
     Payload,
     TabGraph,
@@ -256,9 +257,14 @@ def _piece_facts(session: Session, piece: RegionPiece, part: TabGraph, regions: 
         "region": piece.region,
         "state": state,
         "words": [" · ".join(filter(None, (sign + name, state or ops, piece.note))), sign + name, name],
-        "speedup": ratio(region.speedup, region.numerics) if region and region.speedup is not None else "",
+        "speedup": _speedup(region) if region and region.speedup is not None else "",
         "facts": [[word, text] for word, text in facts.items() if text],
     }
+
+
+def _speedup(region: RegionTiming) -> str:
+    figure = ratio(region.speedup, region.numerics)
+    return f"{figure} {region.verdict}" if region.verdict is Verdict.INCONCLUSIVE else figure
 
 
 def _times(session: Session, cut: Partition | None) -> str:
