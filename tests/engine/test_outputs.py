@@ -117,7 +117,7 @@ def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict():
     timings = ex.benchmark(("full",), budget_s=0.3).set_index("variant")
     assert timings.verdict["full"] == "no verdict"
     assert "traced the call again" in timings.warnings["full"]
-    assert "compiles in them" in timings.warnings["full"]
+    assert "the samples include compiles" in timings.warnings["full"]
     timings = ex.benchmark(("full",), budget_s=0.3).set_index("variant")
     assert timings.verdict["full"] == "no verdict", "Dynamo gave up on it: nothing new was traced"
     assert "runs in plain Python" in timings.warnings["full"]
