@@ -1,13 +1,14 @@
 """Writes into docs/architecture.md what the code says of itself: the drawing of the packages and the list of files.
 
 ``python -m scripts.draw_architecture`` writes it; a test fails where it is out of date. The drawing is made from the
-imports: an arrow means "imports", and an arrow that others imply is left out. The list has the first line of each file
-and the names of the classes and functions that other files may use.
+imports: an arrow means "imports", and an arrow that others imply is left out. The list has the first line of each
+Python and JavaScript file and the names of the classes and functions that other files may use.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from scripts.code_facts import PACKAGE, package_imports
@@ -46,7 +47,9 @@ def files() -> str:
     folders = [ROOT / PACKAGE, *sorted(path.parent for path in (ROOT / PACKAGE).rglob("*/__init__.py"))]
     for folder in folders:
         paths = [
-            path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py" or path.stat().st_size > SMALL
+            path
+            for path in sorted((*folder.glob("*.py"), *folder.glob("*.js")))
+            if path.name != "__init__.py" or path.stat().st_size > SMALL
         ]
         if paths:
             lines += [
@@ -60,11 +63,22 @@ def files() -> str:
 
 def summary(path: Path) -> str:
     """Return the first line of a file's docstring and the names that it defines for others, as Markdown."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    first_line, defined = (python_summary if path.suffix == ".py" else script_summary)(path.read_text(encoding="utf-8"))
+    return f"{first_line} {', '.join(f'`{name}`' for name in defined)}".rstrip()
+
+
+def python_summary(code: str) -> tuple[str, list[str]]:
+    """Return the first line of a module's docstring and the names of its public classes and functions."""
+    tree = ast.parse(code)
     first_line = (ast.get_docstring(tree) or "").partition("\n")[0].replace("``", "`")
     defined = (node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
-    names = ", ".join(f"`{name}`" for name in defined if not name.startswith("_"))
-    return f"{first_line} {names}".rstrip()
+    return first_line, [name for name in defined if not name.startswith("_")]
+
+
+def script_summary(code: str) -> tuple[str, list[str]]:
+    """Return the first comment of a script, without directives for checkers, and the names that it exports."""
+    comments = re.findall(r"^// (?!@)(.*)$", code, re.MULTILINE)
+    return comments[0], re.findall(r"^export (?:class|function|const) (\w+)", code, re.MULTILINE)
 
 
 def with_drawing(page: str, chart: str) -> str:
@@ -80,7 +94,7 @@ def without_implied(edges: Edges) -> Edges:
 
 
 def reaches(edges: Edges, start: str, goal: str) -> bool:
-    """Tell whether a way leads from ``start`` to ``goal``."""
+    """Return whether a way leads from ``start`` to ``goal``."""
     reached, waiting = {start}, [start]
     while waiting:
         here = waiting.pop()
