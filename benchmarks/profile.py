@@ -3,7 +3,8 @@
 ``torch.profiler`` records the operators of the captured graphs with their shapes, each inside a range that names its
 node; their times are summed by module. It runs half before and half after ``ex.profile()``, so that a machine that
 slows down slows both. Modules that repeat (``layers.0.attn``, ``layers.1.attn``, …) take the same time but for chance,
-so that their order says nothing: the ranking is also told with each kind summed.
+so that their order says nothing: the ranking of kinds has each kind summed, and how well the two halves of
+``torch.profiler``'s own runs agree on the modules stands beside.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Row:
     step_s: float
     modules: int
     spearman: float
+    spearman_of_halves: float
     kinds: int
     spearman_of_kinds: float
 
@@ -54,15 +56,15 @@ class Row:
         return (
             f"| {self.model} | {self.ops} | {self.rounds} | {self.sum_s * 1e3:.3g} ms | {self.whole_s * 1e3:.3g} ms "
             f"| {self.step_s * 1e3:.3g} ms | {self.sum_s / self.step_s:.3f} | {self.whole_s / self.step_s:.3f} "
-            f"| {self.modules} | {self.spearman:.3f} "
+            f"| {self.modules} | {self.spearman:.3f} | {self.spearman_of_halves:.3f} "
             f"| {self.kinds} | {self.spearman_of_kinds:.3f} |"
         )
 
 
 HEADER = (
     "| model | ops | rounds | ops | ops and around | aot_eager | ops/aot_eager | all/aot_eager (goal 0.9 to 1.1) "
-    "| modules of 1 % | Spearman (goal ≥ 0.95) | kinds of modules | Spearman of kinds |\n"
-    "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    "| modules of 1 % | Spearman (goal ≥ 0.95) | torch.profiler with itself | kinds of modules | Spearman of kinds |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -88,17 +90,21 @@ def quickstart() -> rx.Exploration:
 
 def row(name: str, ex: rx.Exploration) -> Row:
     """Compare a profile of ``ex`` with one by ``torch.profiler``."""
-    theirs = profiled(ex, RUNS // 2)
+    before = profiled(ex, RUNS // 2)
     ex.profile(BUDGET_S)
-    for op, samples in profiled(ex, RUNS // 2).items():
-        theirs.setdefault(op, []).extend(samples)
+    after = profiled(ex, RUNS // 2)
+    theirs = {op: before.get(op, []) + after.get(op, []) for op in before | after}
     found = ex.session.profile
     assert found is not None
     mine = {(op.graph, op.node): op.seconds for op in found.ops}
+    medians = {"theirs": theirs, "before": before, "after": after}
     both = pd.DataFrame(
         {
             "ours": by_module(ex, mine),
-            "theirs": by_module(ex, {op: statistics.median(samples) for op, samples in theirs.items()}),
+            **{
+                name: by_module(ex, {op: statistics.median(samples) for op, samples in times.items()})
+                for name, times in medians.items()
+            },
         }
     ).fillna(0.0)
     kinds = both.groupby(lambda path: re.sub(r"(?<=\.)\d+|^\d+", "*", path)).sum()
@@ -113,14 +119,15 @@ def row(name: str, ex: rx.Exploration) -> Row:
         found.step_s,
         len(modules),
         spearman(modules),
+        spearman(modules, "before", "after"),
         len(kinds),
         spearman(kinds),
     )
 
 
-def spearman(both: pd.DataFrame) -> float:
-    """Return the rank correlation of the two columns."""
-    return float(both.ours.rank().corr(both.theirs.rank())) if len(both) > 1 else 1.0
+def spearman(both: pd.DataFrame, one: str = "ours", other: str = "theirs") -> float:
+    """Return the rank correlation of two columns."""
+    return float(both[one].rank().corr(both[other].rank())) if len(both) > 1 else 1.0
 
 
 def by_module(ex: rx.Exploration, seconds: dict[tuple[str, str], float]) -> pd.Series[float]:

@@ -32,7 +32,7 @@ from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.scene import Badge, Entry, Scene
 from regional_explorer.render.picture.strokes import stroke_arrays
 from regional_explorer.render.picture.tooltip import tooltip_arrays
-from regional_explorer.render.style.figures import STATE_GLYPHS, config_text, duration, ratio
+from regional_explorer.render.style.figures import STATE_GLYPHS, bounds, config_text, duration, ratio
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 
@@ -272,8 +272,8 @@ def _times(session: Session, cut: Partition | None) -> str:
     for timing in session.partition_timings if cut else ():
         if cut and timing.partition == cut.id and timing.artifact == cut.artifact:
             speedup = f", {ratio(timing.speedup, timing.numerics)}" if timing.speedup is not None else ""
-            low, high = timing.speedup_low, timing.speedup_high
-            bounds = f" ({low:.2f}–{high:.2f})" if low is not None and high is not None else ""
+            found = bounds(timing.speedup_low, timing.speedup_high)
+            between = f" ({found})" if found else ""
             compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
-            return f"{duration(timing.eager_s)} eager{compiled}{speedup}{bounds}"
+            return f"{duration(timing.eager_s)} eager{compiled}{speedup}{between}"
     return ""

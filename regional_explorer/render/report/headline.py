@@ -7,7 +7,7 @@ from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing, Verdict
 from regional_explorer.record.variant_name import VariantName
-from regional_explorer.render.style.figures import failed_numerics, ratio, speedup
+from regional_explorer.render.style.figures import bounds, failed_numerics, ratio, speedup
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 MOST_REGIONS = 3
@@ -29,13 +29,13 @@ def _variant(timing: Timing) -> str:
     low, high, middle = timing.speedup_low, timing.speedup_high, timing.speedup
     if middle is None:
         return f"{timing.variant}: {timing.verdict}"
-    bounds = f" ({low:.2f}–{high:.2f})" if low is not None and high is not None else ""
+    between = f" ({bounds(low, high)})" if bounds(low, high) else ""
     if timing.verdict is Verdict.FASTER:
-        return f"{timing.variant} {speedup(timing)} faster than eager{bounds}"
+        return f"{timing.variant} {speedup(timing)} faster than eager{between}"
     if timing.verdict is Verdict.SLOWER and low and high:
         slower = ratio(1 / middle, timing.numerics)
-        return f"{timing.variant} {slower} slower than eager ({1 / high:.2f}–{1 / low:.2f})"
-    return f"{timing.variant} {speedup(timing)} against eager{bounds}: {timing.verdict}"
+        return f"{timing.variant} {slower} slower than eager ({bounds(1 / high, 1 / low)})"
+    return f"{timing.variant} {speedup(timing)} against eager{between}: {timing.verdict}"
 
 
 def _regions(session: Session) -> str:

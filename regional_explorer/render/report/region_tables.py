@@ -11,7 +11,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Reconciled
 from regional_explorer.render.report.result_tables import warning_lines
 from regional_explorer.render.report.table import Cell, Table, of_measured_plan
-from regional_explorer.render.style.figures import NONE, duration, ratio, signed, size
+from regional_explorer.render.style.figures import NONE, bounds, duration, ratio, signed, size
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import SHORT, clean
 
@@ -77,7 +77,7 @@ def memory_table(session: Session) -> Table:
 def _region_row(row: RegionTiming, number: int) -> tuple[Cell, ...]:
     bad = row.numerics is NumericsVerdict.FAILED
     known = row.speedup is not None and not bad
-    interval = known and row.speedup_low is not None and row.speedup_high is not None
+    interval = bounds(row.speedup_low, row.speedup_high) if known else ""
     cost = f"{duration(row.compile_s)} {clean(row.cache, SHORT)}" if row.compile_s else NONE
     verdict = "numerics failed" if bad else "runs eagerly" if row.compiled_s is None else row.verdict
     return (
@@ -86,7 +86,7 @@ def _region_row(row: RegionTiming, number: int) -> tuple[Cell, ...]:
         Cell(duration(row.compiled_s)),
         Cell(signed(row.gain_s) if known else NONE),
         Cell(ratio(row.speedup, row.numerics)),
-        Cell(f"{row.speedup_low:.2f}–{row.speedup_high:.2f}×" if interval else NONE, "quiet"),
+        Cell(f"{interval}×" if interval else NONE, "quiet"),
         Cell(verdict, "bad" if bad else TONES.get(row.verdict, "quiet")),
         Cell(row.numerics or "", "bad" if bad else "quiet"),
         Cell(clean(row.worst_tensor, SHORT), "quiet"),

@@ -93,10 +93,14 @@ def ratio(value: float | None, numerics: NumericsVerdict | None) -> str:
 
 def interval(timing: Timing) -> str:
     """Return the bounds of the speedup's CI, ``1.21–1.27×``, or a dash."""
-    low, high = timing.speedup_low, timing.speedup_high
-    if low is None or high is None or speedup(timing) == NONE or timing.verdict is Verdict.BASELINE:
-        return NONE
-    return f"{low:.2f}–{high:.2f}×"
+    found = bounds(timing.speedup_low, timing.speedup_high)
+    shown = found and speedup(timing) != NONE and timing.verdict is not Verdict.BASELINE
+    return f"{found}×" if shown else NONE
+
+
+def bounds(low: float | None, high: float | None) -> str:
+    """Return the bounds of a CI, ``1.21–1.27``; empty if they are not known."""
+    return "" if low is None or high is None else f"{low:.2f}–{high:.2f}"
 
 
 def failed_numerics(timing: Timing) -> bool:

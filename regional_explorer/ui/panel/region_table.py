@@ -11,7 +11,7 @@ from regional_explorer.errors.texts import count
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.render.report.table_node import chip
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.figures import NONE, STATE_GLYPHS, duration, ratio
+from regional_explorer.render.style.figures import NONE, STATE_GLYPHS, bounds, duration, ratio
 from regional_explorer.render.style.tones import TONES, TRENDS, toned
 from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.panel.controls import button
@@ -181,9 +181,9 @@ def _speedup(one: RegionSummary) -> Node:
     if timing is None or timing.speedup is None:
         return node("td", NONE)
     tone = TONES.get(timing.verdict, "quiet")
-    bounds = f"{timing.speedup_low:.2f}–{timing.speedup_high:.2f}" if timing.speedup_low and timing.speedup_high else ""
     figure = toned(ratio(timing.speedup, timing.numerics), tone, TRENDS)
-    return node("td", figure, node("small", bounds), title=f"eager ÷ compiled, with its CI: {timing.verdict}")
+    interval = node("small", bounds(timing.speedup_low, timing.speedup_high))
+    return node("td", figure, interval, title=f"eager ÷ compiled, with its CI: {timing.verdict}")
 
 
 def _numerics(one: RegionSummary) -> Node:
