@@ -15,8 +15,10 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Direction, Region, config_of
+from regional_explorer.record.selector import Selector
 from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
 from regional_explorer.regions.cutting.partition_ids import PartitionNumbering
+from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api import BoxedCall, boxed, compile_lock
 
@@ -47,6 +49,7 @@ class CutProgram:
     tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     compiling: threading.RLock = field(default_factory=threading.RLock)
     _made: list[SwitchedGraph] | None = None
+    _picked: dict[Selector, Mapping[int, Instance]] = field(default_factory=dict)
     _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     _selected: bool = True
     _numbering: PartitionNumbering = field(default_factory=PartitionNumbering)
@@ -72,7 +75,7 @@ class CutProgram:
 
     def cut(self, plan: Plan) -> None:
         """Cut the graphs along ``plan`` at the next use. Nothing is traced, and artifacts are kept."""
-        self.assignment, self.plan = assign(self.capture.graphs, plan), plan
+        self.assignment, self.plan = assign(self.capture.graphs, plan, self._picked), plan
         self._made = None
         for live in self.capture.live:
             live.implementation = live.eager
@@ -99,8 +102,9 @@ class CutProgram:
         graphs = self.capture.graphs
         if frame not in self.capture.frames:
             graphs += [*frame.dynamo, *frame.records]
+        self._picked.clear()  # there are more graphs to pick from
         self.plan = self.plan_for(graphs)
-        self.assignment = assign(graphs, self.plan)
+        self.assignment = assign(graphs, self.plan, self._picked)
         if all(cut.live is not live for cut in self._cuts):
             self._cuts.append(self._cut(live, graphs))
         self.prepare(frame, next(cut for cut in self._cuts if cut.live is live))

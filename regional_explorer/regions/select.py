@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,8 +63,20 @@ class Assignment:
         return Claim(name) if name is not None else None
 
 
-def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
-    """Return the region of each node; if two regions pick one, it belongs to the later one in the plan."""
+def assign(
+    graphs: Sequence[Graph], plan: Plan, known: MutableMapping[Selector, Mapping[int, Instance]] | None = None
+) -> Assignment:
+    """Return the region of each node; if two regions pick one, it belongs to the later one in the plan.
+
+    ``known`` holds what selectors pick in these graphs, and is added to.
+    """
+    known = {} if known is None else known
+
+    def picked_by(selector: Selector) -> Mapping[int, Instance]:
+        if selector not in known:
+            known[selector] = picks(selector, graphs)
+        return known[selector]
+
     owners: dict[int, Claim] = {}
     overruled: dict[tuple[str, str], list[int]] = {}
     by_annotation: dict[str, str] = {}
@@ -75,8 +87,8 @@ def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
         for selector in region.selectors:
             if selector.kind is SelectorKind.ANNOTATION:
                 by_annotation.update(dict.fromkeys(selector.patterns, region.name))
-            found = picks(selector, graphs)
-            whole = picks(replace(selector, only=()), graphs) if selector.only else found
+            found = picked_by(selector)
+            whole = picked_by(replace(selector, only=())) if selector.only else found
             picked.setdefault(region.name, []).append(Picked(found, whole))
             calls = calls | (all_calls & found.keys()) if selector.kind in SUBGRAPH_KINDS else calls - found.keys()
             for origin, instance in found.items():
@@ -88,7 +100,7 @@ def assign(graphs: Sequence[Graph], plan: Plan) -> Assignment:
         origin
         for region in plan.regions
         for selector in region.carved
-        for origin in picks(selector, graphs)
+        for origin in picked_by(selector)
         if origin in owners and owners[origin].region == region.name
     )
     joined = [region.name for region in plan.regions if region.joined]

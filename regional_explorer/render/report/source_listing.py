@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -58,7 +59,7 @@ class _File:
             number > len(self.lines) or (text.strip() and text.strip() != self.lines[number - 1].strip())
             for number, text in self.known.items()
         )
-        self.blocks = [] if self.changed else [_Block(path, *found) for found in _functions(self.lines)]
+        self.blocks = [] if self.changed else [_Block(path, *found) for found in _functions("\n".join(self.lines))]
 
     def block(self, line: SourceLine) -> _Block:
         """Return the innermost function around a line; without the file, the range of its known lines."""
@@ -82,14 +83,15 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def _functions(lines: list[str]) -> list[tuple[str, int, int]]:
+@functools.lru_cache(maxsize=64)
+def _functions(text: str) -> tuple[tuple[str, int, int], ...]:
     """Return name, first and last line of every function."""
     # Magics and shell commands in notebook cells are not Python: they are not parsed.
-    text = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in lines)
+    lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in text.split("\n"))
     try:
-        return list(_inside(ast.parse(text), ""))
+        return tuple(_inside(ast.parse("\n".join(lines)), ""))
     except (SyntaxError, ValueError, RecursionError):
-        return []
+        return ()
 
 
 def _inside(tree: ast.AST, name: str) -> Iterator[tuple[str, int, int]]:

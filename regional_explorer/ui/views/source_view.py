@@ -8,6 +8,7 @@ from typing import Any
 import traitlets
 
 from regional_explorer.errors.texts import count
+from regional_explorer.record.graph import Graph
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.source_listing import Function, Line, listing
 from regional_explorer.render.style.untrusted import sendable
@@ -30,6 +31,8 @@ class SourceView(LinkedView):
     def __init__(self, session: Session | None = None, **traits: Any) -> None:
         super().__init__(self._on_line_message, kind="rxs", **traits)
         self.tree = [LIVE_REGION]
+        self._graphs: tuple[Graph, ...] = ()
+        self._functions: tuple[Function, ...] = ()
         self._lines: dict[str, tuple[Function, Line]] = {}
         self._own: dict[str, list[str]] = {}
         self._passing: dict[str, list[str]] = {}
@@ -41,8 +44,16 @@ class SourceView(LinkedView):
 
     def set_session(self, session: Session) -> None:
         """Show the source of ``session``."""
-        functions = listing(session)
-        lines = [(one, line) for one in functions for line in one.lines if line.passing]
+        if session.graphs != self._graphs:  # an edit of the plan changes no graph, unless it carves
+            self._read_lines(session)
+        self._anchor = ""
+        with self.hold_sync():
+            self.tree = source_tree(self._functions, session, self.height)
+            self._highlight_lines()
+
+    def _read_lines(self, session: Session) -> None:
+        self._graphs, self._functions = session.graphs, listing(session)
+        lines = [(one, line) for one in self._functions for line in one.lines if line.passing]
         self._lines = {str(number): line for number, line in enumerate(lines)}
         self._own, self._passing = {}, {}
         for key, (_, line) in self._lines.items():
@@ -51,10 +62,6 @@ class SourceView(LinkedView):
             for name in line.passing:
                 self._passing.setdefault(name, []).append(key)
         self._order = {name: place for place, name in enumerate(_nodes(session))}
-        self._anchor = ""
-        with self.hold_sync():
-            self.tree = source_tree(functions, session, self.height)
-            self._highlight_lines()
 
     def _on_line_message(self, message: Mapping[str, Any]) -> None:
         key = message["of"]
