@@ -17,7 +17,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.rates import copy_s, matrix_s
-from regional_explorer.insight.timed_code import build_timed
+from regional_explorer.insight.timed_code import build_timed, build_untimed
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
@@ -77,7 +77,7 @@ def _measured(
     with as_in_the_call():
         started = time.perf_counter()
         try:
-            timed = run.executor.run_untimed(lambda: _timed(program, switch, code, args, notes))
+            timed, untimed = run.executor.run_untimed(lambda: _generated(program, switch, code, args, notes))
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(code.artifact, problem=problem.splitlines()[0])
@@ -87,7 +87,7 @@ def _measured(
             return ArtifactKernelTimes(
                 code.artifact, problem="the code with clocks gives other results", build_s=build_s
             )
-        rounds = _rounds(whole.forward, timed, whole.before, notes, budget_s, run)
+        rounds = _rounds(whole.forward, timed, untimed, whole.before, notes, budget_s, run)
     if len(rounds) < FEWEST_ROUNDS:
         return None
     return ArtifactKernelTimes(
@@ -95,7 +95,8 @@ def _measured(
         kernels=tuple(_kernel_time(kernel, notes.of(number), args) for number, kernel in enumerate(code.kernels)),
         whole_s=statistics.median(one.whole_s for one in rounds),
         between_s=statistics.median(one.clocked_s - one.kernels_s for one in rounds),
-        with_clocks=statistics.median(one.clocked_s / one.whole_s for one in rounds),
+        around_s=max(0.0, statistics.median(one.whole_s - one.generated_s for one in rounds)),
+        with_clocks=statistics.median(1.0 + (one.clocked_s - one.generated_s) / one.whole_s for one in rounds),
         rounds=len(rounds),
         build_s=build_s,
     )
@@ -120,22 +121,25 @@ class _Notes:
 
 @dataclass(frozen=True)
 class _Round:
-    """The times of one call without clocks, one call with them, and all kernels of the latter."""
+    """The times of one call, of its generated code alone, of that with clocks, and of all kernels of the latter."""
 
     whole_s: float
+    generated_s: float
     clocked_s: float
     kernels_s: float
 
 
-def _timed(
+def _generated(
     program: Program, switch: Switch, code: ArtifactCode, args: Sequence[Any], notes: _Notes
-) -> Callable[[], Any]:
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Return calls of the generated code with clocks and without."""
     with program.store.generated.collected():
-        call = build_timed(code, program.config_for(switch), time.perf_counter, notes.note)
+        config = program.config_for(switch)
+        timed, untimed = build_timed(code, config, time.perf_counter, notes.note), build_untimed(code, config)
         # Dynamic sizes come first, as in the code.
         _, _, symbols = canonical(switch.piece, switch.inputs or (), fake_mode_with_symbols())
     sizes = [args[argument].shape[dim] for _, (argument, dim) in symbols if dim >= 0]
-    return lambda: call([*sizes, *args])
+    return lambda: timed([*sizes, *args]), lambda: untimed([*sizes, *args])
 
 
 def _same_results(
@@ -156,23 +160,24 @@ def _same_results(
 def _rounds(
     whole: Callable[[], Any],
     timed: Callable[[], Any],
+    untimed: Callable[[], Any],
     put_back: Callable[[], object],
     notes: _Notes,
     budget_s: float,
     run: RunContext,
 ) -> list[_Round]:
-    """Call both alternately until the budget is spent."""
+    """Call all three in turn until the budget is spent."""
+
+    def seconds(call: Callable[[], Any]) -> float:
+        put_back()
+        started = time.perf_counter()
+        call()
+        return time.perf_counter() - started
 
     def turn() -> _Round:
-        put_back()
         notes.total_s = 0.0
-        started = time.perf_counter()
-        timed()
-        clocked_s = time.perf_counter() - started
-        put_back()
-        started = time.perf_counter()
-        whole()
-        return _Round(time.perf_counter() - started, clocked_s, notes.total_s)
+        clocked_s, generated_s = seconds(timed), seconds(untimed)
+        return _Round(seconds(whole), generated_s, clocked_s, notes.total_s)
 
     run.executor.run_timed(turn)
     notes.times.clear()

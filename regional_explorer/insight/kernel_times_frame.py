@@ -30,7 +30,9 @@ COLUMNS = (
     "problem",
 )
 BETWEEN = "between kernels"
-"""The row with the time of a call outside its kernels; it has no bound."""
+"""The row with the time of the generated code outside its kernels; it has no bound."""
+AROUND = "around the generated code"
+"""The row with the time of the wrapper that calls the generated code: checks of inputs, and of what autograd needs."""
 UNACCOUNTED = "not accounted for"
 """The row with the difference between a call without clocks and the sum of the other rows."""
 
@@ -39,8 +41,8 @@ def kernel_times_frame(session: Session, region: str) -> pd.DataFrame:
     """Return one row per kernel of each distinct partition of a region, most wasted time first.
 
     ``runs`` counts the partitions that run this code. ``share`` is the share of the partition's time, measured without
-    clocks. If the kernels and the time between them differ from that by more than a tenth, a row says how much is
-    ``not accounted for``. Without a known bound, no time counts as wasted.
+    clocks. If the kernels, the time between and that around them differ from it by more than a tenth, a row says how
+    much is ``not accounted for``. Without a known bound, no time counts as wasted.
     """
     import pandas as pd
 
@@ -76,9 +78,9 @@ def _rows(equal: list[PartitionCode], times: ArtifactKernelTimes) -> Iterator[di
                 "wasted_us": None if wasted is None else wasted * MICRO,
             }
         yield row
-    rest = {BETWEEN: times.between_s}
+    rest = {BETWEEN: times.between_s, AROUND: times.around_s}
     if not times.adds_up:
-        rest[UNACCOUNTED] = times.whole_s - times.kernels_s - times.between_s
+        rest[UNACCOUNTED] = times.whole_s - times.kernels_s - times.between_s - times.around_s
     for name, seconds in rest.items():
         figures = {"kernel": name, "time_us": seconds * MICRO, "share": seconds / times.whole_s}
         yield dict.fromkeys(COLUMNS) | common | figures

@@ -31,12 +31,22 @@ def _is_whole(line: str) -> bool:
     return line.count("(") == line.count(")") and not re.search(r"[\\,({\[]\s*$", line)
 
 
+Generated = Callable[[list[Any]], Sequence[Any]]
+"""The function that Inductor generates; it takes one argument list, which it empties."""
+
+
 def build_timed(
     code: ArtifactCode, config: Mapping[str, Any], clock: Callable[[], float], note: Callable[[int, float], None]
-) -> Callable[[list[Any]], Sequence[Any]]:
-    """Return the generated function of ``code`` with clocks; it takes one argument list, which it empties.
+) -> Generated:
+    """Return the generated function of ``code`` with clocks.
 
     Its kernels are those of the artifact, which Inductor finds in its cache: only the Python around them differs.
     """
-    call: Callable[[list[Any]], Sequence[Any]] = load_code(timed_code(code), config, {CLOCK: clock, NOTE: note}).call
+    call: Generated = load_code(timed_code(code), config, {CLOCK: clock, NOTE: note}).call
+    return call
+
+
+def build_untimed(code: ArtifactCode, config: Mapping[str, Any]) -> Generated:
+    """Return the generated function of ``code`` without the wrapper that the artifact calls it through."""
+    call: Generated = load_code(code.text, config, {}).call
     return call

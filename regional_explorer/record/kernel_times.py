@@ -39,8 +39,9 @@ class ArtifactKernelTimes:
     """The times of the kernels of one artifact, in the order of ``ArtifactCode.kernels``, None where one was not timed.
 
     ``whole_s`` is the median time of the same call without clocks between the kernels, ``between_s`` the median time
-    between the kernels in the call with clocks: allocations, checks, and launches. ``with_clocks`` is the time of the
-    call with clocks relative to the one without, the median over rounds in which both ran one after the other.
+    between the kernels in the generated code with clocks: allocations, checks, and launches. ``around_s`` is the time
+    of the wrapper that calls the generated code. ``with_clocks`` is the time of wrapper and code with clocks relative
+    to the call without. All are medians over rounds in which the calls ran one after the other.
     ``build_s`` is the time of the build with clocks. ``problem`` says why there are no times.
     """
 
@@ -48,6 +49,7 @@ class ArtifactKernelTimes:
     kernels: tuple[KernelTime | None, ...] = ()
     whole_s: float = 0.0
     between_s: float = 0.0
+    around_s: float = 0.0
     with_clocks: float = 1.0
     rounds: int = 0
     build_s: float = 0.0

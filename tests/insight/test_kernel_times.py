@@ -46,7 +46,7 @@ def test_each_kernel_is_timed_beside_its_bound_most_wasted_first() -> None:
     assert list(wasted) == sorted(wasted, reverse=True)
     measured = forward[forward.kernel != "not accounted for"]  # which is below zero where clocks cost more than that
     assert (measured.share.dropna() >= 0).all()
-    assert (forward.kernel == "between kernels").sum() == 1
+    assert list(forward.kernel[forward.number.isna()])[:2] == ["between kernels", "around the generated code"]
     (times,) = [one for one in ex.session.kernel_times if one.artifact == ex.partitions.artifact[0]]
     assert times.between_s > 0
     assert (forward.kernel == "not accounted for").sum() == (not times.adds_up)
@@ -57,7 +57,7 @@ def test_what_does_not_add_up_is_said() -> None:
     ex.compile()
     ex.kernel_times("r", 0.1)
     for key, times in ex.live.kernel_times.found.items():
-        whole_s = 2 * (times.kernels_s + times.between_s)
+        whole_s = 2 * (times.kernels_s + times.between_s + times.around_s)
         ex.live.kernel_times.found[key] = dataclasses.replace(times, whole_s=whole_s, with_clocks=0.5)
     ex.live.kernel_times.revision += 1
     found = ex.results.kernel_times("r")
