@@ -2,9 +2,9 @@
 
 ``torch.profiler`` records the operators of the captured graphs with their shapes, each inside a range that names its
 node; their times are summed by module. It runs half before and half after ``ex.profile()``, so that a machine that
-slows down slows both. Modules that repeat (``layers.0.attn``, ``layers.1.attn``, …) take the same time but for chance,
-so that their order says nothing: the ranking of kinds has each kind summed, and how well the two halves of
-``torch.profiler``'s own runs agree on the modules stands beside.
+slows down slows both. Modules that repeat (``layers.0.attn``, ``layers.1.attn``, …) take nearly the same time. So the
+ranking of kinds has each kind summed, and how well the two halves of ``torch.profiler``'s own runs agree on the modules
+stands beside.
 """
 
 from __future__ import annotations
