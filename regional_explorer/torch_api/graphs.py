@@ -20,16 +20,9 @@ from regional_explorer.torch_api.versions import FALLBACK, BoxedCall
 
 def boxed(gm: fx.GraphModule) -> BoxedCall:
     """Return ``gm`` as a function of one argument list, which it empties so that activations can be freed."""
-    if not isinstance(gm.graph._codegen, _BoxedCodeGen):
-        gm.graph.set_codegen(_BoxedCodeGen())
-        gm.recompile()
+    gm.graph.set_codegen(_BoxedCodeGen())
+    gm.recompile()
     return gm.forward
-
-
-def boxed_module(owner: fx.GraphModule, graph: fx.Graph, class_name: str = "GraphModule") -> fx.GraphModule:
-    """Return a new graph of ``owner``'s as a module that is boxed already: its code is generated once, not twice."""
-    graph.set_codegen(_BoxedCodeGen())
-    return fx.GraphModule(owner, graph, class_name=class_name)
 
 
 class BoxedInterpreter(fx.Interpreter):

@@ -15,15 +15,7 @@ from regional_explorer.regions.cutting.partition import NodeGroup, Proposal, pro
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import schedule
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api import (
-    FALLBACK,
-    BoxedCall,
-    bodies,
-    boxed_module,
-    inductor_knows_fallback,
-    is_carved,
-    resolve,
-)
+from regional_explorer.torch_api import FALLBACK, BoxedCall, bodies, inductor_knows_fallback, is_carved, resolve
 
 CUTTABLE_BODIES = ("invoke_subgraph", "cond", "while_loop")
 """Higher-order ops whose bodies run op by op; others (flex_attention, scan) run theirs under vmap or trace it again."""
@@ -222,7 +214,7 @@ def _extract(proposed: Proposed, part: NodeGroup) -> tuple[Piece, list[fx.Node],
     piece = Piece(
         claim=part.claim,
         graph_id=proposed.graph_id,
-        gm=boxed_module(gm, graph, "Piece"),
+        gm=fx.GraphModule(gm, graph, class_name="Piece"),
         nodes=tuple(node.name for node in part.nodes),
         inputs=tuple(node.name for node in inputs),
         outputs=tuple(node.name for node in outputs),
