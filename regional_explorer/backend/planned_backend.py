@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.backend.backend_options import BackendOptions
 from regional_explorer.backend.planned_program import PlannedProgram
-from regional_explorer.capture.modules import module_names, reachable_modules
+from regional_explorer.capture.reachable_modules import module_names, reachable_modules
 from regional_explorer.capture.traced_graphs import TracedGraphs
 from regional_explorer.compiler.artifacts.artifact import ArtifactStore
 from regional_explorer.compiler.artifacts.folder import folder_at
 from regional_explorer.compiler.partition_records import environment_of, partitions, unmatched_regions
-from regional_explorer.compiler.recompile_warning import stacklevel_of_caller
+from regional_explorer.compiler.recompiles import stacklevel_of_caller
 from regional_explorer.errors import PlanError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.plan import Plan

@@ -15,12 +15,12 @@ from regional_explorer.capture.gradients import (
     next_sequence_number,
     requires_grad,
 )
-from regional_explorer.capture.modules import parameter_names, reachable_modules
+from regional_explorer.capture.reachable_modules import parameter_names, reachable_modules
 from regional_explorer.capture.refuse_training import refuse_training
 from regional_explorer.capture.restore.assigned_state import AssignedState
 from regional_explorer.capture.restore.muted_output import silent
 from regional_explorer.capture.restore.random_state import RandomState
-from regional_explorer.capture.restore.reach import Reach, reach
+from regional_explorer.capture.restore.reachable_state import Reach, reach
 from regional_explorer.capture.restore.undo_log import UndoLog
 from regional_explorer.capture.source_lines import user_line
 from regional_explorer.capture.tensors import tensors_in

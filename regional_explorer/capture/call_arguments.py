@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from regional_explorer.capture.modules import reachable_modules
+from regional_explorer.capture.reachable_modules import reachable_modules
 from regional_explorer.errors import InvalidArgumentError, did_you_mean
 from regional_explorer.errors.arguments import check_argument, check_callable, check_flag, shown_value
 

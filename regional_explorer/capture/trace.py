@@ -13,7 +13,7 @@ from torch import fx, nn
 
 from regional_explorer.capture.call import Call, closed
 from regional_explorer.capture.graph_breaks import record_breaks
-from regional_explorer.capture.modules import module_names
+from regional_explorer.capture.reachable_modules import module_names
 from regional_explorer.capture.traced_graphs import TracedGraphs
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import GraphBreak

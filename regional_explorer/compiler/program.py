@@ -12,7 +12,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.cut_program import CutProgram, SwitchedGraph
-from regional_explorer.compiler.recompile_warning import warn_of_trace
+from regional_explorer.compiler.recompiles import warn_of_trace
 from regional_explorer.compiler.switch import PieceFacts, Switch
 from regional_explorer.errors.texts import count
 from regional_explorer.record.plan import Plan

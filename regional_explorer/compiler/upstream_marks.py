@@ -239,15 +239,3 @@ class Marks:
 def _instances(piece: CompiledPiece, region: Region, owners: Mapping[int, Claim]) -> set[Any]:
     claims = (owners.get(origin) for origin in piece.origins)
     return {claim.instance for claim in claims if claim is not None and claim.region == region.name}
-
-
-def failed(variant: str, error: Exception) -> Diagnostic:
-    """Return the diagnostic of a variant that raised."""
-    first = (str(error).splitlines() or [""])[0]
-    return Diagnostic(
-        DiagnosticCode.UPSTREAM_FAILED,
-        f"The variant {variant} failed on this call: {type(error).__name__}: {first}",
-        Severity.ERROR,
-        upstream="this is what the marks alone give.",
-        remedy="rx.compile runs the plan; the other variants are not touched by it.",
-    )

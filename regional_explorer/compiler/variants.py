@@ -1,4 +1,4 @@
-"""The variants to compare: eager, aot_eager, regional and full; upstream's own ways to run the same marks."""
+"""The variants to compare (eager, aot_eager, regional, full, upstream's ways), and the diagnostic of one that fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regional_explorer.capture.trace import traceable
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.upstream_marks import Marks
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.timing import CompileCost
 from regional_explorer.record.variant_name import BY_TORCH, VariantName
 from regional_explorer.torch_api import (
@@ -145,3 +145,22 @@ class Variants:
         """Free what torch compiled, and what it keeps for each compile."""
         for name in list(self._compiled):
             self._release(name)
+
+
+def failed(name: VariantName, error: Exception) -> Diagnostic:
+    """Return the diagnostic of a variant of ``BY_TORCH`` that raised in its compile."""
+    raised = f"failed on this call: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    if name is VariantName.FULL:
+        return Diagnostic(
+            DiagnosticCode.FULL_FAILED,
+            f"Plain torch.compile {raised}",
+            Severity.ERROR,
+            remedy="The other variants are not affected.",
+        )
+    return Diagnostic(
+        DiagnosticCode.UPSTREAM_FAILED,
+        f"The variant {name} {raised}",
+        Severity.ERROR,
+        upstream="this is what the marks alone give.",
+        remedy="rx.compile runs the plan; the other variants are not touched by it.",
+    )

@@ -12,7 +12,7 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics, NumericsVerdict, Verdict
-from regional_explorer.render.style.figures import duration
+from regional_explorer.render.style.formats import duration
 
 MAX_LISTED = 6
 UNSURE = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)

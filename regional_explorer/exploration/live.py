@@ -16,7 +16,7 @@ from regional_explorer.errors import ClosedError
 from regional_explorer.exploration.benchmarks import Benchmarks
 from regional_explorer.exploration.initial_plan import initial_program
 from regional_explorer.exploration.snapshot import Insights, take_snapshot
-from regional_explorer.insight.codes import Codes
+from regional_explorer.insight.code_store import Codes
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_timer import KernelTimes
 from regional_explorer.record.plan import Plan

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from regional_explorer.render.style.figures import NONE, config_text, duration, significant, size
+from regional_explorer.render.style.formats import NONE, config_text, duration, significant, size
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean, markup
 
 MOST_ROWS = 60

@@ -17,7 +17,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.report.code_html import code_html
 from regional_explorer.render.report.code_tables import refusals
 from regional_explorer.render.report.code_text import code_text
-from regional_explorer.render.style.figures import config_text, size
+from regional_explorer.render.style.formats import config_text, size
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,10 +11,10 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import RunContext, no_progress
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError, RegionCompileError
-from regional_explorer.insight.codes import Codes
-from regional_explorer.insight.refused import fusion_remedies
+from regional_explorer.insight.code_store import Codes
+from regional_explorer.insight.fusion_refused import fusion_remedies
 from regional_explorer.insight.why import RECOMPUTED, Remedy, from_times, wins
-from regional_explorer.measure.partitions import as_in_the_call, timed_calls
+from regional_explorer.measure.partition_benchmark import as_in_the_call, timed_calls
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.summary import summarize

@@ -18,7 +18,7 @@ from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.rates import copy_s, matrix_s
 from regional_explorer.insight.timed_code import build_timed, build_untimed
-from regional_explorer.measure.partitions import as_in_the_call, timed_calls
+from regional_explorer.measure.partition_benchmark import as_in_the_call, timed_calls
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.torch_api import fake_mode_with_symbols

@@ -13,7 +13,7 @@ from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.region import Direction
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
 from regional_explorer.record.timing import Timing, Verdict
-from regional_explorer.render.style.figures import duration
+from regional_explorer.render.style.formats import duration
 
 AT_BOUND = 0.8
 """If the bounds of a region's kernels are at least this share of its time, there is nothing to gain."""

@@ -12,18 +12,17 @@ import torch
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.compiler.upstream_marks import failed
-from regional_explorer.compiler.variants import Variant, Variants
+from regional_explorer.compiler.variants import Variant, Variants, failed
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.numerics import Reference, compare, not_comparable, run_once, verdict
 from regional_explorer.measure.accuracy.reference import find_reference
-from regional_explorer.measure.partitions import NO_RESULTS, PartitionResults
+from regional_explorer.measure.partition_benchmark import NO_RESULTS, PartitionResults
 from regional_explorer.measure.peak_memory import Gauge, gauge_for, peak
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.measured_rounds import MeasureContext, measure_rounds
 from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop
 from regional_explorer.measure.timing.timed_call import TimedCall
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.timing import (
     CompileCost,
     Conditions,
@@ -210,7 +209,7 @@ def _ready(variants: Variants, names: Sequence[VariantName], run: RunContext) ->
             try:
                 compiled = variants.compile(name)
             except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; other variants go on
-                found.append(_full_failed(error) if name is VariantName.FULL else failed(name, error))
+                found.append(failed(name, error))
                 continue
             costs.append(compiled.cost)
             found += compiled.findings
@@ -223,16 +222,6 @@ _DOING = {
     VariantName.UPSTREAM: "compiling the marks with upstream's regional_inductor",
     VariantName.LITE: "compiling the marks with torch.compile(mode='lite')",
 }
-
-
-def _full_failed(error: Exception) -> Diagnostic:
-    first = (str(error).splitlines() or [""])[0]
-    return Diagnostic(
-        DiagnosticCode.FULL_FAILED,
-        f"Plain torch.compile failed on this call: {type(error).__name__}: {first}",
-        Severity.ERROR,
-        remedy="The other variants are not affected.",
-    )
 
 
 def _rows(call: Call, program: Program, variant: Variant, reference: Reference) -> tuple[Numerics, ...]:

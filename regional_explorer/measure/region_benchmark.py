@@ -8,7 +8,7 @@ from dataclasses import replace
 from regional_explorer.compiler.run_context import no_progress
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.measure.benchmark import Outcome, timed_call
-from regional_explorer.measure.partitions import distinct, measure_partitions
+from regional_explorer.measure.partition_benchmark import distinct, measure_partitions
 from regional_explorer.measure.reconcile import AOT_EAGER, CUT
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.measured_rounds import MeasureContext

@@ -12,7 +12,7 @@ import regional_explorer as rx
 from regional_explorer.compiler.input_recording import copied, record_inputs
 from regional_explorer.measure.accuracy.partition_check import check_partition
 from regional_explorer.measure.benchmark import timed_call
-from regional_explorer.measure.partitions import timed_calls
+from regional_explorer.measure.partition_benchmark import timed_calls
 from regional_explorer.record.timing import Phase
 from regional_explorer.record.variant_name import VariantName
 from tests.engine import programs

@@ -19,8 +19,8 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.backend.backend_options import BackendOptions
 from regional_explorer.backend.planned_backend import regional_explorer
+from regional_explorer.compiler.artifacts.file_lock import locked
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder
-from regional_explorer.compiler.artifacts.locked import locked
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
 from regional_explorer.record.selector import SelectorKind
 from regional_explorer.torch_api import Machine

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.insight import kernel_timer
 from regional_explorer.insight.diagnose import Diagnoses
-from regional_explorer.insight.refused import fusion_remedies
+from regional_explorer.insight.fusion_refused import fusion_remedies
 from regional_explorer.insight.why import from_times, recomputed, wins
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind

@@ -21,8 +21,8 @@ from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.payload import picture
 from regional_explorer.render.picture.pieces import pieces
 from regional_explorer.render.picture.placement import Placement, layers, place
+from regional_explorer.render.picture.repeats import Stretch, stretches
 from regional_explorer.render.picture.scene import Badge, Box, Look, Scene
-from regional_explorer.render.picture.stack import Stretch, stretches
 from regional_explorer.render.picture.svg import draw, session_svg
 from tests.render import sessions
 from tests.render.parsing import parse

@@ -11,7 +11,7 @@ from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
 from regional_explorer.render.report.table import Table
 from regional_explorer.render.report.text import session_text
-from regional_explorer.render.style.figures import signed, size
+from regional_explorer.render.style.formats import signed, size
 from tests.measure.test_region_timing import measured
 from tests.render import sessions
 

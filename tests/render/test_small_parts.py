@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from regional_explorer.errors.texts import count, listing
-from regional_explorer.render.style.figures import duration, significant
+from regional_explorer.render.style.formats import duration, significant
 from regional_explorer.render.style.palette import DARK, LIGHT, Ground, paint
 from regional_explorer.render.style.untrusted import clean, clean_page, markup
 

@@ -20,7 +20,7 @@ from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
 from regional_explorer.render.style.element import words
-from regional_explorer.render.style.figures import NONE, duration
+from regional_explorer.render.style.formats import NONE, duration
 from regional_explorer.ui.panel.region_table import region_table
 from regional_explorer.ui.state import PanelState
 from tests.engine import programs

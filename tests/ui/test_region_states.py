@@ -22,7 +22,7 @@ from regional_explorer.render.picture.scene import Entry
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
 from regional_explorer.render.style.element import words
-from regional_explorer.render.style.figures import NONE, STATE_GLYPHS, duration
+from regional_explorer.render.style.formats import NONE, STATE_GLYPHS, duration
 from regional_explorer.ui.panel.region_table import region_table
 from tests.render import sessions
 

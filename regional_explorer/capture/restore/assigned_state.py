@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regional_explorer.capture.restore.reach import Reach
+from regional_explorer.capture.restore.reachable_state import Reach
 from regional_explorer.capture.restore.variables import Variables, differing, same
 
 Values = Mapping[Any, Any]

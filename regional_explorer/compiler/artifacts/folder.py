@@ -20,7 +20,7 @@ from regional_explorer.compiler.artifacts.artifact_file import (
     read_label,
     write_archive,
 )
-from regional_explorer.compiler.artifacts.locked import is_held, locked
+from regional_explorer.compiler.artifacts.file_lock import is_held, locked
 from regional_explorer.errors import ArtifactError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity

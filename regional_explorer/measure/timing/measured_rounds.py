@@ -10,7 +10,13 @@ from typing import Any
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, clock_for
-from regional_explorer.measure.timing.machine import DeviceState, describe, device_state, launch_warnings, throttled
+from regional_explorer.measure.timing.machine_state import (
+    DeviceState,
+    describe,
+    device_state,
+    launch_warnings,
+    throttled,
+)
 from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.rounds_result import RoundsResult
 from regional_explorer.measure.timing.summary import summarize

@@ -16,7 +16,7 @@ from regional_explorer.compiler.run_context import RunContext, T
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.timing.benchmark_options import STOP_CHECKS, BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, CpuClock
-from regional_explorer.measure.timing.machine import waited_s
+from regional_explorer.measure.timing.machine_state import waited_s
 from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop, ratios_of
 from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.statistics import Floats, bootstrap_interval, rank_interval

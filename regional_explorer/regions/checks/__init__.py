@@ -19,10 +19,9 @@ from regional_explorer.regions.checks.configs import (
 )
 from regional_explorer.regions.checks.cutting import check_cycles, check_joined, check_merged, check_split
 from regional_explorer.regions.checks.evidence import Evidence
-from regional_explorer.regions.checks.failures import check_failures
+from regional_explorer.regions.checks.failures import check_failures, check_repaired
 from regional_explorer.regions.checks.kept_state import check_state
 from regional_explorer.regions.checks.presence import check_breaks, check_empty, check_moved
-from regional_explorer.regions.checks.running import check_running
 from regional_explorer.regions.checks.shared import check_shared
 from regional_explorer.regions.checks.subgraph_options import check_eager_subgraphs, check_subgraph_options
 
@@ -30,7 +29,7 @@ __all__ = ["Evidence", "check", "global_config"]
 
 CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     check_failures,
-    check_running,
+    check_repaired,
     check_breaks,
     check_empty,
     check_cycles,

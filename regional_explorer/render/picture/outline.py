@@ -9,8 +9,8 @@ from math import ceil, sqrt
 
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.render.picture.pieces import RegionPiece
+from regional_explorer.render.picture.repeats import Stretch, stretches
 from regional_explorer.render.picture.scopes import Chain, Scope, ScopeKind, scopes, shared
-from regional_explorer.render.picture.stack import Stretch, stretches
 from regional_explorer.render.style.untrusted import sendable
 
 FEW_OPS = 12

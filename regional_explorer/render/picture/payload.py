@@ -32,7 +32,7 @@ from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.scene import Badge, Entry, Scene
 from regional_explorer.render.picture.strokes import stroke_arrays
 from regional_explorer.render.picture.tooltip import tooltip_arrays
-from regional_explorer.render.style.figures import STATE_GLYPHS, bounds, config_text, duration, ratio
+from regional_explorer.render.style.formats import STATE_GLYPHS, bounds, config_text, duration, ratio
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 

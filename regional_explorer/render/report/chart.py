@@ -1,20 +1,22 @@
-"""Draws a speedup with its confidence interval on a line."""
+"""Draws the charts inside tables: a speedup with its confidence interval on a line, and parts of a total as a bar."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
 from regional_explorer.record.timing import Timing
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.figures import failed_numerics, interval, speedup
-from regional_explorer.render.style.palette import LIGHT
+from regional_explorer.render.style.formats import failed_numerics, interval, significant, speedup
+from regional_explorer.render.style.palette import LIGHT, paint
 from regional_explorer.render.style.tones import TONES
 
 WIDTH = 130
 HEIGHT = 14
 EDGE = 4
+BAR_WIDTH = 200
+BAR_HEIGHT = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +63,19 @@ def whisker(timing: Timing, scale: Scale) -> Node | None:
         role="img",
         aria_label=f"{speedup(timing)}, CI {interval(timing)}",
     )
+
+
+def bar(parts: Sequence[tuple[str, float]]) -> Node:
+    """Return a bar of ``parts``, each a name and a length, where 1 is the full width."""
+    drawn, left = [], 0.0
+    for number, (_, length) in enumerate(parts):
+        width = length * BAR_WIDTH
+        if length > 0:
+            drawn.append(
+                node("path", d=f"M{left:.1f} 0h{width:.1f}v{BAR_HEIGHT}H{left:.1f}z", fill=paint(number).light.stroke)
+            )
+        left += width
+    whole = sum(length for _, length in parts)
+    label = ", ".join(f"{name} {significant(100 * length / whole)} %" for name, length in parts if length > 0)
+    size = {"width": str(BAR_WIDTH), "height": str(BAR_HEIGHT), "viewBox": f"0 0 {BAR_WIDTH} {BAR_HEIGHT}"}
+    return node("span", node("svg", *drawn, class_="rx-chart", role="img", aria_label=label, **size), title=label)

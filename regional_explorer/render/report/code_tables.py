@@ -9,7 +9,7 @@ from regional_explorer.record.gpu_targets import GPU_TARGETS, GpuTarget
 from regional_explorer.record.kernels import Kernel, RefusedFusion
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.figures import NONE, duration, significant, size
+from regional_explorer.render.style.formats import NONE, duration, significant, size
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean
 
 COLUMNS = ("", "kernel", "kind", "ops", "reads", "writes", "operations", "nodes", "lines")

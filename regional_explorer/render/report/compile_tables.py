@@ -8,7 +8,7 @@ from regional_explorer.errors.texts import listing
 from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer, CompilePhase
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.figures import NONE, duration
+from regional_explorer.render.style.formats import NONE, duration
 from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, clean
 
 MOST_CHANGES = 6

@@ -7,7 +7,7 @@ from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing, Verdict
 from regional_explorer.record.variant_name import VariantName
-from regional_explorer.render.style.figures import bounds, failed_numerics, ratio, speedup
+from regional_explorer.render.style.formats import bounds, failed_numerics, ratio, speedup
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 MOST_REGIONS = 3

@@ -10,7 +10,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.figures import NONE, duration, interval, speedup
+from regional_explorer.render.style.formats import NONE, duration, interval, speedup
 from regional_explorer.render.style.tones import TONES, TRENDS, toned
 
 MIN_PLANS = 2

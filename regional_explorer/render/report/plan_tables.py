@@ -11,7 +11,7 @@ from regional_explorer.record.region import Region
 from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.figures import MOST_KEYS, NONE, config_text, duration
+from regional_explorer.render.style.formats import MOST_KEYS, NONE, config_text, duration
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, clean
 

@@ -6,7 +6,7 @@ from regional_explorer.errors.texts import count
 from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.figures import NONE, duration, significant, size
+from regional_explorer.render.style.formats import NONE, duration, significant, size
 from regional_explorer.render.style.untrusted import clean
 
 MOST_ROWS = 12

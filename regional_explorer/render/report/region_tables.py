@@ -11,7 +11,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Reconciled
 from regional_explorer.render.report.result_tables import warning_lines
 from regional_explorer.render.report.table import Cell, Table, of_measured_plan
-from regional_explorer.render.style.figures import NONE, bounds, duration, ratio, signed, size
+from regional_explorer.render.style.formats import NONE, bounds, duration, ratio, signed, size
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import SHORT, clean
 

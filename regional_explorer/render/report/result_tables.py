@@ -9,7 +9,7 @@ from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, Phase, Timing
 from regional_explorer.render.report.table import Cell, Table, of_measured_plan
-from regional_explorer.render.style.figures import NONE, duration, failed_numerics, interval, significant, speedup
+from regional_explorer.render.style.formats import NONE, duration, failed_numerics, interval, significant, speedup
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import SHORT, clean
 

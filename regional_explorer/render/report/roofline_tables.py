@@ -16,7 +16,7 @@ from regional_explorer.record.roofline import (
     Roundings,
 )
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.figures import NONE, config_text, duration, significant, size
+from regional_explorer.render.style.formats import NONE, config_text, duration, significant, size
 
 MOST_BORDERS = 20
 

@@ -14,7 +14,7 @@ from regional_explorer.render.report.table_node import table_nodes
 from regional_explorer.render.report.text import table_text
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.element import to_html
-from regional_explorer.render.style.figures import NONE
+from regional_explorer.render.style.formats import NONE
 from regional_explorer.render.style.untrusted import LONG_TEXT, markup
 
 PICTURE_LIMIT_S = 2.0

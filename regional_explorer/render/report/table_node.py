@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from regional_explorer.record.session import Session
-from regional_explorer.render.report.bar import bar
-from regional_explorer.render.report.chart import Scale, whisker
+from regional_explorer.render.report.chart import Scale, bar, whisker
 from regional_explorer.render.report.table import Cell, Table
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.palette import paint

@@ -12,7 +12,7 @@ from regional_explorer.record.region_code import LinkedKernel, PartitionCode, to
 from regional_explorer.render.report.code_sections import CodeSection, sections
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet, verbatim
-from regional_explorer.render.style.figures import duration, size
+from regional_explorer.render.style.formats import duration, size
 from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import LONG, clean, clean_page, sendable
 from regional_explorer.render.viewer.source_tree import LIVE_REGION

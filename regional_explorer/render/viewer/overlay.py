@@ -13,7 +13,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
 from regional_explorer.render.picture.payload import Picture
-from regional_explorer.render.style.figures import duration, percent
+from regional_explorer.render.style.formats import duration, percent
 from regional_explorer.render.style.palette import contrast, mix
 from regional_explorer.render.style.untrusted import clean, sendable
 

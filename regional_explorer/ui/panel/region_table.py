@@ -11,7 +11,7 @@ from regional_explorer.errors.texts import count
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.render.report.table_node import chip
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.figures import NONE, STATE_GLYPHS, bounds, duration, ratio
+from regional_explorer.render.style.formats import NONE, STATE_GLYPHS, bounds, duration, ratio
 from regional_explorer.render.style.tones import TONES, TRENDS, toned
 from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.panel.controls import button

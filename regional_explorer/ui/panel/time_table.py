@@ -12,7 +12,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.render.report.profile_tables import AROUND_THE_GRAPHS, sums
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.figures import NONE, duration, percent, size
+from regional_explorer.render.style.formats import NONE, duration, percent, size
 from regional_explorer.render.style.untrusted import clean
 from regional_explorer.ui.panel.controls import button
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regional_explorer.measure import TimedCall
-from regional_explorer.measure.timing.machine import (
+from regional_explorer.measure.timing.machine_state import (
     DeviceState,
     describe,
     device_state,

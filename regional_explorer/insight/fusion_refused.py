@@ -12,7 +12,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.kernels import ArtifactCode, RefusedFusion
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.timing import Timing
-from regional_explorer.render.style.figures import size
+from regional_explorer.render.style.formats import size
 
 TOO_MANY_SIDE_BY_SIDE = "cpp.max_horizontal_fusion_size"
 
