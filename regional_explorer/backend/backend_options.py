@@ -1,4 +1,4 @@
-"""The options of the backend and of ``rx.compile``, checked, and the plan that they load."""
+"""The options of the backend and of ``rx.compile`` (plan, artifacts, partitioner, strict), checked; loads the plan."""
 
 from __future__ import annotations
 

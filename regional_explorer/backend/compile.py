@@ -1,4 +1,4 @@
-"""``rx.compile``: compiles a function or module under a plan, for use outside of a notebook."""
+"""``rx.compile``: checks its arguments and compiles a function or module under a plan, outside of a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's call: runs it once eagerly, repeats it with or without gradients, and restores what it changed."""
+"""The user's call: runs it once eagerly, repeats it with its outputs and gradients, and restores what it changed."""
 
 from __future__ import annotations
 

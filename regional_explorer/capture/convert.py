@@ -1,4 +1,4 @@
-"""Converts live graphs to frozen records."""
+"""Converts live graphs to frozen records: each node with its role, inputs, modules, source line, origin and options."""
 
 from __future__ import annotations
 

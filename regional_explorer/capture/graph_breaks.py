@@ -1,4 +1,4 @@
-"""Converts the graph breaks and the marked blocks that Dynamo reports to the record."""
+"""Records the graph breaks that Dynamo reports, each with reason, hint and line, and the marked blocks around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the modules that a call can reach, and their paths."""
+"""Finds the modules that a call can reach (passed, closed over, global, in containers), and their paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repairs captured graphs that fail when they run, because an input of an op has other strides than when traced."""
+"""Repairs captured graphs that fail when they run because an input has other strides than when traced: it is copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the tensors inside the arguments and results of a call."""
+"""Finds the tensors inside arguments and results: in containers, dataclasses and attributes, each with its path."""
 
 from __future__ import annotations
 

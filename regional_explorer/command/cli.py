@@ -1,4 +1,4 @@
-"""The command line ``regional-explorer``: ``run``, ``show``, ``compare``, ``check``, ``source``, ``doctor``."""
+"""The command line ``regional-explorer`` (``run``, ``show``, ``compare``, ``check``, …): parser and exit codes."""
 
 from __future__ import annotations
 

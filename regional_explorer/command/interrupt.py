@@ -1,4 +1,4 @@
-"""Records keyboard interrupts, because compilers may swallow the exception."""
+"""Records keyboard interrupts (SIGINT) of a command, because compilers may swallow the exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``%regional_compile`` magic."""
+"""The ``%regional_compile`` magic: reads the line or cell, explores its call, and shows the result or usage."""
 
 from __future__ import annotations
 

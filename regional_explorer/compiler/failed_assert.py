@@ -1,4 +1,4 @@
-"""Finds the node and the source line at which an assert in compiled code failed.
+"""Finds the node and line at which an assert in compiled code failed: a wrong size, or a value that is not finite.
 
 Inductor's asserts have no message: ``assert not buf0.isnan().any().item()``. The partition is run again op by op, on
 copies of its inputs, to see which node first returns such a value.

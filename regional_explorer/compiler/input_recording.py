@@ -1,4 +1,4 @@
-"""Records the inputs of partitions during a call, one group of equal partitions at a time."""
+"""Records what partitions are called with: copies their inputs in a call, one group of equal partitions at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The object that a cut graph calls at each partition; its implementation can be replaced without tracing again."""
+"""The object that a cut graph calls at each partition: runs it eagerly or by its artifact, and checks the layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Torch's thread-local state, copied so that work runs on another thread as it would on this one."""
+"""Torch's thread-local modes (grad, inference, autocast, device, stream), copied to the thread that works."""
 
 from __future__ import annotations
 

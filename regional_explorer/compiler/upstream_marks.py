@@ -1,4 +1,4 @@
-"""Marks the captured call with the plan, has upstream compile it, and reports how that differs from the plan."""
+"""Marks the captured call as the plan says, for upstream to compile (also in lite mode), and finds what differed."""
 
 from __future__ import annotations
 

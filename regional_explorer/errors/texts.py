@@ -1,4 +1,4 @@
-"""Formats counts and shortened lists for messages and tables."""
+"""Words for messages and tables: a number with its noun, and a list cut to its first items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnostics from the timings and numerics of regions: worth compiling, slower compiled, or wrong."""
+"""Diagnostics that advise on regions by their timings and numerics: worth compiling, slower compiled, or wrong."""
 
 from __future__ import annotations
 

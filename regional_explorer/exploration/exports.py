@@ -1,4 +1,4 @@
-"""``ex.to_source``, ``ex.save_plan``, ``ex.save_artifacts`` and ``ex.repro``: what an exploration exports."""
+"""What an exploration exports: ``ex.to_source``, ``ex.save_plan``, ``ex.save_artifacts``, ``ex.repro``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live objects of an exploration (call, trace, program, measurements), and the session made from them."""
+"""The live objects of an exploration; keeps the session made from them until a result or the plan changes."""
 
 from __future__ import annotations
 

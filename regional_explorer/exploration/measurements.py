@@ -1,4 +1,4 @@
-"""Stores benchmark results by what was compiled, so that edits, undo and renames keep them."""
+"""Stores benchmark outcomes by the content of plan and partitions, so that edits, undo and renames keep them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ex.profile()``: the eager time of every op of the call, to find what is worth marking."""
+"""``ex.profile()``: the method, with its threads and progress, that has every op of the call timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ex.roofline()``: compares the plan with full Inductor."""
+"""``ex.roofline()``: the method that compares the plan with full Inductor, with bitwise trials on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the session of an exploration: the frozen record of all results so far."""
+"""Takes the snapshot of an exploration: the session with its graphs, partitions, timings, numerics and diagnostics."""
 
 from __future__ import annotations
 

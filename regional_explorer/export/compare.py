@@ -1,4 +1,4 @@
-"""``rx.compare``: compares measured sessions in a table, one row each."""
+"""``rx.compare``: sessions as runs in a table, one row each, with the change of the speedup and the plan."""
 
 from __future__ import annotations
 

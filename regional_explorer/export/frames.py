@@ -1,4 +1,4 @@
-"""The tables of a session as pandas DataFrames, with units in the column names."""
+"""DataFrames of a session: regions, partitions, timings and numerics of variants, memory, compiles; with units."""
 
 from __future__ import annotations
 

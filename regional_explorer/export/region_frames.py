@@ -1,4 +1,4 @@
-"""Timings of regions and partitions, each measured alone, as pandas DataFrames."""
+"""DataFrames of what was measured alone: timings of regions and partitions, and their reconciliation with the call."""
 
 from __future__ import annotations
 

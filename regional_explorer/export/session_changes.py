@@ -1,4 +1,4 @@
-"""Compares two sessions: what changed, and whether the change of the speedup is real."""
+"""Compares two sessions: kernels, code, phases and speedups before and after, and whether a change is real."""
 
 from __future__ import annotations
 

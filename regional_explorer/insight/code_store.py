@@ -1,4 +1,4 @@
-"""Generates and keeps the code and kernels of an exploration's partitions, when they are first requested."""
+"""Generates and keeps the code of an exploration's partitions, by artifact key, when it is first asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ex.diagnose``: finds out why regions are fast or slow, and measures a remedy before it is recommended."""
+"""``ex.diagnose``: finds why regions are fast or slow, and times each remedy before it is recommended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``fusion-refused`` diagnostic: kernels that share data, and a config under which Inductor fuses them."""
+"""The ``fusion-refused`` diagnostic: pairs of kernels that Inductor did not fuse, why, and a config that does."""
 
 from __future__ import annotations
 

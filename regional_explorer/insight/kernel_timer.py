@@ -1,4 +1,4 @@
-"""Times each kernel of a region in place, on inputs recorded from the call."""
+"""Times each kernel of a region in place: rounds of timed and untimed code on inputs recorded from the call."""
 
 from __future__ import annotations
 

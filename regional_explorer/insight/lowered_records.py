@@ -1,4 +1,4 @@
-"""Converts the graphs that Inductor made of a partition to records."""
+"""Converts the graphs that Inductor made of a partition (nodes, inputs, kernel calls) to records of stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures the best rates of this machine, for bounds of kernel times: copying memory, and matrix products.
+"""Measures the best rates of this machine, for bounds of kernel times: bytes copied and matrix products per second.
 
 The rates are kept for the process.
 """

@@ -1,4 +1,4 @@
-"""The stages of a region, from captured graph to output: the result of ``ex.stages("mlp")`` and its display."""
+"""The result of ``ex.stages("mlp")``: the stages of a region, a node followed through them, and how they are shown."""
 
 from __future__ import annotations
 

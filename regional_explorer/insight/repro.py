@@ -1,4 +1,4 @@
-"""Writes one partition as a standalone script that needs only torch: to time it, or to report a bug."""
+"""Writes one partition as a standalone script of torch alone: settings, config, symbols, graph, constants, a timer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the inputs of a repro script as code: real ones to run it with, fake ones to compile it for."""
+"""Writes the inputs of a repro script as code: sizes, strides, shared storages, views; real or fake ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ex.roofline``: what full Inductor would fuse that a plan does not, and what it computes differently."""
+"""Full Inductor's code of the whole call, for ``ex.roofline``: what it fuses, gains and computes differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnostics of why a region is fast or slow, derived from its kernel times and generated code."""
+"""Diagnostics of why a region is fast or slow: the bound of its kernels, what is recomputed, what a remedy wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that a call spends outside its captured graphs: guards, wrappers, autograd's engine, untraced Python."""
+"""Times what a call spends outside its captured graphs: before, between and after those of forward and backward."""
 
 from __future__ import annotations
 

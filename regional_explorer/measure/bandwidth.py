@@ -1,4 +1,4 @@
-"""Measures the copy bandwidth of a device: how fast it moves data without computing anything."""
+"""Measures the copy bandwidth of a device: the rate at which one tensor is copied to another."""
 
 from __future__ import annotations
 

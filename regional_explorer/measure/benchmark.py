@@ -1,4 +1,4 @@
-"""Benchmarks the variants of a call: numerics first, then interleaved rounds."""
+"""Benchmarks the variants of a call: compiles them, then numerics, interleaved rounds, and peak memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts the bytes that each op of a captured graph has to read and write."""
+"""Counts the bytes that each op of a captured graph has to read and write, from schemas, sizes and storages."""
 
 from __future__ import annotations
 

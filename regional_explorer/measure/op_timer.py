@@ -1,4 +1,4 @@
-"""Times every op of a captured graph, with clock marks between the ops of the graph's code."""
+"""Times every op of a captured graph by taking a moment of the clock between the steps of the graph's code."""
 
 from __future__ import annotations
 

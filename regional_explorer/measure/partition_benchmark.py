@@ -1,4 +1,4 @@
-"""Benchmarks each distinct partition by itself, compiled against eager, on inputs recorded from the call."""
+"""Benchmarks each distinct partition alone, compiled against eager, on recorded inputs: numerics, then rounds."""
 
 from __future__ import annotations
 

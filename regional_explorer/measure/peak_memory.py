@@ -1,4 +1,4 @@
-"""Measures the peak memory of one call of a variant."""
+"""Measures the peak memory of one call of a variant: by CUDA's allocator, or by the high-water mark in /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles the eager time of a call op by op, in rounds of the whole call with clock marks between the ops."""
+"""Profiles the eager time of a call: rounds with every op timed, less the clock's overhead; the bandwidth."""
 
 from __future__ import annotations
 

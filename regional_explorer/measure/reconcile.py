@@ -1,4 +1,4 @@
-"""Reconciles region timings with those of the variants: the rows that lead from eager to regional and full."""
+"""Reconciles region timings with those of the variants, phase by phase: gains of regions, gaps, dispatch, the rest."""
 
 from __future__ import annotations
 

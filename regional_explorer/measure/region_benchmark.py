@@ -1,4 +1,4 @@
-"""Benchmarks every distinct partition alone, and the overhead of calling partitions from the cut graph."""
+"""Benchmarks every distinct partition alone, then the dispatch: the cut graph with all its partitions eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saves and loads sessions and plans as JSON; pickle is never used."""
+"""Reads and writes sessions and plans as JSON with a format version; pickle is never used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How artifacts were compiled: cache hits and misses, and compile time by phase."""
+"""How artifacts were compiled: hits, misses and bypasses of caches, the nearest key, and the time by compile phase."""
 
 from __future__ import annotations
 

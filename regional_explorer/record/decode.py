@@ -1,4 +1,4 @@
-"""Reads records from JSON values by their type annotations; an error names the place of a wrong value."""
+"""Decodes JSON to records by their type annotations (unions, tuples, enums); an error names the place of a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The profile of a call: eager time of every op, sums by module, line and op, and the time around the graphs."""
+"""The profile of a call: time, bytes and range of every op, sums by module, line and op, time around graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that a session read from a file is consistent: everything its parts refer to exists."""
+"""Checks that a loaded session is consistent: every node, kernel, graph and artifact that it refers to exists."""
 
 from __future__ import annotations
 

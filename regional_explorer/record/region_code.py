@@ -1,4 +1,4 @@
-"""The generated code of a region's partitions, with each kernel linked to nodes and source lines."""
+"""The generated code of a region's partitions: each kernel linked to nodes and lines, recorded or inferred."""
 
 from __future__ import annotations
 

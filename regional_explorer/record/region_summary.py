@@ -1,4 +1,4 @@
-"""Summarizes the state and figures of each region, for the DataFrames, texts, pictures and the panel."""
+"""The summary of each region for every table and text: state, counts of ops and partitions, timing, compile time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timings of each region, summed over its partitions."""
+"""The timings of each region, summed over its partitions: gain, speedup, verdict, compile time warm and cold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares a plan with full Inductor: how much of its gain the plan reaches, and which bytes cross partitions."""
+"""A plan against full Inductor: the gain it reaches, the bytes that cross partitions, roundings, launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of a partition: Dynamo's graph, AOTAutograd's, the partition, after the passes, Inductor's output."""
+"""The stages of a partition, from Dynamo's graph to Inductor's output, and the origins of the nodes in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The share of the profiled time that modules (equal ones together), lines, ops or nodes take."""
+"""The shares of the profiled time that modules (equal ones together), lines, ops or nodes take, with selectors."""
 
 from __future__ import annotations
 

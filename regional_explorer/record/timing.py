@@ -1,4 +1,4 @@
-"""Results of benchmarks: timings, conditions, numerics, compile costs, memory, and their verdicts."""
+"""Results of benchmarks: timings of variants (``forward``, ``backward``), numerics, compile costs, memory, verdicts."""
 
 from __future__ import annotations
 

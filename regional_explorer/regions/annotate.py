@@ -1,4 +1,4 @@
-"""``rx.region``: marks a region in the source."""
+"""``rx.region``: marks a region in the source, as a context manager or decorator, with its config or preset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers the instances of a region: module calls, or ops that feed each other directly."""
+"""Numbers the instances of a region by the origins of its ops: module calls, or ops that feed each other directly."""
 
 from __future__ import annotations
 

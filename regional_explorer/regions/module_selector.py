@@ -1,4 +1,4 @@
-"""Module selectors: pick ops by the paths of the modules around them."""
+"""Module selectors: pick ops by the paths of the modules around them, in the callers of shared bodies too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raises an error for a selector that matches nothing, with suggestions."""
+"""Refuses a selector whose pattern matches nothing: the error suggests near modules, lines, ops or nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assigns nodes to regions: evaluates the selectors of a plan on the recorded graphs, without tracing again."""
+"""Assigns nodes to regions: evaluates selectors on recorded graphs; claims by origin, overruled and carved ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key of Inductor's caches as readable text, part by part."""
+"""The key of Inductor's caches as readable text, part by part, by a pickler that describes what is hashed."""
 
 from __future__ import annotations
 

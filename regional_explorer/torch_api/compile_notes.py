@@ -1,4 +1,4 @@
-"""Records the cache key, the caches' answer and the time of each phase while a piece is compiled."""
+"""Notes of a compile: the cache key, the caches' answer, and the time of each phase from torch's event logger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles with Dynamo and AOTAutograd, isolated from the user's own compiles, and reports graph breaks."""
+"""Compiles with Dynamo and AOTAutograd apart from the user's compiles; recompile reasons and graph breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Common subexpression elimination in AOTAutograd's partitioner: which ops were replaced by which."""
+"""What AOTAutograd's partitioner folded: ops that common subexpression elimination (CSE) replaced by equal ones."""
 
 from __future__ import annotations
 

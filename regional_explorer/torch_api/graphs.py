@@ -1,4 +1,4 @@
-"""Runs FX graph modules, answers questions about their nodes, and groups nodes into partitions."""
+"""FX graphs: runs them, answers questions about their nodes (schema, tags), and groups nodes for partitions."""
 
 from __future__ import annotations
 

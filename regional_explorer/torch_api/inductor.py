@@ -1,4 +1,4 @@
-"""Compiles one partition with Inductor, and reads back its code, configs, caches' answers and times."""
+"""Compiles one partition with Inductor under a config, reads back code and times, and finds the C++ compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of Inductor's kernels: kind, ops, the bytes each moves at least, and its number of operations."""
+"""Records of Inductor's kernels: kind, ops, accesses of buffers, the least bytes moved, and number of operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowers one partition with Inductor without compiling the code, and records the nodes of each kernel."""
+"""Lowers a partition with Inductor without compiling it: kernel launches, their loops, and fusions refused."""
 
 from __future__ import annotations
 

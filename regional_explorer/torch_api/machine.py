@@ -1,4 +1,4 @@
-"""Describes the machine that compiled code runs on: the builds of torch and Python, the processor, the GPU."""
+"""The machine that compiled code runs on (builds of torch and Python, CPU flags, GPU), and how two machines differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Releases the memory that torch keeps of a compile for as long as the process, or the user's function, lives.
+"""Releases what torch keeps of a compile (guards, cache entries, backends, modules), now or when it is dropped.
 
 ``torch._dynamo.reset()`` would do so for all compiles, and drop the user's own compiled functions.
 """

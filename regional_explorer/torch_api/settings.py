@@ -1,4 +1,4 @@
-"""The global torch settings that affect generated code: read in one process, applied in another."""
+"""The global torch settings (knobs) that affect generated code: precision, determinism; read and applied."""
 
 from __future__ import annotations
 

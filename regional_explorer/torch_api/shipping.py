@@ -1,4 +1,4 @@
-"""Packs the compiled code of a partition with its shared objects, and loads it, even without a C++ compiler.
+"""Packs compiled code of a partition with its shared objects, and loads it again, even without a C++ compiler.
 
 Torch serializes only the source of a compiled graph (2.13): the process that loads it looks for a shared object by the
 hash of source and command line, and needs a compiler to know the command line. So the shared objects are packed too,

@@ -1,4 +1,4 @@
-"""The registers, shared memory and occupancy of Triton kernels, compiled for a GPU that need not be there."""
+"""Registers, shared memory, spills and occupancy of Triton kernels, by compiling them for a GPU that need not exist."""
 
 from __future__ import annotations
 

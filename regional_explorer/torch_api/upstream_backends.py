@@ -1,4 +1,4 @@
-"""Upstream's own ways to compile annotated ops: ``regional_inductor``, and ``torch.compile(mode="lite")``."""
+"""Upstream's own ways to compile annotated ops (``regional_inductor``, lite mode), patched to note what they do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restores what a call assigned: attributes, items and variables in Python, and the data of tensors."""
+"""Restores what a call assigned in Python, by comparing its runs; some values, such as caches, are kept instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutes what the user's code prints when a call is repeated."""
+"""Mutes what the user's code prints to stdout when a call is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds what a call can reach: variables, containers, objects, tensors and random generators, with their names."""
+"""Finds what a call can reach and change: variables of functions, classes, modules; tensors; random generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The undo log: restores the tensors that a call writes in place."""
+"""The undo log: copies the storage of each tensor before an op writes to it in place, and restores it afterwards."""
 
 from __future__ import annotations
 

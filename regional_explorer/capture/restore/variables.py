@@ -1,4 +1,4 @@
-"""Reads, compares and restores what Python code can assign to: attributes, keys, items, closure variables."""
+"""What Python code can assign to (attributes, slots, keys, items, closure cells): reads, compares, restores it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled callable of one partition, and the store that compiles, loads and keeps them."""
+"""An artifact, the compiled callable of one partition; the store compiles, loads, keeps and packs artifacts by key."""
 
 from __future__ import annotations
 

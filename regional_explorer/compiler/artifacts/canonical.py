@@ -1,4 +1,4 @@
-"""The canonical form of a partition, which Inductor compiles: equal names and fake inputs in every process."""
+"""The canonical form of a partition, which Inductor compiles: equal names, symbols and fake inputs in any process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache keys of this process's compiles: finds the one most similar to a new key, and the parts that differ."""
+"""The cache keys of this process's compiles: why Inductor compiled again, by the nearest known key and its changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Inductor configs of the running torch: names, types, and which can be set for one region."""
+"""The Inductor configs of the running torch: name, type, choices and default of each; which a region can have."""
 
 from __future__ import annotations
 

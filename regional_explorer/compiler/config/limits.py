@@ -1,4 +1,4 @@
-"""The allowed values of config keys, parsed from the comments in torch's source, which are the only documentation.
+"""The allowed values of config keys (choices, numbers, words), parsed from the comments in torch's source.
 
 They are read from the running torch; a key without such a comment takes any value of its type.
 """

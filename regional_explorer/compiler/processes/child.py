@@ -1,4 +1,4 @@
-"""A child process that ends with its parent, however the parent ends, and exchanges pickled messages with it.
+"""A child process that ends with its parent, however that ends, and exchanges pickled messages through pipes.
 
 This file imports only the standard library, because ``toolchain`` is loaded without torch.
 """

@@ -1,4 +1,4 @@
-"""The compile pool: compiles distinct partitions in several processes if the machine has the cores and it saves time.
+"""The compile pool: compiles distinct partitions in helper processes if the machine has the cores and it saves time.
 
 Helper processes compile pieces into Inductor's caches on disk. The results do not depend on them: this process
 compiles every piece as it would alone, and finds in the cache what a helper has compiled; if a helper failed, ended or

@@ -1,4 +1,4 @@
-"""Builds the caches that Inductor's first C++ compile needs, in a child process, while the user is still typing.
+"""Builds the caches of Inductor's first C++ compile (precompiled header) in a child process, before they are needed.
 
 This file imports only the standard library: it is loaded by ``%load_ext``, which does not wait for torch.
 """

@@ -1,4 +1,4 @@
-"""Moves a submodule's call out of an expression into a statement of its own, which a ``with`` can surround.
+"""Moves a submodule's call out of an expression into a statement of its own, so that a ``with`` can surround it.
 
 ``annotate_fn`` around the called function would read better, but Dynamo breaks the graph when it traces that (2.13,
 2.15).

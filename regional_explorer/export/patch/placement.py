@@ -1,4 +1,4 @@
-"""Decides where the marks of a plan's regions go in the source, and which regions no mark can express."""
+"""Places the marks of a plan: which span of the source each region's ops fill, and which regions no mark expresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicts the plan that exploring the marked source would begin with, without writing the source."""
+"""Predicts the plan that exploring the marked source would begin with: which mark owns each op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares outputs and gradients of a variant with eager's, and both with a float64 run.
+"""Compares the outputs and gradients got with those expected (eager's) and the truth (a float64 run); verdicts.
 
 ``docs/numerics.md`` states the rule.
 """

@@ -1,4 +1,4 @@
-"""Checks the numerics of one compiled partition: compares its outputs with eager's, and both with float64."""
+"""Checks the numerics of one compiled partition against eager and float64, with a twin where it draws randomly."""
 
 from __future__ import annotations
 

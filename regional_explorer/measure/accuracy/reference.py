@@ -1,4 +1,4 @@
-"""Finds the reference that variants are compared with: eager and, if eager and its trace agree, a float64 run."""
+"""Finds the reference of a numerics check: eager and, if eager repeats and agrees with its trace, a float64 run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes how far apart two correct results may be because of rounding; defined only here.
+"""How far apart two correct results may be because of rounding: eps, lengths of sums, dtypes; defined only here.
 
 ``docs/numerics.md`` states the rule.
 """

@@ -1,4 +1,4 @@
-"""Finds where a trace differs from eager: the first node of the captured graphs with a value that eager never has."""
+"""Finds the first node of the captured graphs whose value eager never has, by digests of the values of both runs."""
 
 from __future__ import annotations
 

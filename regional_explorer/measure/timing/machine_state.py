@@ -1,4 +1,4 @@
-"""The state of the machine during a benchmark: waiting for a core, launch-bound calls, a GPU's clock and memory."""
+"""The state of the machine during a benchmark: waiting for a core, launch-bound calls, GPU clock, temperature."""
 
 from __future__ import annotations
 

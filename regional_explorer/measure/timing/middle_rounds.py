@@ -1,4 +1,4 @@
-"""Means over the middle half of the rounds, by duration, so that the parts of a call add up to the whole."""
+"""Means over the middle half of the rounds, by duration, so that parts add up; intervals of them by resampling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs interleaved rounds: every variant once per round, in random order."""
+"""Runs interleaved rounds: samples every variant once per round, in random order, until budget or precision is met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of a run of interleaved rounds."""
+"""The result of a run of rounds: samples by variant and phase, ratios to the baseline, why it stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summarizes the samples of rounds: timings with speedups, verdicts and warnings, conditions and diagnostics."""
+"""Summarizes the samples of rounds: timings by phase with speedups and verdicts, the floor, conditions, diagnostics."""
 
 from __future__ import annotations
 

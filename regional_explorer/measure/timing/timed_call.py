@@ -1,4 +1,4 @@
-"""A call to time, as callables for its forward and its backward."""
+"""A call to time: its forward, its backward, and the sample that the clock takes of both phases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnostics about the backward of a region: ops that differ from the forward's, and ops that are recomputed."""
+"""Diagnostics about a region's backward: stray ops that differ from the forward's, and ops that are recomputed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnostics about configs: conflicts between marks, and configs that upstream would apply differently."""
+"""Diagnostics about configs: conflicting marks, inner and outer blocks, and what upstream would apply differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnostics about how instances became partitions: merged, split, or in a dependency cycle."""
+"""Diagnostics about how instances became partitions: merged, joined, split by ops between, or in a cycle."""
 
 from __future__ import annotations
 

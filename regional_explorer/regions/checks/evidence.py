@@ -1,4 +1,4 @@
-"""The input of the checks: what was requested, what was done, and indexes of the recorded graphs."""
+"""The evidence for the checks: what was requested and done, indexes of nodes, users and claims, paths between nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts tall graphs into columns that stand side by side."""
+"""Cuts tall layouts into columns side by side: moves rectangles, groups, titles and the curves of edges."""
 
 from __future__ import annotations
 

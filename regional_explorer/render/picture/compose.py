@@ -1,4 +1,4 @@
-"""Builds the scene of a picture from a session."""
+"""Builds the scene of a picture from a session: folds and nodes become boxes with titles, badges and looks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a session's graphs in the DOT language, regions as coloured clusters.
+"""Writes a scene in the DOT language: boxes, edges, legend, and regions as coloured clusters.
 
 Everything that reaches the DOT text was cleaned in the scene; here it is quoted. Node ids are our own.
 """

@@ -1,4 +1,4 @@
-"""Selects the nodes of a graph that are drawn, and resolves their inputs."""
+"""Selects the nodes of a graph that are drawn (no getitem), and finds the sources of their inputs behind the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs Graphviz in a child process, which can be killed: a layout may take minutes and holds the GIL meanwhile.
+"""Runs Graphviz in a child process with a time limit, which can be killed: a layout may take minutes.
 
 This file is also the program of the child, run by its path: it imports the standard library only, which keeps the
 start short.

@@ -1,4 +1,4 @@
-"""Builds the payload from which the page draws one tab: each text once, all else as flat arrays.
+"""Builds the payload of one tab of the page: texts once, arrays, facts of nodes and pieces, legend, crumbs.
 
 Every text that is shown is cleaned here, and the page only ever shows it as text. Nodes are named ``graph:name``,
 which is what a selection holds and what ``Exploration.mark(nodes=...)`` takes.

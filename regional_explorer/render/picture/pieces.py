@@ -1,4 +1,4 @@
-"""Finds the pieces of regions in one graph: its partitions, and the connected parts of nodes in no partition."""
+"""Finds the pieces of regions in one graph: partitions with their state, and connected nodes that were not cut."""
 
 from __future__ import annotations
 

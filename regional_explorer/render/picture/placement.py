@@ -1,4 +1,4 @@
-"""Lays out the boxes of a scene: with Graphviz if it finishes in time, else in simple layers."""
+"""Places the boxes, groups and edges of a scene: by Graphviz if it finishes in time, else in simple layers."""
 
 from __future__ import annotations
 

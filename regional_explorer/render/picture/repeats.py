@@ -1,4 +1,4 @@
-"""Finds repeats, such as the layers of a deep model, to fold them into one box."""
+"""Finds repeats, such as the layers of a deep model: stretches of a sequence that are folded into one box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws the charts inside tables: a speedup with its confidence interval on a line, and parts of a total as a bar."""
+"""Charts inside tables: a speedup with its confidence interval on a line, and the parts of a total as a bar."""
 
 from __future__ import annotations
 

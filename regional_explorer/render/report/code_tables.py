@@ -1,4 +1,4 @@
-"""The kernels of a partition as a table."""
+"""Tables of kernels: nodes, bytes, operations, time and bound, GPU resources, and the fusions refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of regions, partitions and graph breaks."""
+"""Tables of the plan: regions with state and config (requested and applied), partitions, graph breaks."""
 
 from __future__ import annotations
 

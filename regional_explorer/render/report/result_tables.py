@@ -1,4 +1,4 @@
-"""Tables of run time, compile time and numerics."""
+"""Tables of a benchmark: run time and speedup of each variant, warnings, compile time, numerics and conditions."""
 
 from __future__ import annotations
 

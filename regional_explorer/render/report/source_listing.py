@@ -1,4 +1,4 @@
-"""Lists the user's source as it ran, with the nodes of every line."""
+"""Lists the user's source as it ran: files, the functions in them as blocks of lines, and the nodes of each line."""
 
 from __future__ import annotations
 

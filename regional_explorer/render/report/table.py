@@ -1,4 +1,4 @@
-"""The table record from which text and HTML tables are made."""
+"""The table as a record (title, columns, rows of cells with tone and bar), from which text and HTML are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session as plain text, for a terminal."""
+"""A session as plain text for a terminal: tables with padded columns and wrapped lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Draws a picture on a canvas: only what is in the window and visible at the current scale.
+// Draws a picture on a canvas: hulls, edges, boxes and the trail of a node, as far as they are in the window.
 
 import { arrows, ends, trace } from "./edges.js";
 import { hatch } from "./hatch.js";

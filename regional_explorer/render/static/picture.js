@@ -1,4 +1,4 @@
-// The unpacked payload of a picture, with the queries on it.
+// The unpacked payload of a picture, with the queries on it: boxes, rectangles, nodes, pieces and texts by number.
 
 const FACTS = 5,
   BOX_TEXTS = 5;

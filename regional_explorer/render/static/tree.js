@@ -1,6 +1,5 @@
 // @ts-nocheck
-// Shows elements that the kernel describes as nested lists (tag, attributes, children), and sends it what is pressed, typed
-// or hovered.
+// Shows the element tree that the kernel describes, changing what differs, and sends the events of its rows and fields.
 
 import { el, follow, setAttributes } from "./dom.js";
 

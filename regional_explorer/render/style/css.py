@@ -1,4 +1,4 @@
-"""The CSS of pictures and tables, in a light and a dark version.
+"""The CSS of pictures, tables and pages: rules and colours of regions, in a light and a dark version.
 
 Every rule is scoped under one class of ours, and every text colour has a background that we set too: text stays
 readable on any page. The dark version applies if the page says so (JupyterLab, VS Code, documentation themes), or else

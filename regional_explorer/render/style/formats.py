@@ -1,4 +1,4 @@
-"""Formats durations, speedups and counts, and picks their units."""
+"""Formats values for people: durations, sizes, shares, speedups and bounds of their CI, configs; signs of states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overlays on the graph: measured figures of partitions, or the share of the time of each box."""
+"""Overlays on the graph, as fills and labels of boxes: figures of partitions, or shares of time from cold to warm."""
 
 from __future__ import annotations
 
