@@ -9,11 +9,11 @@ from dataclasses import replace
 from regional_explorer.errors import SelectorError, did_you_mean
 from regional_explorer.errors.texts import listing
 from regional_explorer.record.graph import Graph, SourceLine
+from regional_explorer.record.named_subgraphs import subgraph_names, subgraphs
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.line_ranges import LineRange
 from regional_explorer.regions.module_selector import module_glob
 from regional_explorer.regions.select import picks
-from regional_explorer.regions.subgraphs import subgraph_names, subgraphs
 
 SHOWN = 8
 LONGEST_SHOWN = 120

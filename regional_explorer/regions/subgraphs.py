@@ -1,4 +1,4 @@
-"""Bodies of ``nested_compile_region``: their names, calls and selectors, and the regions made from their options."""
+"""Bodies of ``nested_compile_region`` as regions: their selectors, their calls, and regions made from their options."""
 
 from __future__ import annotations
 
@@ -7,29 +7,13 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from regional_explorer.record.graph import Graph, GraphKind, Node
+from regional_explorer.record.named_subgraphs import short_name, subgraph_names, subgraphs
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance
 
 KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
 """The selectors that pick whole bodies."""
-
-
-def subgraphs(graphs: Sequence[Graph]) -> Iterator[Graph]:
-    """Yield Dynamo's bodies of ``nested_compile_region``; those of other higher-order ops have no name."""
-    return (graph for graph in graphs if graph.kind is GraphKind.DYNAMO and graph.name)
-
-
-def subgraph_names(graph: Graph) -> tuple[str, ...]:
-    """Return the names of a body: ``Block.forward``, ``Block``, ``forward`` and Dynamo's ``subgraph_0``."""
-    scope = graph.name
-    return tuple(dict.fromkeys((scope, short_name(scope), scope.rpartition(".")[2], graph.id.rpartition("/")[2])))
-
-
-def short_name(scope: str) -> str:
-    """Return ``Block`` for ``Block.forward``, and ``mlp`` for ``step.mlp``."""
-    outer, _, last = scope.rpartition(".")
-    return outer.rpartition(".")[2] if last == "forward" and outer else last
 
 
 def subgraph_key(graph: Graph) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.named_subgraphs import subgraphs
 from regional_explorer.record.selector import SelectorKind
 from regional_explorer.regions.checks.evidence import Evidence, lines
-from regional_explorer.regions.subgraphs import calls_of, subgraph_key, subgraphs
+from regional_explorer.regions.subgraphs import calls_of, subgraph_key
 
 
 def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from regional_explorer.errors.texts import count
 from regional_explorer.record.graph import GraphKind, over_layers
+from regional_explorer.record.named_subgraphs import subgraph_names, subgraphs
 from regional_explorer.record.session import Session
-from regional_explorer.regions.subgraphs import subgraph_names, subgraphs
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.ui.panel.controls import alert, button, choice, field
 from regional_explorer.ui.state import SELECTION, MarkForm
