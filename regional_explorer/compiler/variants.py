@@ -1,4 +1,4 @@
-"""The variants to compare (eager, aot_eager, regional, full, upstream's ways), and the diagnostic of one that fails."""
+"""The variants to compare: selects them, has torch compile full and upstream's, and diagnoses a compile that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summarizes the samples of rounds: timings by phase with speedups and verdicts, the floor, conditions, diagnostics."""
+"""Summarizes the samples of rounds: timings by phase with speedups and verdicts, conditions, variants that failed."""
 
 from __future__ import annotations
 
