@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Direction, Region, config_of
 from regional_explorer.record.selector import Selector
-from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
+from regional_explorer.regions.cutting.cut import Piece, PieceContent, cut_graph, pieces_of, propose_cut
 from regional_explorer.regions.cutting.partition_ids import PartitionNumbering
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
@@ -25,11 +25,22 @@ from regional_explorer.torch_api import BoxedCall, boxed, compile_lock
 
 @dataclass
 class SwitchedGraph:
-    """A live graph, the function that runs it with its partitions cut out, and their switches."""
+    """A live graph, the switches of its partitions, and the function that runs it with calls of them.
+
+    ``build`` returns that function; it is built in its first run, so that an edit of the plan need not wait for it.
+    """
 
     live: LiveGraph
-    run: BoxedCall
     switches: list[Switch]
+    build: Callable[[], BoxedCall]
+
+    def run(self, args: list[Any]) -> Any:
+        """Run the cut graph; later calls go to it directly."""
+        built = self.build()
+        if self.live.implementation == self.run:
+            self.live.implementation = built
+        self.build = lambda: built
+        return built(args)
 
 
 @dataclass
@@ -37,7 +48,8 @@ class CutProgram:
     """Every live graph with its partitions cut out, and the artifacts that the partitions can be switched to.
 
     A new plan never traces again: it cuts the graphs of ``capture`` again, and only if regions changed their nodes. The
-    cut is made when it is first used, so that many edits in a row cost one cut.
+    cut is made when it is first used, so that many edits in a row cost one cut; the pieces of the last one are used
+    again where they are the same.
     ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
     ``compiling`` is held by the one thread that compiles what is stale.
     """
@@ -49,6 +61,7 @@ class CutProgram:
     tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     compiling: threading.RLock = field(default_factory=threading.RLock)
     _made: list[SwitchedGraph] | None = None
+    _pieces: dict[PieceContent, Piece] = field(default_factory=dict)
     _picked: dict[Selector, Mapping[int, Instance]] = field(default_factory=dict)
     _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     _selected: bool = True
@@ -76,6 +89,8 @@ class CutProgram:
     def cut(self, plan: Plan) -> None:
         """Cut the graphs along ``plan`` at the next use. Nothing is traced, and artifacts are kept."""
         self.assignment, self.plan = assign(self.capture.graphs, plan, self._picked), plan
+        if self._made is not None:
+            self._pieces = {switch.piece.content: switch.piece for cut in self._made for switch in cut.switches}
         self._made = None
         for live in self.capture.live:
             live.implementation = live.eager
@@ -87,7 +102,8 @@ class CutProgram:
             with compile_lock():
                 graphs = self.capture.graphs
                 self._cyclic, self._numbering = [], PartitionNumbering()
-                self._made = [self._cut(live, graphs) for live in self.capture.live]
+                self._made = [self._cut(live, graphs, self._pieces) for live in self.capture.live]
+                self._pieces = {}
             self.adopt_facts()
             self.select_regional(on=self._selected)
         return self._made
@@ -121,29 +137,32 @@ class CutProgram:
         """Set how a graph that a later call traced runs."""
         raise NotImplementedError
 
-    def _cut(self, live: LiveGraph, graphs: Sequence[Graph]) -> SwitchedGraph:
-        switches: list[Switch] = []
-
+    def _cut(
+        self, live: LiveGraph, graphs: Sequence[Graph], known: Mapping[PieceContent, Piece] | None = None
+    ) -> SwitchedGraph:
         records = {graph.id: graph.by_name() for graph in graphs}
-
-        def call_for(piece: Piece) -> BoxedCall:
-            number = self._numbering.number(piece.claim, piece.graph_id)
-            switches.append(Switch(piece, number, records.get(piece.graph_id)))
-            return switches[-1].as_function()
-
         order = [region.name for region in self.plan.regions]
+        proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
+        self._cyclic += proposed.cyclic()
         with self.capture.generated.collected():
-            proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
-            self._cyclic += proposed.cyclic()
-            made = cut_graph(proposed, call_for)
-            # A graph without partitions runs as captured, without overhead.
-            return SwitchedGraph(live, boxed(made.gm) if switches else live.eager, switches)
+            pieces = pieces_of(proposed, known)
+            switches = [
+                Switch(piece, self._numbering.number(piece.claim, piece.graph_id), records.get(piece.graph_id))
+                for piece in pieces
+            ]
+
+        def build() -> BoxedCall:
+            with self.capture.generated.collected():
+                return boxed(cut_graph(proposed, {switch.piece: switch.as_function() for switch in switches}))
+
+        # A graph without partitions runs as captured, without overhead.
+        return SwitchedGraph(live, switches, build if switches else lambda: live.eager)
 
     def cut_again(self, cut: SwitchedGraph) -> None:
         """Cut a graph again that was repaired after it was cut."""
         with compile_lock():
             again = self._cut(cut.live, self.capture.graphs)
-        cut.run, cut.switches = again.run, again.switches
+        cut.build, cut.switches = again.build, again.switches
 
     def select_regional(self, *, on: bool) -> None:
         """Run the cut graphs, or with ``on=False`` the graphs as captured, which is the variant ``aot_eager``."""
@@ -205,7 +224,7 @@ class CutProgram:
 
     def close(self) -> None:
         """Free the artifacts and all live objects. The record stays."""
-        self._made = []
+        self._made, self._pieces = [], {}
         self.capture.close()
         self.store.generated.release()
         self.store = ArtifactStore()

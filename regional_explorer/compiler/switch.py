@@ -22,7 +22,7 @@ from regional_explorer.record.graph import Node
 from regional_explorer.record.presets import ASSERTS
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.regions.cutting.partition_ids import PartitionId
-from regional_explorer.torch_api import BoxedCall, boxed, draws_random, is_effect_token
+from regional_explorer.torch_api import BoxedCall, draws_random, is_effect_token
 
 if TYPE_CHECKING:
     from torch import fx
@@ -58,7 +58,7 @@ class Switch:
         self.piece = piece
         self.partition = partition
         self._nodes = nodes or {}
-        self.eager: BoxedCall = boxed(piece.gm)
+        self.eager = piece.eager
         self.implementation: BoxedCall = self.eager
         self.inputs: tuple[Layout, ...] | None = None
         self.outputs: tuple[Layout, ...] = ()

@@ -16,7 +16,7 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.plan import Cut, Plan
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import Selector, SelectorKind
-from regional_explorer.regions.cutting.cut import cut_graph, propose_cut
+from regional_explorer.regions.cutting.cut import cut_graph, pieces_of, propose_cut
 from regional_explorer.regions.cutting.dependencies import written_arguments
 from regional_explorer.regions.edit import carved, merged, uncarved
 from regional_explorer.regions.select import assign, members
@@ -85,9 +85,11 @@ def eager(piece):
 def check_cut(gm, graph, plan, how):
     assignment = assign([graph], plan)
     order = [region.name for region in plan.regions]
-    made = cut_graph(propose_cut(gm, GRAPH, {GRAPH: graph.by_name()}, assignment, order, how), eager)
+    proposed = propose_cut(gm, GRAPH, {GRAPH: graph.by_name()}, assignment, order, how)
+    pieces = pieces_of(proposed)
+    made = cut_graph(proposed, {piece: eager(piece) for piece in pieces})
     home = {}
-    for piece in made.pieces:
+    for piece in pieces:
         for name in piece.nodes:
             assert name not in home, "a node is in two partitions"
             home[name] = piece.claim.region
@@ -115,7 +117,7 @@ def check_graph(steps, pattern):
     whole = run(gm)
     for plan in (assigned(graph, pattern), annotated(graph)):
         made = check_cut(gm, graph, plan, Cut.INSTANCES)
-        for mine, theirs in zip(run(made.gm), whole, strict=True):
+        for mine, theirs in zip(run(made), whole, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
 
 
@@ -201,7 +203,7 @@ def check_edits(steps, pattern, changes):
     wanted, found = (assign([graph], each) for each in (before, plan))
     assert found.owners.keys() == wanted.owners.keys()
     made = check_cut(gm, graph, plan, Cut.INSTANCES)
-    for mine, theirs in zip(run(made.gm), run(gm), strict=True):
+    for mine, theirs in zip(run(made), run(gm), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
 
 

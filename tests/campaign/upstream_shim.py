@@ -26,7 +26,7 @@ from torch.fx.passes import regional_inductor
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.plan import Plan
-from regional_explorer.regions.cutting.cut import Piece, cut_graph, propose_cut
+from regional_explorer.regions.cutting.cut import Piece, cut_graph, pieces_of, propose_cut
 from regional_explorer.regions.select import assign
 from regional_explorer.regions.source_marks import source_regions
 from regional_explorer.torch_api import ANNOTATION, ORIGIN, BoxedCall, bodies
@@ -62,7 +62,8 @@ def _cut(gm: fx.GraphModule) -> fx.GraphModule:
     plan = Plan(tuple(source_regions(dynamo)))
     records = {graph.id: graph.by_name() for graph in graphs}
     order = [region.name for region in plan.regions]
-    return cut_graph(propose_cut(gm, "cut", records, assign([*dynamo, *graphs], plan), order), _call_for).gm
+    proposed = propose_cut(gm, "cut", records, assign([*dynamo, *graphs], plan), order)
+    return cut_graph(proposed, {piece: _call_for(piece) for piece in pieces_of(proposed)})
 
 
 def captured(gm: fx.GraphModule) -> None:

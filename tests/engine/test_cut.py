@@ -44,6 +44,25 @@ def test_blocks_of_one_name_that_feed_each_other_are_joined():
     assert cut_by_region(rx.explore(joined, (torch.ones(3),)), "0/inference") == {"r": [["sin", "cos"]]}
 
 
+def test_pieces_that_an_edit_does_not_change_are_used_again():
+    def two(x):
+        with rx.region("a"):
+            x = x.sin()
+        x = x + 1
+        with rx.region("b"):
+            x = x.cos()
+        return x
+
+    ex = rx.explore(two, (torch.ones(3),))
+    before = {switch.piece.claim.region: switch.piece.gm for switch in ex.live.program.switches}
+    ex.rename("a", "first").mark("added", ops="add")
+    after = {switch.piece.claim.region: switch.piece.gm for switch in ex.live.program.switches}
+    assert list(after) == ["first", "added", "b"]
+    assert after["first"] is before["a"]
+    assert after["b"] is before["b"]
+    assert_bitwise(ex)
+
+
 def test_what_is_not_connected_is_never_merged_sideways():
     def apart(x, y):
         with rx.region("r"):

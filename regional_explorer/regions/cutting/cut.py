@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import fx
@@ -15,7 +17,7 @@ from regional_explorer.regions.cutting.partition import NodeGroup, Proposal, pro
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import schedule
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api import FALLBACK, BoxedCall, bodies, inductor_knows_fallback, is_carved, resolve
+from regional_explorer.torch_api import FALLBACK, BoxedCall, bodies, boxed, inductor_knows_fallback, resolve
 
 CUTTABLE_BODIES = ("invoke_subgraph", "cond", "while_loop")
 """Higher-order ops whose bodies run op by op; others (flex_attention, scan) run theirs under vmap or trace it again."""
@@ -25,12 +27,12 @@ PieceContent = tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], tup
 """Graph, nodes, inputs, outputs, and carved nodes."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Piece:
     """One live partition: its own graph module, and where it came from.
 
     ``nodes`` are the names of its nodes in the graph that it was cut from, ``inputs`` the names of the nodes that feed
-    it, ``outputs`` those of the nodes that it returns as a tuple.
+    it, ``outputs`` those of the nodes that it returns as a tuple, ``carved`` those that run eagerly inside it.
     """
 
     claim: Claim
@@ -39,20 +41,23 @@ class Piece:
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    carved: tuple[str, ...] = ()
+
+    @cached_property
+    def eager(self) -> BoxedCall:
+        """The piece as a function of one argument list, which it empties."""
+        return boxed(self.gm)
 
     @property
     def content(self) -> PieceContent:
         """The code and inputs of the piece, without its region: pieces with equal content get the same inputs."""
-        carved = tuple(node.name for node in self.gm.graph.nodes if is_carved(node))
-        return self.graph_id, self.nodes, self.inputs, self.outputs, carved
+        return self.graph_id, self.nodes, self.inputs, self.outputs, self.carved
 
-
-@dataclass
-class CutGraph:
-    """A graph with its partitions cut out."""
-
-    gm: fx.GraphModule
-    pieces: list[Piece] = field(default_factory=list)
+    def claimed_by(self, claim: Claim) -> Piece:
+        """Return the piece for another claim, with the same graph module and its generated code."""
+        piece = copy.copy(self)
+        piece.claim = claim
+        return piece
 
 
 @dataclass
@@ -71,16 +76,17 @@ class Proposed:
     ordered: bool
     bodies: list[tuple[list[fx.Node], Proposed]] = field(default_factory=list)
 
+    @cached_property
     def units(self) -> list[list[fx.Node]]:
-        """Return partitions and single ops in an order in which they can run."""
+        """Partitions and single ops in an order in which they can run."""
         nodes = list(self.gm.graph.nodes)
         before = dependencies(self.gm.graph) if self.ordered else {node: node.all_input_nodes for node in nodes}
         return schedule(nodes, before, [part.nodes for part in self.proposal.parts])
 
-    def groups(self) -> Iterator[tuple[str, NodeGroup]]:
-        """Yield the partitions in the order they run, each with its graph; those of bodies come last."""
+    def groups(self) -> Iterator[tuple[Proposed, NodeGroup]]:
+        """Yield the partitions in the order they run, each with its graph or body; those of bodies come last."""
         parts = {id(part.nodes): part for part in self.proposal.parts}
-        yield from ((self.graph_id, parts[id(unit)]) for unit in self.units() if id(unit) in parts)
+        yield from ((self, parts[id(unit)]) for unit in self.units if id(unit) in parts)
         for _, body in self.bodies:
             yield from body.groups()
 
@@ -129,18 +135,30 @@ def propose_cut(
     return found
 
 
-def cut_graph(proposed: Proposed, call_for: Callable[[Piece], BoxedCall]) -> CutGraph:
-    """Return the graph with each partition replaced by one call of the function that ``call_for`` returns for it.
+def pieces_of(proposed: Proposed, known: Mapping[PieceContent, Piece] | None = None) -> list[Piece]:
+    """Return the partitions in the order they run, each as a piece; those of bodies come last.
 
-    That function takes one list of inputs and empties it.
+    ``known`` has pieces of earlier cuts of the same graph, by content; they are used again.
     """
-    cut = _rebuild(proposed, call_for)
+    return [_piece(graph, part, known or {}) for graph, part in proposed.groups()]
+
+
+def cut_graph(proposed: Proposed, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModule:
+    """Return the graph with each of its pieces replaced by one call of a function.
+
+    Args:
+        proposed: the graph and its partitions.
+        calls: the function to call for each piece; it takes one list of inputs and empties it.
+    """
+    # A node is in one partition: its first node names a piece.
+    pieces = {piece.nodes[0]: piece for piece in calls if piece.graph_id == proposed.graph_id}
+    gm = _rebuild(proposed, pieces, calls)
     for holders, body in proposed.bodies:
-        inner = cut_graph(body, call_for)
-        for holder in holders if inner.pieces else ():
-            setattr(cut.gm, str(holder.target), inner.gm)
-        cut.pieces += inner.pieces
-    return cut
+        if next(body.groups(), None):
+            inner = cut_graph(body, calls)
+            for holder in holders:
+                setattr(gm, str(holder.target), inner)
+    return gm
 
 
 def _holders(gm: fx.GraphModule) -> dict[fx.GraphModule, list[fx.Node]]:
@@ -157,24 +175,19 @@ def _runs_op_by_op(node: fx.Node) -> bool:
     return str(node.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES
 
 
-def _rebuild(proposed: Proposed, call_for: Callable[[Piece], BoxedCall]) -> CutGraph:
-    parts = {id(part.nodes): part for part in proposed.proposal.parts}
+def _rebuild(proposed: Proposed, pieces: Mapping[str, Piece], calls: Mapping[Piece, BoxedCall]) -> fx.GraphModule:
     graph = fx.Graph()
-    new: dict[fx.Node, fx.Node] = {}
-    pieces = []
-    for unit in proposed.units():
-        part = parts.get(id(unit))
-        if part is None:
-            new[unit[0]] = graph.node_copy(unit[0], new.__getitem__)
+    new: dict[str, fx.Node] = {}
+    for unit in proposed.units:
+        piece = pieces.get(unit[0].name)
+        if piece is None:
+            new[unit[0].name] = graph.node_copy(unit[0], lambda node: new[node.name])
         else:
-            piece, inputs, outputs = _extract(proposed, part)
-            pieces.append(piece)
-            fed = graph.call_function(_feed, tuple(new[node] for node in inputs))
-            result = graph.call_function(call_for(piece), (fed,))
-            for index, node in enumerate(outputs):
-                new[node] = graph.call_function(_take, (result, index))
-                new[node].meta = dict(node.meta)
-    return CutGraph(fx.GraphModule(proposed.gm, graph), pieces)
+            fed = graph.call_function(_feed, tuple(new[name] for name in piece.inputs))
+            result = graph.call_function(calls[piece], (fed,))
+            for index, name in enumerate(piece.outputs):
+                new[name] = graph.call_function(_take, (result, index))
+    return fx.GraphModule(proposed.gm, graph)
 
 
 def _feed(*values: Any) -> list[Any]:
@@ -187,36 +200,45 @@ def _take(values: Sequence[Any], index: int) -> Any:
     return values[index]
 
 
-def _extract(proposed: Proposed, part: NodeGroup) -> tuple[Piece, list[fx.Node], list[fx.Node]]:
-    """Return a partition as a piece, with the nodes of the whole graph that are its inputs and outputs."""
-    gm = proposed.gm
+def _piece(proposed: Proposed, part: NodeGroup, known: Mapping[PieceContent, Piece]) -> Piece:
+    """Return a partition as a piece: a known one with the same content, or a new one."""
     inside = set(part.nodes)
+    sources = dict.fromkeys(source for node in part.nodes for source in node.all_input_nodes if source not in inside)
+    held = [source for source in sources if _names_body(proposed.gm, source)]
+    inputs = [source for source in sources if source not in held]
+    outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
+    carved = [node for node in part.nodes if node in proposed.carved]
+    names = [tuple(node.name for node in nodes) for nodes in (part.nodes, inputs, outputs, carved)]
+    piece = known.get((proposed.graph_id, names[0], names[1], names[2], names[3]))
+    if piece is not None:
+        return piece.claimed_by(part.claim)
+    gm = fx.GraphModule(proposed.gm, _extract(part.nodes, inputs, held, outputs, carved), class_name="Piece")
+    return Piece(part.claim, proposed.graph_id, gm, *names)
+
+
+def _names_body(gm: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether a node names the body of a higher-order op, which a piece holds itself."""
+    return node.op == "get_attr" and isinstance(resolve(gm, node), fx.GraphModule)
+
+
+def _extract(
+    nodes: Sequence[fx.Node],
+    inputs: Sequence[fx.Node],
+    held: Sequence[fx.Node],
+    outputs: Sequence[fx.Node],
+    carved: Sequence[fx.Node],
+) -> fx.Graph:
+    """Return nodes as a graph of their own, with the ``get_attr`` nodes that it holds itself."""
     graph = fx.Graph()
     new: dict[fx.Node, fx.Node] = {}
-    inputs = []
-    for node in part.nodes:
-        for source in node.all_input_nodes:
-            if source not in inside and source not in new:
-                if source.op == "get_attr" and isinstance(resolve(gm, source), fx.GraphModule):
-                    new[source] = None  # type: ignore[assignment]  # the body of a higher-order op is copied below
-                else:
-                    inputs.append(source)
-                    new[source] = graph.placeholder(source.name)
-                    new[source].meta = {key: source.meta[key] for key in ("val",) if key in source.meta}
-    for source in [source for source, copy in new.items() if copy is None]:
+    for source in inputs:
+        new[source] = graph.placeholder(source.name)
+        new[source].meta = {key: source.meta[key] for key in ("val",) if key in source.meta}
+    for source in held:
         new[source] = graph.node_copy(source)
-    for node in part.nodes:
+    for node in nodes:
         new[node] = graph.node_copy(node, new.__getitem__)
-        if node in proposed.carved:
-            new[node].meta["custom"] = {**(node.meta.get("custom") or {}), FALLBACK: True}
-    outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
+    for node in carved:
+        new[node].meta["custom"] = {**(node.meta.get("custom") or {}), FALLBACK: True}
     graph.output(tuple(new[node] for node in outputs))
-    piece = Piece(
-        claim=part.claim,
-        graph_id=proposed.graph_id,
-        gm=fx.GraphModule(gm, graph, class_name="Piece"),
-        nodes=tuple(node.name for node in part.nodes),
-        inputs=tuple(node.name for node in inputs),
-        outputs=tuple(node.name for node in outputs),
-    )
-    return piece, inputs, outputs
+    return graph

@@ -31,7 +31,7 @@ def preview(live: Iterable[tuple[str, fx.GraphModule]], known: Evidence, plan: P
     order = [region.name for region in plan.regions]
     proposed = [propose_cut(gm, graph_id, known.nodes, assignment, order, plan.cut) for graph_id, gm in live]
     numbering = PartitionNumbering()
-    groups = [(graph_id, group) for graph in proposed for graph_id, group in graph.groups()]
+    groups = [(part.graph_id, group) for graph in proposed for part, group in graph.groups()]
     numbered = [(numbering.number(group.claim, graph_id), graph_id, group) for graph_id, group in groups]
     partitions = tuple(
         Partition(
