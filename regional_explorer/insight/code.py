@@ -10,8 +10,8 @@ from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.errors.arguments import check_argument
 from regional_explorer.insight.diff import CodeDiffs
 from regional_explorer.record.code_diff import CodeDiff
-from regional_explorer.record.gpu_targets import GpuTarget
-from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.record.gpu_targets import GPU_TARGETS, GpuTarget
+from regional_explorer.record.kernels import ArtifactCode, Kernel
 from regional_explorer.record.region_code import Coverage, PartitionCode, region_code, total_coverage
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.code_html import code_html
@@ -35,6 +35,9 @@ KERNEL_COLUMNS = (
     "lines",
     "not_fused_with",
 )
+GPU_COLUMNS = ("bound_us", "registers", "spilled_bytes", "shared_bytes", "occupancy", "launch")
+"""More columns where the code is for a GPU that is not there."""
+MICRO = 1e6
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,10 @@ class RegionCode:
 
     @property
     def kernels(self) -> pd.DataFrame:
-        """One row per kernel, in the order they run: its ops, bytes and operations, and its nodes and source lines."""
+        """One row per kernel, in the order they run: its ops, bytes and operations, and its nodes and source lines.
+
+        For a GPU that is not there also its bound, registers, spilled and shared bytes, occupancy and launch config.
+        """
         import pandas as pd
 
         rows = [
@@ -114,12 +120,15 @@ class RegionCode:
                 ", ".join(node.name for node in linked.nodes),
                 ", ".join(map(str, linked.lines)),
                 refusals(linked, part.code.refused),
+                *_gpu_figures(linked.kernel, part.code.target),
             )
             for part in self.partitions
             for linked in part.kernels
         ]
-        whole = dict.fromkeys(("bytes_read", "bytes_written", "operations"), "Int64")
-        return pd.DataFrame(rows, columns=list(KERNEL_COLUMNS)).astype(whole)
+        of_gpu = GPU_COLUMNS if any(part.code.target for part in self.partitions) else ()
+        frame = pd.DataFrame(rows, columns=[*KERNEL_COLUMNS, *of_gpu])
+        numbers = ("bytes_read", "bytes_written", "operations", "registers", "spilled_bytes", "shared_bytes")
+        return frame.astype({column: "Int64" for column in numbers if column in frame})
 
     def __str__(self) -> str:
         """Return the kernels and the code of all partitions as text."""
@@ -132,13 +141,29 @@ class RegionCode:
         return {"text/plain": str(self), "text/html": code_html(self.region, self.partitions, self.note)}
 
 
+def _gpu_figures(kernel: Kernel, target_name: str) -> tuple[Any, ...]:
+    target, gpu = GPU_TARGETS.get(target_name), kernel.gpu
+    if target is None:
+        return ()
+    bound_s = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype)
+    bound_us = None if bound_s is None else bound_s * MICRO
+    if gpu is None:
+        return (bound_us, None, None, None, None, None)
+    return (bound_us, gpu.registers, gpu.spilled_bytes, gpu.shared_bytes, gpu.occupancy, gpu.launch)
+
+
 def _gpu_note(target: GpuTarget | None) -> str:
     if target is None:
         return ""
     return (
         f"Generated for {target.title}, which is not here. Bounds are by its data sheet ({target.source}: "
         f"{target.memory_gb_s:,} GB/s), nothing was measured. They are for data in memory: what is still in its "
-        f"{size(target.l2_bytes)} of L2 cache moves faster. What a launch costs is no part of them. "
+        f"{_caches(target)} moves faster. What a launch costs is no part of them. "
         "Registers are of the first launch config: nothing was autotuned. "
-        "Of extern calls only bytes and operations are known."
+        "Of extern calls only bytes and operations are known. The assembly of each kernel is in kernel.gpu.assembly."
     )
+
+
+def _caches(target: GpuTarget) -> str:
+    shared = f" or {size(target.last_cache_bytes)} of Infinity Cache" if target.last_cache_bytes else ""
+    return f"{size(target.l2_bytes)} of L2 cache{shared}"

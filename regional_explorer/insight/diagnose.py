@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regional_explorer.compiler.input_recording import record_inputs
@@ -13,19 +13,28 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError, RegionCompileError
 from regional_explorer.insight.code_store import Codes
 from regional_explorer.insight.fusion_refused import fusion_remedies
-from regional_explorer.insight.why import RECOMPUTED, Remedy, from_times, wins
+from regional_explorer.insight.why import RECOMPUTED, Cured, Remedy, from_times, wins
 from regional_explorer.measure.partition_benchmark import as_in_the_call, timed_calls
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.summary import summarize
 from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.code_diff import code_hash
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.kernel_times import ArtifactKernelTimes
 from regional_explorer.record.region import Direction, Region
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import Timing
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A remedy that improves the code of ``parts``, the partitions of one direction that it changes."""
+
+    remedy: Remedy[Any]
+    cured: Cured
+    parts: tuple[PartitionCode, ...]
 
 
 class Diagnoses:
@@ -60,29 +69,28 @@ class Diagnoses:
         """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
         distinct = list({part.code.artifact: part for part in parts}.values())
         remedies: list[Remedy[Any]] = [RECOMPUTED, *fusion_remedies(distinct)]
-        found = [
-            *from_times(region, distinct, times),
-            *(
-                item
-                for remedy in remedies
-                for item in self._measured_remedies(region, distinct, remedy, budget_s / len(remedies), run)
-            ),
+        candidates = [one for remedy in remedies for one in self._candidates(region, distinct, remedy, run)]
+        share_s = budget_s / max(1, sum(len(candidate.parts) for candidate in candidates))
+        measured = [
+            item for candidate in candidates if (item := self._measured(region, candidate, share_s, run)) is not None
         ]
         if run.cancelled():
             return ()
-        self._found[region] = self._program.plan[region], tuple(found)
+        found = tuple(
+            item
+            for item in (*from_times(region, distinct, times), *measured)
+            if not (measured and item.code is DiagnosticCode.KERNEL_BOUND)  # which says that no config will help
+        )
+        self._found[region] = self._program.plan[region], found
         self.revision += 1
-        return tuple(found)
+        return found
 
-    def _measured_remedies(
-        self,
-        region: str,
-        distinct: Sequence[PartitionCode],
-        remedy: Remedy[Any],
-        budget_s: float,
-        run: RunContext,
-    ) -> Iterator[Diagnostic]:
-        """Yield a diagnostic per direction in which a remedy was measured to be faster."""
+    def _candidates(
+        self, region: str, distinct: Sequence[PartitionCode], remedy: Remedy[Any], run: RunContext
+    ) -> Iterator[_Candidate]:
+        """Yield a candidate per direction in which a remedy improves the code."""
+        if run.cancelled():
+            return
         after = run.executor.run_untimed(lambda: self._codes.under(region, remedy.config, None, run))
         changed = [
             part
@@ -90,17 +98,20 @@ class Diagnoses:
             if part.partition.id in after and code_hash(part.text) != code_hash(after[part.partition.id].text)
         ]
         for direction in Direction:
-            mine = [part for part in changed if Direction.of_graph(part.partition.graph) is direction]
+            mine = tuple(part for part in changed if Direction.of_graph(part.partition.graph) is direction)
             cured = [one for part in mine if (one := remedy.cured(part, after[part.partition.id])) is not None]
-            if not cured or run.cancelled():
-                continue
-            run.progress(f"measuring a remedy for {region}", 0.5)
-            share_s = budget_s / len(mine)
-            timings = [self._timing(part, remedy.config, share_s, run) for part in mine]
-            if wins(timings):
-                best = timings[mine.index(cured[0].part)]
-                if best is not None:
-                    yield remedy.diagnostic(region, cured[0], best)
+            if cured:
+                yield _Candidate(remedy, cured[0], mine)
+
+    def _measured(self, region: str, candidate: _Candidate, share_s: float, run: RunContext) -> Diagnostic | None:
+        """Return the diagnostic of a candidate that was measured to be faster, ``share_s`` for each partition."""
+        if run.cancelled():
+            return None
+        run.progress(f"measuring a remedy for {region}", 0.5)
+        remedy, cured = candidate.remedy, candidate.cured
+        timings = [self._timing(part, remedy.config, share_s, run) for part in candidate.parts]
+        best = timings[candidate.parts.index(cured.part)]
+        return remedy.diagnostic(region, cured, best) if best is not None and wins(timings) else None
 
     def _timing(
         self,

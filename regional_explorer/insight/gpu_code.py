@@ -14,7 +14,7 @@ from regional_explorer.errors import CompileEnvironmentError
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.torch_api import (
-    NO_COMPILER,
+    INSTALL_COMPILER,
     UNSENDABLE,
     Settings,
     cxx_compiler,
@@ -41,7 +41,10 @@ class GpuCodeGenerator:
         self._cancelled = cancelled
         compiler = cxx_compiler()
         if compiler is None:
-            raise CompileEnvironmentError(f"Code for a GPU that is not there: {NO_COMPILER}")
+            raise CompileEnvironmentError(
+                f"No code for {target.title}: generating it takes a C++ compiler, too, and none was found. "
+                f"{INSTALL_COMPILER}"
+            )
         if not can_have_children():
             raise CompileEnvironmentError("Code for a GPU that is not there needs a child process, on Linux or macOS.")
         try:

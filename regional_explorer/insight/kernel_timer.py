@@ -16,7 +16,7 @@ from regional_explorer.compiler.input_recording import record_inputs
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.insight.rates import copy_s, matrix_s
+from regional_explorer.insight.rates import matrix_s, traffic_s
 from regional_explorer.insight.timed_code import build_timed, build_untimed
 from regional_explorer.measure.partition_benchmark import as_in_the_call, timed_calls
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
@@ -197,7 +197,7 @@ def _kernel_time(kernel: Kernel, times: Sequence[float], args: Sequence[Any]) ->
     low, median, high = statistics.quantiles(times, n=4)
     bounds = []
     if kernel.bytes_moved:
-        bounds.append((copy_s(kernel.bytes_moved), BoundBy.COPY))
+        bounds.append((traffic_s(kernel.bytes_read or 0, kernel.bytes_written or 0), BoundBy.COPY))
     dtypes = {arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.is_floating_point()}
     if kernel.operations and len(dtypes) == 1 and kernel.kind in (KernelKind.EXTERN, KernelKind.TEMPLATE):
         bounds.append((matrix_s(kernel.operations, dtypes.pop()), BoundBy.MATRIX))

@@ -19,13 +19,17 @@ SMALLEST_COPY = 1 << 14
 LARGEST_COPY = 1 << 28
 
 
-def copy_s(moved: int) -> float:
-    """Return the seconds that this machine needs at least to read and write ``moved`` bytes together.
+def traffic_s(read: int, written: int) -> float:
+    """Return the seconds that this machine needs at least to read and write so many bytes.
 
-    Data that fits into a cache is copied faster, so the rate depends on the size, rounded up to a power of two.
+    As much as is written is copied; what is read beyond that is only read, which is faster. Data that fits into a cache
+    moves faster, so the rates depend on the size, rounded up to a power of two.
     """
+    moved = read + written
     size = min(max(SMALLEST_COPY, 1 << math.ceil(math.log2(max(2, moved)))), LARGEST_COPY)
-    return moved / _copy_rate(size, torch.get_num_threads())
+    only_read = max(0, read - written)
+    threads = torch.get_num_threads()
+    return (moved - only_read) / _copy_rate(size, threads) + (only_read and only_read / _read_rate(size, threads))
 
 
 @cache
@@ -34,6 +38,15 @@ def _copy_rate(moved: int, _threads: int) -> float:
     source = torch.ones(moved // 8)
     # A fresh target, like the results of a kernel: newly allocated memory is slower to write.
     return moved / _best_s(lambda target: target.copy_(source), lambda: torch.empty_like(source))
+
+
+@cache
+def _read_rate(size: int, threads: int) -> float:
+    """Return the bytes per second of a sum over ``size`` bytes, or of a copy where starting the sum takes longer."""
+    source = torch.ones(size // 4)
+    return max(
+        size / _best_s(lambda out: torch.sum(source, 0, out=out), lambda: torch.ones(())), _copy_rate(size, threads)
+    )
 
 
 def matrix_s(operations: int, dtype: torch.dtype) -> float:

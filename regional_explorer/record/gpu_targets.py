@@ -16,7 +16,8 @@ class GpuTarget:
     ``memory_gb_s`` is the memory bandwidth in 10⁹ bytes per second; ``dense_tflops`` the dense peak of matrix products
     by dtype, where ``TF32`` is that of float32 if the user allows less precision. ``source`` names the data sheet.
     ``blocks_per_multiprocessor`` is the most blocks that can be resident at once; each of them takes
-    ``shared_reserved`` bytes of shared memory for the system.
+    ``shared_reserved`` bytes of shared memory for the system. ``last_cache_bytes`` is the size of a cache
+    between L2 and the memory.
     """
 
     name: str
@@ -37,6 +38,7 @@ class GpuTarget:
     memory_gb_s: float
     dense_tflops: Mapping[str, float] = field(default_factory=dict)
     source: str = ""
+    last_cache_bytes: int = 0
 
     def bound_s(self, bytes_moved: int | None, operations: int | None, dtype: str | None) -> float | None:
         """Return the lower bound in seconds for a kernel: for its bytes and, in a matrix product, its operations."""
@@ -149,6 +151,7 @@ GPU_TARGETS: Mapping[str, GpuTarget] = {
             shared_reserved=0,
             memory_bytes=192 * GB,
             l2_bytes=4 << 20,
+            last_cache_bytes=256 << 20,
             memory_gb_s=5300,
             dense_tflops={"float32": 163.4, TF32: 653.7, "bfloat16": 1307.4, "float16": 1307.4},
             source="AMD Instinct MI300X data sheet",

@@ -23,6 +23,7 @@ require_cache_directory()
 from regional_explorer.torch_api.cache_answers import CacheAnswers, empty_caches
 from regional_explorer.torch_api.cache_key import CacheKey
 from regional_explorer.torch_api.inductor import (
+    INSTALL_COMPILER,
     NO_COMPILER,
     Compiled,
     compile_piece,
@@ -102,6 +103,7 @@ __all__ = [
     "AUTOCAST_DEVICES",
     "FALLBACK",
     "HAS_LITE_MODE",
+    "INSTALL_COMPILER",
     "MARKS",
     "NO_COMPILER",
     "OLDEST_TORCH",

@@ -238,9 +238,12 @@ def _environment_error(error: BaseException | None) -> BaseException | None:
     return None
 
 
+INSTALL_COMPILER = (
+    "Install one (Debian/Ubuntu: `apt-get install g++`, conda: `conda install cxx-compiler`, "
+    "macOS: `xcode-select --install`) or set CXX to its path."
+)
 NO_COMPILER = (
-    "Inductor needs a C++ compiler for CPU code and found none. Install one (Debian/Ubuntu: `apt-get install g++`, "
-    "conda: `conda install cxx-compiler`, macOS: `xcode-select --install`) or set CXX to its path. Capture, drawing "
+    f"Inductor needs a C++ compiler for CPU code and found none. {INSTALL_COMPILER} Capture, drawing "
     "and eager timings work without one."
 )
 

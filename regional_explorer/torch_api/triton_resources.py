@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
-import subprocess
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
+from regional_explorer.errors.texts import count
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.kernels import GpuResources
 from regional_explorer.torch_api.lowered_graphs import TRITON_KERNEL
@@ -29,52 +29,46 @@ def _resources(source: str, function: str, target: GpuTarget) -> GpuResources:
     meta = kernel._create_compile_meta(config)
     parts = ASTSource(kernel.fn, meta["signature"], meta["constants"], meta["configs"][0])
     options = kernel._create_compile_options(config, meta)
-    binary = triton.compile(parts, target=triton_target(target), options=options)
+    log = io.StringIO()
+    with _assembled_anew(), contextlib.redirect_stdout(log):
+        binary = triton.compile(parts, target=triton_target(target), options=options)
     warps, shared = int(binary.metadata.num_warps), int(binary.metadata.shared)
     assembly = str(binary.asm["ptx" if target.backend == "cuda" else "amdgcn"])
-    registers, spilled = _nvidia(binary.asm["cubin"], assembly) if target.backend == "cuda" else _amd(assembly)
-    launch = ", ".join(f"{key}={value}" for key, value in config.kwargs.items())
+    registers, spilled = _nvidia(log.getvalue()) if target.backend == "cuda" else _amd(assembly)
+    settings = [*(f"{key}={value}" for key, value in config.kwargs.items()), count(warps, "warp")]
     return GpuResources(
         registers=registers,
         spilled_bytes=spilled,
         shared_bytes=shared,
         occupancy=None if registers is None else occupancy(target, registers, shared, warps),
-        launch=f"{launch}, {warps} warps" if launch else f"{warps} warps",
+        launch=", ".join(settings),
         configs=len(kernel.configs),
         assembly=assembly,
     )
 
 
-def _nvidia(cubin: bytes, ptx: str) -> tuple[int | None, int | None]:
-    """Return registers and spilled bytes per thread, as reported by the NVIDIA tools that come with Triton.
+@contextlib.contextmanager
+def _assembled_anew() -> Iterator[None]:
+    """A block in which Triton takes no kernel from its cache, and prints what ``ptxas`` says about each.
+
+    Running ``ptxas`` once more would need Triton's flags, which differ by version and change registers and spills.
+    """
+    from triton import knobs
+
+    with knobs.compilation.scope(), knobs.nvidia.scope():
+        knobs.compilation.always_compile = True
+        knobs.nvidia.dump_ptxas_log = True
+        yield
+
+
+def _nvidia(log: str) -> tuple[int | None, int | None]:
+    """Return registers and spilled bytes per thread, as ``ptxas`` reports them.
 
     The size of local memory is not enough: ``sin`` has a table there, and no spill.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        binary, source = Path(folder, "kernel.cubin"), Path(folder, "kernel.ptx")
-        binary.write_bytes(cubin)
-        source.write_text(ptx)
-        registers = re.search(r"REG:(\d+)", _output_of("cuobjdump", "--dump-resource-usage", binary))
-        target = re.search(r"\.target (\w+)", ptx)
-        name = f"--gpu-name={target[1]}" if target else "--gpu-name=sm_80"
-        blackwell = re.search(r"sm_1\d\d", name) is not None
-        assembler = "ptxas-blackwell" if blackwell and _tool("ptxas-blackwell").exists() else "ptxas"
-        spilled = re.search(
-            r"(\d+) bytes spill stores", _output_of(assembler, "-v", name, source, "-o", Path(folder, "out"))
-        )
+    registers = re.search(r"Used (\d+) registers", log)
+    spilled = re.search(r"(\d+) bytes spill stores", log)
     return (int(registers[1]) if registers else None), (int(spilled[1]) if spilled else None)
-
-
-def _tool(name: str) -> Path:
-    import triton
-
-    return Path(triton.__file__).parent / "backends/nvidia/bin" / name
-
-
-def _output_of(tool: str, *arguments: object) -> str:
-    command = [str(_tool(tool)), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Triton's own tools
-    return done.stdout + done.stderr
 
 
 def _amd(assembly: str) -> tuple[int | None, int | None]:

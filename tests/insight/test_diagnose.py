@@ -146,6 +146,54 @@ def test_a_refused_fusion_is_a_fact_and_a_finding_where_its_remedy_wins(monkeypa
     assert {line.text for line in item.where} == {"y = x + 1", "return y, y * 2, y - 3, y * 0.5"}
 
 
+@pytest.mark.slow
+@pytest.mark.compiles
+@pytest.mark.usefixtures("one_thread")
+def test_a_refused_fusion_is_found_and_its_remedy_was_measured() -> None:
+    """Nothing is planted: in one loop ``x`` is read once instead of eight times."""
+
+    def statistics(x: torch.Tensor) -> list[torch.Tensor]:
+        with rx.region("r", max_fusion_size=1):
+            y = x + 1
+            return [(y * scale).abs().amax(0) for scale in range(2, 10)]
+
+    ex = rx.explore(statistics, (torch.randn(1 << 10, 1 << 10),))
+    ex.compile()
+    (item,) = [one for one in ex.diagnose("r", 8.0) if one.code == "fusion-refused"]
+    assert "exceeds max fusion" in item.message
+    assert "27 more pairs" in item.message
+    assert "'max_fusion_size': 512" in item.remedy
+    assert "measured" in item.remedy
+    ex.configure("r", {"max_fusion_size": 512}, direction="forward")
+    assert item not in ex.diagnostics
+    ex.compile()
+    assert not [one for one in ex.diagnose("r", 0.5) if one.code == "fusion-refused"]
+
+
+@pytest.mark.compiles
+def test_no_config_will_help_is_not_said_where_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_timer, "traffic_s", lambda _read, _written: 1.0)
+    ex = rx.explore(four_loops, (torch.randn(1 << 16),))
+    ex.compile()
+    for verdict, codes in ((Verdict.SAME, ["kernel-bound"]), (Verdict.FASTER, ["fusion-refused"])):
+        monkeypatch.setattr(ex.live.diagnoses, "_timing", timed(verdict))
+        assert [str(item.code) for item in ex.diagnose("r", 0.2)] == codes
+
+
+@pytest.mark.compiles
+def test_the_budget_is_spent_on_the_remedies_that_change_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
+    ex.compile()
+    shares = []
+
+    def timing(_part: Any, config: Any, share_s: float, _run: Any) -> None:
+        shares.append((dict(config), share_s))
+
+    monkeypatch.setattr(ex.live.diagnoses, "_timing", timing)
+    ex.diagnose("r", 0.4)
+    assert shares == [({"max_fusion_size": 512}, 0.2)]
+
+
 @pytest.mark.compiles
 def test_the_limit_side_by_side_is_a_reason_too() -> None:
     def many(x: torch.Tensor) -> list[torch.Tensor]:
@@ -167,7 +215,7 @@ def test_the_limit_side_by_side_is_a_reason_too() -> None:
 def fires(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant the measurement that a finding needs; a launch of eight elements takes longer than its kernel anywhere."""
     if code == "kernel-bound":
-        monkeypatch.setattr(kernel_timer, "copy_s", lambda _moved: 1.0)
+        monkeypatch.setattr(kernel_timer, "traffic_s", lambda _read, _written: 1.0)
     elif code != "launch-bound":
         monkeypatch.setattr(Diagnoses, "_timing", timed(Verdict.FASTER))
 

@@ -8,8 +8,13 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
+from regional_explorer.insight import gpu_code
+from regional_explorer.insight.code import _gpu_note
+from regional_explorer.record.code_diff import CodeDiff
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.kernels import KernelKind
+from regional_explorer.record.kernels import ArtifactCode, GpuResources, Kernel, KernelKind
+from regional_explorer.render.report.diff_html import diff_html, diff_text
+from regional_explorer.render.report.gpu_figures import resource_changes
 from regional_explorer.torch_api.triton_resources import occupancy
 
 pytestmark = pytest.mark.compiles
@@ -83,6 +88,59 @@ def test_two_configs_are_compared_for_a_target(ex: rx.Exploration) -> None:
     after = ex.code("r", config={"max_fusion_size": 1}, target="h100")
     assert before.diff(before).same
     assert not before.diff(after).same
+
+
+def one_kernel(registers: int, spilled: int, occupancy: float, target: str = "h100") -> ArtifactCode:
+    gpu = GpuResources(registers, spilled, 0, occupancy, "XBLOCK=1, 1 warp", 1)
+    kernel = Kernel(
+        "triton_red_0", KernelKind.REDUCTION, nodes=(0,), bytes_read=registers << 20, bytes_written=0, gpu=gpu
+    )
+    return ArtifactCode("a", f"code with {registers} registers", (kernel,), target=target)
+
+
+def test_a_diff_says_what_a_config_does_to_registers_spills_and_bounds() -> None:
+    diff = CodeDiff("r.0", one_kernel(96, 0, 0.3125), one_kernel(48, 96, 0.625))
+    resources, bounds = resource_changes(diff)
+    assert resources == "triton_red_0 (changed): registers 96 → 48, spilled 0 B → 96 B, occupancy 31 % → 62 %"
+    assert bounds == "bounds, added up: ≥ 30.0 µs → ≥ 15.0 µs; nothing was measured"
+    for shown in (diff_text("r", [diff]), diff_html("r", [diff])):
+        assert resources in shown
+        assert bounds in shown
+    assert not list(resource_changes(CodeDiff("r.0", diff.before, diff.before)))
+
+
+def test_a_kernel_that_is_new_shows_what_it_takes() -> None:
+    nothing = ArtifactCode("a", "no code", (), target="h100")
+    resources, _bounds = resource_changes(CodeDiff("r.0", nothing, one_kernel(96, 8, 0.3125)))
+    assert resources.startswith("triton_red_0 (new): registers 96, spilled 8 B")
+
+
+@pytest.mark.slow
+def test_registers_are_those_of_the_code_that_triton_assembled(ex: rx.Exploration) -> None:
+    """Its flags change registers and spills, so that ptxas is not run a second time without them."""
+    from triton import knobs
+
+    before = knobs.compilation.always_compile
+    for _from_the_cache_too in range(2):
+        frame = ex.code("r", target="b200").kernels
+        assert frame.registers.notna().tolist() == [True, False, True], "an extern call has none"
+        assert (frame.spilled_bytes.dropna() == 0).all()
+        assert frame.bound_us.gt(0).all()
+    assert knobs.compilation.always_compile == before
+    ex.compile()
+    assert "registers" not in ex.code("r").kernels
+
+
+def test_a_cache_between_l2_and_memory_is_named() -> None:
+    assert "4.00 MiB of L2 cache or 256 MiB of Infinity Cache moves faster" in _gpu_note(GPU_TARGETS["mi300x"])
+    assert "50.0 MiB of L2 cache moves faster" in _gpu_note(GPU_TARGETS["h100"])
+
+
+@pytest.mark.slow
+def test_without_a_compiler_it_is_said(ex: rx.Exploration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_code, "cxx_compiler", lambda: None)
+    with pytest.raises(rx.RegionalExplorerError, match=r"No code for NVIDIA L4.* C\+\+ compiler.*apt-get"):
+        ex.code("r", target="l4")
 
 
 @pytest.mark.slow

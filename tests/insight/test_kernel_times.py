@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.insight.rates import copy_s
+from regional_explorer.insight.rates import traffic_s
 from regional_explorer.insight.timed_code import timed_code
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
@@ -148,5 +148,7 @@ def test_wasted_is_what_lies_beyond_the_bound_and_unknown_without_one() -> None:
     assert ArtifactKernelTimes("a", (KernelTime(1.0, 0.0), None), whole_s=3.0).kernels_s == 1.0
 
 
-def test_twice_the_bytes_take_at_least_as_long_to_copy() -> None:
-    assert copy_s(1 << 26) > copy_s(1 << 20) > 0
+def test_more_bytes_take_longer_and_reading_takes_no_longer_than_copying() -> None:
+    assert traffic_s(1 << 25, 1 << 25) > traffic_s(1 << 19, 1 << 19) > 0
+    assert 0 < traffic_s(1 << 26, 0) <= traffic_s(1 << 25, 1 << 25)
+    assert traffic_s(0, 1 << 20) == traffic_s(1 << 19, 1 << 19), "fresh memory is as slow to fill as to copy to"

@@ -79,7 +79,10 @@ def test_tables_without_figures_are_left_out_of_text_and_page() -> None:
         assert "10,000 calls" in said
 
 
-@pytest.mark.parametrize(("number", "shown"), [(512, "0.500 KiB"), (3 << 20, "3.00 MiB"), (5 << 30, "5.00 GiB")])
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(0, "0 B"), (512, "512 B"), (1 << 10, "1.00 KiB"), (3 << 20, "3.00 MiB"), (5 << 30, "5.00 GiB")],
+)
 def test_bytes_have_the_largest_unit_that_fits(number: int, shown: str) -> None:
     assert size(number) == shown
 

@@ -8,8 +8,9 @@ from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.gpu_targets import GPU_TARGETS, GpuTarget
 from regional_explorer.record.kernels import Kernel, RefusedFusion
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
+from regional_explorer.render.report.gpu_figures import bound_text, resource_texts
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.formats import NONE, duration, significant, size
+from regional_explorer.render.style.formats import NONE, significant, size
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean
 
 COLUMNS = ("", "kernel", "kind", "ops", "reads", "writes", "operations", "nodes", "lines")
@@ -81,18 +82,15 @@ def _row(linked: LinkedKernel, target: GpuTarget | None) -> tuple[Cell, ...]:
 
 def _gpu_cells(kernel: Kernel, target: GpuTarget) -> tuple[Cell, ...]:
     """Return the cells about registers, occupancy and bound on a GPU; ``≥`` marks the bound, which is not measured."""
-    bound = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype)
+    bound = bound_text(target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype))
     found = kernel.gpu
     if found is None:
-        return (Cell(f"≥ {duration(bound)}" if bound is not None else NONE), *(Cell(NONE) for _ in GPU_COLUMNS[1:]))
-    spilled = "" if not found.spilled_bytes else "warn"
+        return (Cell(bound), *(Cell(NONE) for _ in GPU_COLUMNS[1:]))
+    texts = resource_texts(found)
+    spills = "warn" if found.spilled_bytes else ""
     return (
-        Cell(f"≥ {duration(bound)}" if bound is not None else NONE),
-        Cell(NONE if found.registers is None else str(found.registers)),
-        Cell(NONE if found.spilled_bytes is None else f"{found.spilled_bytes} B", tone=spilled),
-        Cell(_bytes(found.shared_bytes)),
-        Cell(NONE if found.occupancy is None else f"{100 * found.occupancy:.0f} %"),
-        Cell(f"{found.launch} (first of {found.configs})" if found.configs > 1 else found.launch),
+        Cell(bound),
+        *(Cell(texts[title], tone=spills if title == "spilled" else "") for title in GPU_COLUMNS[1:]),
     )
 
 

@@ -7,6 +7,7 @@ from html import escape
 
 from regional_explorer.record.code_diff import CodeDiff
 from regional_explorer.render.report.code_html import CODE_CSS
+from regional_explorer.render.report.gpu_figures import resource_changes
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.untrusted import clean, clean_page, markup
 
@@ -17,13 +18,16 @@ _TONES = {"+": "rx-good", "-": "rx-bad", "@": "rx-quiet"}
 
 
 def diff_text(region: str, parts: Sequence[CodeDiff]) -> str:
-    """Return, for each partition, its kernels as same, changed, new or gone, and the changed lines."""
-    return f"{_summary(region, parts)}\n\n" + "\n\n".join(f"{_head(part)}\n{part.unified}".rstrip() for part in parts)
+    """Return, for each partition, its kernels as same, changed, new or gone, their resources, and the changed lines."""
+    return f"{_summary(region, parts)}\n\n" + "\n\n".join(
+        "\n".join((_head(part), *(f"  {line}" for line in resource_changes(part)), part.unified)).rstrip()
+        for part in parts
+    )
 
 
 def diff_html(region: str, parts: Sequence[CodeDiff]) -> str:
     """Return the same as an HTML fragment with changed lines coloured."""
-    content = "".join(f"<h4>{markup(_head(part))}</h4>{_lines(part)}" for part in parts)
+    content = "".join(f"<h4>{markup(_head(part))}</h4>{_resources(part)}{_lines(part)}" for part in parts)
     summary = f"<p>{markup(_summary(region, parts))}</p>"
     return f'<div class="{PAGE}"><style>{page_css(())}{CODE_CSS}</style>{summary}{content}</div>'
 
@@ -41,6 +45,11 @@ def _head(part: CodeDiff) -> str:
     if part.problem:
         return f"{part.partition}: {part.problem}"
     return f"{part.partition}: the code is the same" if part.same else f"{part.partition}: kernels: {part.counted}"
+
+
+def _resources(part: CodeDiff) -> str:
+    lines = "".join(f"<li>{markup(line)}</li>" for line in resource_changes(part))
+    return f"<ul>{lines}</ul>" if lines else ""
 
 
 def _lines(part: CodeDiff) -> str:

@@ -54,7 +54,9 @@ def percent(share: float) -> str:
 
 
 def size(number: int) -> str:
-    """Return a number of bytes with three significant digits in KiB, MiB or GiB."""
+    """Return a number of bytes; from 1 KiB on with three significant digits in KiB, MiB or GiB."""
+    if number < 1024:  # noqa: PLR2004 - 1 KiB
+        return f"{number} B"
     for shift, unit in ((30, "GiB"), (20, "MiB")):
         if number >= 1 << shift:
             return f"{significant(number / (1 << shift))} {unit}"

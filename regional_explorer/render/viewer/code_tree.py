@@ -89,7 +89,7 @@ def _partition(number: int, alike: Sequence[PartitionCode], nodes: dict[str, tup
 
 
 def _kernel(key: str, linked: LinkedKernel, part: PartitionCode) -> Node:
-    """Return the row of a kernel: its kind, ops, bytes read and written, and source lines."""
+    """Return the row of a kernel: its kind, ops, bytes read and written, GPU resources, and source lines."""
     kernel = linked.kernel
     target = GPU_TARGETS.get(part.code.target)
     bound = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
@@ -101,7 +101,9 @@ def _kernel(key: str, linked: LinkedKernel, part: PartitionCode) -> Node:
         f"bound ≥ {duration(bound)}" if bound is not None else "",
         f"{gpu.registers} registers" if gpu and gpu.registers is not None else "",
         f"{gpu.spilled_bytes} bytes spilled" if gpu and gpu.spilled_bytes else "",
+        f"{size(gpu.shared_bytes)} shared" if gpu and gpu.shared_bytes else "",
         f"occupancy {100 * gpu.occupancy:.0f} %" if gpu and gpu.occupancy is not None else "",
+        gpu.launch if gpu else "",
         f"lines {listing([str(line.line) for line in linked.lines], MOST_LISTED)}" if linked.lines else "",
     ]
     return _row(
