@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
-"""Parts of paths that are in library files, not in the user's."""
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
+
+
+def is_library(file: str) -> bool:
+    """Return whether a source file belongs to an installed library, rather than to the user."""
+    return any(folder in file for folder in _LIBRARIES)
+
+
+def is_cell(file: str) -> bool:
+    """Return whether a source file is a notebook's cell: it is temporary and has no name that users know."""
+    return "ipykernel_" in file or file.startswith("<")
 
 
 class GraphKind(StrEnum):
@@ -57,12 +66,12 @@ class SourceLine:
     @property
     def in_library(self) -> bool:
         """Whether it is in an installed library."""
-        return any(part in self.file for part in LIBRARIES)
+        return is_library(self.file)
 
     @property
     def in_cell(self) -> bool:
         """Whether it is in a notebook's cell, whose file is temporary and has no name that users know."""
-        return "ipykernel_" in self.file or self.file.startswith("<")
+        return is_cell(self.file)
 
     @property
     def numbered(self) -> str:

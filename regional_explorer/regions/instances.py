@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from regional_explorer.record.components import connected
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.regions.components import connected
 
 Instance = tuple[str, int] | None
 """What identifies an instance within its region: module path and call, or the number of the connected piece;

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from regional_explorer.errors import PlanError, SelectorError, did_you_mean
+from regional_explorer.record.components import connected
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import Selector, SelectorKind
-from regional_explorer.regions.components import connected
 from regional_explorer.regions.instances import Instance, direct_feeds
 from regional_explorer.regions.select import assign, node_names, picks
 

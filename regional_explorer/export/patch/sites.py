@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from regional_explorer.export.patch.source_file import Function, SourceFile, Statement
@@ -21,7 +20,7 @@ from regional_explorer.export.patch.spans import (
     span_of,
     submodule_calls,
 )
-from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, ModuleCall, Node, SourceLine
+from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, ModuleCall, Node, SourceLine, is_library
 
 
 @dataclass(frozen=True)
@@ -255,8 +254,3 @@ def _is_in_call(node: Node, attribute: str) -> bool:
             return True
         outer = names
     return False
-
-
-def is_library(file: str) -> bool:
-    """Return whether a file belongs to an installed library."""
-    return any(part in ("site-packages", "dist-packages") for part in Path(file).parts)

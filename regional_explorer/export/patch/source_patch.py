@@ -12,10 +12,9 @@ from pathlib import Path
 
 from regional_explorer.errors import SourcePatchError
 from regional_explorer.export.patch.placement import PreviewPartitions, place
-from regional_explorer.export.patch.sites import is_library
 from regional_explorer.export.patch.source_file import SourceFile, parser
 from regional_explorer.export.patch.working_tree import root_of, write_all
-from regional_explorer.record.graph import Graph, GraphBreak
+from regional_explorer.record.graph import Graph, GraphBreak, is_library
 from regional_explorer.record.plan import Plan
 from regional_explorer.render.report.plan_source import plan_source
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
-from regional_explorer.regions.components import connected
+from regional_explorer.record.components import connected
 from regional_explorer.regions.cutting.dependencies import dependencies, written_arguments
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import Edges, cycles, in_order, levels, part_of_node

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from regional_explorer.record.components import connected
 from regional_explorer.record.graph import Graph, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
@@ -40,33 +40,15 @@ def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
         found.append(RegionPiece(cut.id, index[cut.region], cut.instance, inside, cut.state, error=cut.error or ""))
     cut_regions = {piece.region for piece in found}
     for name, number in index.items():
-        rest = [op for op in session.members.get(name, {}).get(graph.id, ()) if op in ops and op not in taken]
+        marked = session.members.get(name, {}).get(graph.id, ())
+        rest = dict.fromkeys(op for op in marked if op in ops and op not in taken)
         taken.update(rest)
         state, note = _uncut(number in cut_regions, enabled=session.plan.regions[number].enabled)
-        for count, part in enumerate(connected(rest, {name: ops[name].inputs for name in rest})):
-            found.append(RegionPiece(f"{name}/{graph.id}/rest/{count}", number, None, part, state, note))
+        links = [(op, source) for op in rest for source in ops[op].inputs if source in rest]
+        for count, part in enumerate(connected(list(rest), links)):
+            found.append(RegionPiece(f"{name}/{graph.id}/rest/{count}", number, None, tuple(part), state, note))
     position = {node.name: place for place, node in enumerate(graph.nodes)}
     return tuple(sorted(found, key=lambda piece: min(position[name] for name in piece.nodes)))
-
-
-def connected(names: Iterable[str], inputs: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
-    """Return the connected parts of ``names``, each in the order of ``names``; ``inputs`` has the inputs of each."""
-    parent = {name: name for name in names}
-
-    def root(name: str) -> str:
-        while parent[name] != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
-        return name
-
-    for name in parent:
-        for source in inputs[name]:
-            if source in parent:
-                parent[root(name)] = root(source)
-    parts: dict[str, list[str]] = {}
-    for name in parent:
-        parts.setdefault(root(name), []).append(name)
-    return [tuple(part) for part in parts.values()]
 
 
 def _uncut(cut: bool, *, enabled: bool) -> tuple[State | None, str]:  # noqa: FBT001 - private, one caller

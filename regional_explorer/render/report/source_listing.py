@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from regional_explorer.record.graph import LIBRARIES, Role, SourceLine
+from regional_explorer.record.graph import Role, SourceLine, is_cell, is_library
 from regional_explorer.record.session import Session
 from regional_explorer.render.style.untrusted import LONG, SHORT, clean, clean_page, sendable
 
@@ -124,8 +124,8 @@ def listing(session: Session) -> tuple[Function, ...]:
     return tuple(
         Function(
             name=clean(block.name, SHORT),
-            file="cell" if "ipykernel_" in block.file else clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
-            library=any(part in block.file for part in LIBRARIES),
+            file="cell" if is_cell(block.file) else clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
+            library=is_library(block.file),
             lines=tuple(
                 Line(row, _one_line(text), tuple(own.get((block, row), ())), tuple(rows.get(row, ())))
                 for row, text in enumerate(files[block.file].text(block), block.first)
