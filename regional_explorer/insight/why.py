@@ -136,7 +136,7 @@ def op_recomputed(region: str, found: Recomputed, timing: Timing) -> Diagnostic:
     lines = tuple(dict.fromkeys(line for linked in found.kernels for line in linked.lines))
     return Diagnostic(
         DiagnosticCode.OP_RECOMPUTED,
-        f"Region {region!r} computes {again} per element in {names}: each reader of a value computes it anew.",
+        f"Region {region!r} computes {again} per element in {names}: each reader of a value computes it again.",
         Severity.INFO,
         region=region,
         graph=found.part.partition.graph,
