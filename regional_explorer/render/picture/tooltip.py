@@ -34,7 +34,7 @@ def tooltip_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
             nodes = [node for name in box.nodes for node in of_box[name]]
             for word, text in _tooltip_rows(box, nodes, part.facts, outside, opens=opens):
                 if text:
-                    rows.extend((texts.number(word), texts.number(text)))
+                    rows.extend((texts.exact(word), texts.exact(text)))
             ends.append(len(rows))
     return {"box_tooltips": rows.tobytes(), "box_tooltip_ends": ends.tobytes()}
 
@@ -53,19 +53,24 @@ def _nodes_of_boxes(part: TabGraph) -> dict[str, list[Node]]:
 def _tooltip_rows(
     box: Box, nodes: Sequence[Node], facts: Mapping[str, Mapping[str, str]], outside: Mapping[str, Node], *, opens: bool
 ) -> Iterator[tuple[str, str]]:
+    """Yield words and texts, all of them clean, as the facts of nodes are."""
     first = facts[nodes[0].name] if nodes else {}
     if first and not opens:
-        yield "node", " = ".join(clean(first[which], MOST_HALF) for which in ("name", "target"))
+        yield "node", f"{_half(first['name'])} = {_half(first['target'])}"
         yield "gives", first["value"]
     else:
-        yield "", box.detail
+        yield "", clean(box.detail)
         yield "holds", f"{count(len(nodes), 'node')} · + or double-click opens it"
     if first:
         yield "module", first["module"]
         yield "line", first["source"]
     if 0 < len(nodes) < MOST_NAMED:
         read = [outside[name] for name in nodes[0].inputs if name in outside]
-        yield "reads", ", ".join(f"{one.role} {one.name}" for one in read[:MOST_NAMED])
+        yield "reads", clean(", ".join(f"{one.role} {one.name}" for one in read[:MOST_NAMED]))
     for flag, note in NOTES.items():
         if any(getattr(node, flag) for node in nodes):
             yield "note", note
+
+
+def _half(text: str) -> str:
+    return text if len(text) <= MOST_HALF else clean(text, MOST_HALF)
