@@ -35,6 +35,14 @@ CELLS = [
     "%regional_compile --no-bench -o ex f(x, w)",
     "%regional_compile --no-bench -o bare net(x)",
 ]
+UNDO_AND_SELECT = """
+panel => {
+    const stage = panel.querySelector('.rxg-stage');
+    panel.querySelector('[data-do=undo]').click();
+    stage.focus();
+    for (const key of ['End', ' ']) stage.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+}
+"""
 WIDTHS = (600, 700, 1200, 2500)
 MEASURED_S = 240
 
@@ -381,6 +389,23 @@ def test_two_measured_plans_are_compared_and_one_is_taken(notebook: Lab, panel: 
     compared.get_by_role("button", name="Use plan 1").click()
     expect(switch_of(panel, "softmax")).to_be_checked()
     assert printed(notebook, "(len(ex.history), ex.plan['softmax'].enabled)") == "(2, True)"
+
+
+def test_a_selection_made_before_undo_is_answered_stays(notebook: Lab) -> None:
+    other = notebook.output(2).locator(".rx-panel")
+    pattern = other.get_by_label("Pattern", exact=True)
+    other.get_by_label("Mark by").select_option("modules")
+    pattern.fill("0")
+    other.get_by_label("Name").last.fill("linear")
+    other.get_by_role("button", name="Mark", exact=True).click()
+    row(other, "linear").locator(".rxt-state").click()
+    expect(row(other, "linear")).to_have_attribute("aria-selected", "true")
+    other.evaluate(UNDO_AND_SELECT)  # undone, the region is gone, and with it the selection of its nodes
+    expect(row(other, "linear")).to_have_count(0)
+    expect(pattern).to_have_value("1 node selected")
+    expect(other.locator(".rxg-selected")).to_contain_text(re.compile(r"^1 of \d+ nodes selected"))
+    notebook.page.keyboard.press("Escape")
+    expect(pattern).to_have_value("")
 
 
 def test_an_error_shows_in_the_panel(notebook: Lab, panel: Locator) -> None:

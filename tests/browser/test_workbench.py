@@ -61,6 +61,13 @@ def number_of(panel: Locator, text: str) -> str:
     return panel.locator(".rxs-line", has_text=text).locator(".rxs-number").inner_text()
 
 
+def test_the_tool_bar_is_one_row(panel: Locator) -> None:
+    parts = panel.get_by_role("toolbar", name="Actions").locator("button, label")
+    expect(parts).to_have_count(13)
+    middles = "found => found.map(one => one.getBoundingClientRect()).map(({top, bottom}) => Math.round(top + bottom))"
+    assert len(set(parts.evaluate_all(middles))) == 1
+
+
 def test_the_preview_comes_while_typing_and_lights_its_matches(notebook: Lab, panel: Locator) -> None:
     panel.get_by_label("Mark by").select_option("modules")
     expect(panel.locator("datalist option").first).to_have_attribute("value", "layers.*")

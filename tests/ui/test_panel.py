@@ -407,16 +407,16 @@ def test_edit_buttons_come_with_a_selection(panel: Panel) -> None:
 
 
 def test_the_plan_is_copied_as_text_and_as_python(panel: Panel, control: Control) -> None:
-    copied = {words(one): one[1]["data-of"] for one in elements(panel.part("tools"), data_do="copy")}
+    copied = {words(one): one[1]["data-of"] for one in elements(panel.part("header"), data_do="copy")}
     assert load_plan(copied["Copy plan"]) == control.state.plan
     assert panel.plan == copied["Copy plan"]
     assert "ex.configure('mm', {'max_fusion_size': 8})" in copied["Copy as Python"]
     control.owner = lambda: "rx.last()"
     panel.press("remove", "act")
-    copied = {words(one): one[1]["data-of"] for one in elements(panel.part("tools"), data_do="copy")}
+    copied = {words(one): one[1]["data-of"] for one in elements(panel.part("header"), data_do="copy")}
     assert copied["Copy as Python"].startswith("ex = rx.last()\n")
     assert "act" not in copied["Copy plan"]
-    assert "rx.last()" in text(panel, "tools")
+    assert "rx.last()" in text(panel, "header")
 
 
 def test_results_are_saved_by_button_and_nothing_is_overwritten(

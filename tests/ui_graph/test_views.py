@@ -94,7 +94,8 @@ def test_the_crumbs_lead_back() -> None:
         "text",
         {"do": "open", "of": "?"},
         {"do": "fly", "of": ""},
-        {"do": "select", "nodes": [3]},
+        {"do": "select", "nodes": [3], "number": 1},
+        {"do": "select", "nodes": []},
     ],
 )
 def test_other_messages_do_no_harm(message: Any) -> None:
@@ -121,10 +122,13 @@ def test_what_goes_wrong_in_a_message_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert shown.problem == ""
 
 
-def test_a_selection_is_heard_by_message_too() -> None:
+def test_a_selection_is_heard_by_message_too_and_the_page_is_told() -> None:
     shown = view(3)
-    shown.receive(shown, {"do": "select", "nodes": ["0/forward:gelu0"]}, [])
+    told: list[Any] = []
+    shown.send = lambda message, *_: told.append(message)
+    shown.receive(shown, {"do": "select", "nodes": ["0/forward:gelu0"], "number": 7}, [])
     assert shown.selected() == {"0/forward": ("gelu0",)}
+    assert told == [{"heard": 7}]
 
 
 def press(shown: Any, do: str, of: str = "", **more: Any) -> None:

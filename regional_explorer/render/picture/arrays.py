@@ -28,8 +28,8 @@ class TabGraph:
     """One graph of a tab.
 
     ``folds`` are its outline; ``leaves`` has the fold of each box of ``section``, None for an input. ``home`` and
-    ``piece_of`` map a node to the number of its box and of its piece in this graph; ``first_node``, ``first_box`` and
-    ``first_piece`` are the numbers at which those of this graph begin in the tab.
+    ``piece_of`` map a node to the number of its box and of its piece in this graph, ``facts`` to its ``FACTS``;
+    ``first_node``, ``first_box`` and ``first_piece`` are the numbers at which those of this graph begin in the tab.
     """
 
     graph: Graph
@@ -41,6 +41,7 @@ class TabGraph:
     piece_names: tuple[str, ...]
     home: Mapping[str, int]
     piece_of: Mapping[str, int]
+    facts: Mapping[str, Mapping[str, str]]
     first_node: int
     first_box: int
     first_piece: int
@@ -67,16 +68,15 @@ class Texts:
         """The texts in the order of their numbers."""
         return list(self._numbers)
 
-    def number(self, value: object) -> int:
+    def number(self, text: str) -> int:
         """Return the number of a text to be shown."""
-        raw = str(value)
-        if raw not in self._seen:
-            self._seen[raw] = self.exact(clean(raw, LONG))
-        return self._seen[raw]
+        if text not in self._seen:
+            self._seen[text] = self.exact(clean(text, LONG))
+        return self._seen[text]
 
-    def exact(self, key: str) -> int:
-        """Return the number of a key, which is sent unchanged: the page never shows it, and sends it back."""
-        return self._numbers.setdefault(key, len(self._numbers))
+    def exact(self, text: str) -> int:
+        """Return the number of a text that is sent unchanged: a clean one, or a key that the page only sends back."""
+        return self._numbers.setdefault(text, len(self._numbers))
 
 
 def box_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
@@ -117,7 +117,7 @@ def node_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
     names: list[str] = []
     for part in parts:
         for node in part.nodes:
-            facts.extend(texts.number(fact(node, which)) for which in FACTS)
+            facts.extend(map(texts.exact, part.facts[node.name].values()))
             boxes.append(part.first_box + part.home[node.name])
             piece = part.piece_of.get(node.name)
             pieces.append(NONE if piece is None else part.first_piece + piece)
@@ -130,10 +130,14 @@ def node_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
     }
 
 
-def fact(node: Node, which: str) -> str:
-    """Return one of the ``FACTS`` of a node; ``?`` if the node is malformed."""
+def facts_of_nodes(graph: Graph) -> dict[str, dict[str, str]]:
+    """Return the ``FACTS`` of each node by its name, cleaned."""
+    return {node.name: {which: _fact(node, which) for which in FACTS} for node in graph.nodes}
+
+
+def _fact(node: Node, which: str) -> str:
     try:
-        return str(FACTS[which](node))
+        return clean(FACTS[which](node), LONG)
     except Exception:  # noqa: BLE001 - the other facts and nodes stand
         return "?"
 
@@ -150,7 +154,7 @@ FACTS: Mapping[str, Callable[[Node], object]] = {
     "module": lambda node: node.module_path or "",
     "source": _source,
 }
-"""The facts of a node that are shown and can be searched."""
+"""The facts of a node that are shown and can be searched; each is ``?`` if the node is malformed."""
 
 
 def edge_array(parts: Sequence[TabGraph]) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from regional_explorer.errors.texts import count
 from regional_explorer.record.graph import Node
-from regional_explorer.render.picture.arrays import Payload, TabGraph, Texts, fact
+from regional_explorer.render.picture.arrays import Payload, TabGraph, Texts
 from regional_explorer.render.picture.scene import Box
 from regional_explorer.render.style.untrusted import clean
 
@@ -32,9 +32,9 @@ def tooltip_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
         for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
             opens = leaf is not None and leaf.fold.opens
             nodes = [node for name in box.nodes for node in of_box[name]]
-            for word, text in _tooltip_rows(box, nodes, outside, opens=opens):
+            for word, text in _tooltip_rows(box, nodes, part.facts, outside, opens=opens):
                 if text:
-                    rows.extend((texts.number(word), texts.number(text)))
+                    rows.extend((texts.exact(word), texts.exact(text)))
             ends.append(len(rows))
     return {"box_tooltips": rows.tobytes(), "box_tooltip_ends": ends.tobytes()}
 
@@ -51,21 +51,26 @@ def _nodes_of_boxes(part: TabGraph) -> dict[str, list[Node]]:
 
 
 def _tooltip_rows(
-    box: Box, nodes: Sequence[Node], outside: Mapping[str, Node], *, opens: bool
+    box: Box, nodes: Sequence[Node], facts: Mapping[str, Mapping[str, str]], outside: Mapping[str, Node], *, opens: bool
 ) -> Iterator[tuple[str, str]]:
-    if nodes and not opens:
-        name, target = (clean(fact(nodes[0], which), MOST_HALF) for which in ("name", "target"))
-        yield "node", f"{name} = {target}"
-        yield "gives", fact(nodes[0], "value")
+    """Yield words and texts, all of them clean, as the facts of nodes are."""
+    first = facts[nodes[0].name] if nodes else {}
+    if first and not opens:
+        yield "node", f"{_half(first['name'])} = {_half(first['target'])}"
+        yield "gives", first["value"]
     else:
-        yield "", box.detail
+        yield "", clean(box.detail)
         yield "holds", f"{count(len(nodes), 'node')} · + or double-click opens it"
-    for node in nodes[:1]:
-        yield "module", fact(node, "module")
-        yield "line", fact(node, "source")
+    if first:
+        yield "module", first["module"]
+        yield "line", first["source"]
     if 0 < len(nodes) < MOST_NAMED:
         read = [outside[name] for name in nodes[0].inputs if name in outside]
-        yield "reads", ", ".join(f"{one.role} {one.name}" for one in read[:MOST_NAMED])
+        yield "reads", clean(", ".join(f"{one.role} {one.name}" for one in read[:MOST_NAMED]))
     for flag, note in NOTES.items():
         if any(getattr(node, flag) for node in nodes):
             yield "note", note
+
+
+def _half(text: str) -> str:
+    return text if len(text) <= MOST_HALF else clean(text, MOST_HALF)

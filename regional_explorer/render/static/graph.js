@@ -16,6 +16,9 @@ export class View extends ElementTree {
   /** @type {Picture} */ picture;
   /** @type {Set<number>} */ selection = new Set();
   /** @type {string[]} what is selected in other graphs */ elsewhere = [];
+  /** @type {string[]} the last selection made here */ chosen = [];
+  choices = 0;
+  /** how many choices the kernel has heard of */ heard = 0;
   /** @type {Uint32Array} how many nodes of each box are selected */ counts = new Uint32Array();
   /** @type {Uint32Array} how many nodes of each box the search found */ found = new Uint32Array();
   /** @type {number[]} */ matched = [];
@@ -128,6 +131,8 @@ export class View extends ElementTree {
   readSelection() {
     const { picture } = this;
     if (!picture) return;
+    // What the kernel sends before it has heard of the last choice is older.
+    if (this.heard < this.choices) this.setTrait("selection", this.chosen);
     this.selection.clear();
     this.elsewhere = [];
     for (const id of this.get("selection")) {
@@ -218,12 +223,9 @@ export class View extends ElementTree {
     this.map.draw(!this.mapOff, finding ? this.hits : []);
   }
 
-  // Change a trait. ipywidgets holds a change back while the kernel is busy with the previous one, but not a message:
-  // so the kernel knows the selection before it handles the next button.
   setTrait(name, value) {
     this.model.set(name, value);
     this.model.save_changes();
-    if (name === "selection") this.model.send({ do: "select", nodes: value });
   }
 
   // `how`: "only" these, "add" them, or "toggle": drop them if all of them are selected.
@@ -238,8 +240,11 @@ export class View extends ElementTree {
     this.choose([...this.elsewhere, ...ids]);
   }
 
+  // ipywidgets holds a change of a trait back while the kernel is busy with the previous one, but not a message: so the
+  // kernel knows the selection before it handles the next button.
   choose(ids) {
-    this.setTrait("selection", ids);
+    this.setTrait("selection", (this.chosen = ids));
+    this.model.send({ do: "select", nodes: ids, number: (this.choices += 1) });
     this.say(this.bars.selected.textContent);
   }
 
@@ -286,8 +291,9 @@ export class View extends ElementTree {
     this.draw();
   }
 
-  // The kernel asks to show a node, or to select nodes as if the user had selected them here.
-  onMessage({ show, pick }) {
+  // The kernel has heard of a choice, asks to show a node, or to select nodes as if the user had selected them here.
+  onMessage({ heard = 0, show, pick }) {
+    this.heard = Math.max(this.heard, heard);
     if (pick) this.choose(pick);
     const id = show?.find((one) => this.picture?.byId.has(one));
     if (id) this.goTo(this.picture.nodeBoxes[this.picture.byId.get(id)]);

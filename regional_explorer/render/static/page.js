@@ -87,6 +87,7 @@ draw();
 find(".rx-views").hidden = false;
 const { signal } = new AbortController(), view = new View(graph, find("[data-view=graph]"), signal);
 new ElementTree(source, find("[data-view=source]"), signal);
+view.heard = Infinity; // without a kernel no selection comes late
 for (const trait of ["selection", "hover"]) graph.on(`change:${trait}`, highlight);
 
 // A click on a line of code or a diagnostic shows its nodes.

@@ -25,7 +25,7 @@ from regional_explorer.ui.panel.marking import mark_form
 from regional_explorer.ui.panel.region_table import region_table
 from regional_explorer.ui.panel.tabs import code_head, tabs
 from regional_explorer.ui.panel.time_table import time_table
-from regional_explorer.ui.panel.tools import problem, progress, tool_bar
+from regional_explorer.ui.panel.tools import export_buttons, problem, progress, tool_bar
 from regional_explorer.ui.state import CODE, CONFIG, DIAGNOSTICS, SOURCE, TIME, PanelState
 
 
@@ -104,13 +104,29 @@ def _style(regions: int) -> list[Node]:
     return [style_sheet(page_css([paint(number) for number in range(regions)]))]
 
 
-def _header(session: Session, *, dynamic: bool | None) -> list[Node]:
+def _header(session: Session, plan: Plan, owner: str, *, dynamic: bool | None, busy: bool) -> list[Node]:
     facts = dict(summary(session))
     facts["torch"] = f"torch {facts['torch']}"
     facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
     if dynamic is not None:  # fixed by the trace; changing it means tracing again
         facts["shapes"] = f"shapes: {'dynamic' if dynamic else 'static'}"
-    return [node("h3", session.title), node("div", " · ".join(facts.values()), class_="rx-quiet")]
+    python = node("span", "in Python: ", node("code", owner), title="The exploration that this panel shows")
+    return [
+        node("h3", session.title),
+        export_buttons(plan, owner, busy=busy),
+        node("div", " · ".join(facts.values()), " · ", python, class_="rx-quiet"),
+    ]
+
+
+def _facts(it: Shown) -> dict[str, Any]:
+    state = it.state
+    return {
+        "session": it.session,
+        "plan": state.plan,
+        "owner": it.owner,
+        "dynamic": it.dynamic,
+        "busy": state.busy,
+    }
 
 
 def _config(it: Shown) -> dict[str, Any]:
@@ -192,7 +208,7 @@ def _plans(runs: Sequence[Session], plan: Plan, *, busy: bool) -> list[Node]:
 
 PARTS: Mapping[str, Part] = {
     "style": Part(lambda it: {"regions": len(it.session.plan.regions)}, _style),
-    "header": Part(lambda it: {"session": it.session, "dynamic": it.dynamic}, _header),
+    "header": Part(_facts, _header),
     "regions": Part(_regions, region_table),
     "config": Part(_config, config_editor),
     "code": Part(_code, code_head),
@@ -200,7 +216,7 @@ PARTS: Mapping[str, Part] = {
     "editing": Part(_editing, edit_bar),
     "marking": Part(_marking, mark_form),
     "preview": Part(lambda it: {"form": it.state.mark, "session": it.session}, preview_nodes),
-    "tools": Part(lambda it: {"state": it.state.without_progress, "owner": it.owner}, tool_bar),
+    "tools": Part(lambda it: {"state": it.state.without_progress}, tool_bar),
     "progress": Part(lambda it: {"job": it.state.job, "note": it.state.note}, progress),
     "problem": Part(lambda it: {"found": it.state.problem}, problem),
     "plans": Part(lambda it: {"runs": it.runs, "plan": it.state.plan, "busy": it.state.busy}, _plans),

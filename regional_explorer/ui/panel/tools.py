@@ -1,8 +1,9 @@
-"""The tool bar (compile, measure, cancel, undo), and below it the progress, note or error of a job."""
+"""The tool bar (compile, measure, cancel, undo), what saves and copies, and the progress, note or error of a job."""
 
 from __future__ import annotations
 
 from regional_explorer.record.codec import plan_line
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.render.report.plan_source import plan_source
 from regional_explorer.render.style.element import Node, node
@@ -14,15 +15,11 @@ from regional_explorer.ui.state import CODE, Job, PanelState, Problem
 MAX_BUDGET_S = 3600.0
 
 
-def tool_bar(state: PanelState, owner: str) -> list[Node]:
-    """Return the buttons, each enabled where it applies, the budget, and the choice of variants.
-
-    ``owner`` is the Python expression of the exploration, for what is copied.
-    """
+def tool_bar(state: PanelState) -> list[Node]:
+    """Return the buttons, each enabled where it applies, the budget, and the choice of variants."""
     busy, job = state.busy, state.job
     stoppable = job is not None and not job.in_cell and not job.cancelling
-    buttons = node(
-        "div",
+    return [
         button(
             "▶ Compile & measure",
             "measure",
@@ -33,12 +30,7 @@ def tool_bar(state: PanelState, owner: str) -> list[Node]:
         ),
         button("Compile", "compile", title="Compile stale partitions without measuring", disabled=busy),
         button("Profile", "profile", title="Time every op, to see where the time goes", disabled=busy),
-        button(
-            "Cancelling" if job and job.cancelling else "Cancel",
-            "cancel",
-            title="Stop the job; the results so far are kept",
-            disabled=not stoppable,
-        ),
+        button("Cancel", "cancel", title="Stop the job; the results so far are kept", disabled=not stoppable),
         button("Undo", "undo", title="Undo the last change of the plan", disabled=busy or not state.past),
         button("Redo", "redo", title="Redo the change", disabled=busy or not state.future),
         field(
@@ -53,26 +45,23 @@ def tool_bar(state: PanelState, owner: str) -> list[Node]:
             title="Seconds to measure, without compile time",
         ),
         _variants(state.variants, busy=busy),
-        class_="rx-buttons",
-    )
-    return [
-        buttons,
-        node("div", *_export_buttons(state, owner), class_="rx-exports", role="group", aria_label="Results"),
     ]
 
 
-def _export_buttons(state: PanelState, owner: str) -> list[Node]:
-    python = f"ex = {owner}\n{plan_source(state.plan)}" if owner != "ex" else plan_source(state.plan)
-    return [
-        button("Save HTML", "save", "html", title="Save a page with pictures and tables", disabled=state.busy),
-        button("Save JSON", "save", "json", title="Save everything, for rx.load", disabled=state.busy),
-        copy_button("Copy plan", plan_line(state.plan), title="For %regional_compile --plan, or a file"),
+def export_buttons(plan: Plan, owner: str, *, busy: bool) -> Node:
+    """Return what takes the plan and the results elsewhere; ``owner`` is the Python expression of the exploration."""
+    python = f"ex = {owner}\n{plan_source(plan)}" if owner != "ex" else plan_source(plan)
+    return node(
+        "div",
+        button("Save HTML", "save", "html", title="Save a page with pictures and tables", disabled=busy),
+        button("Save JSON", "save", "json", title="Save everything, for rx.load", disabled=busy),
+        copy_button("Copy plan", plan_line(plan), title="For %regional_compile --plan, or a file"),
         copy_button("Copy as Python", python, title="Copy the calls that make this plan"),
         button("Code", "pane", CODE, title="Show the generated code of a region"),
-        node(
-            "span", "In Python: ", node("code", owner), title="The exploration that this panel shows", class_="rx-quiet"
-        ),
-    ]
+        class_="rx-exports",
+        role="group",
+        aria_label="Results",
+    )
 
 
 _TITLES = {

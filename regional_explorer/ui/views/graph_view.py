@@ -177,12 +177,16 @@ class GraphView(ElementTree):
         """Handle a message from the page.
 
         A selection is sent as a message as well as by its trait: ipywidgets delays a change of a trait while the
-        kernel is busy with the previous one, and a button pressed meanwhile would be handled first.
+        kernel is busy with the previous one, and a button pressed meanwhile would be handled first. Until the page is
+        told that its last selection was heard, it takes those that the kernel sends for older ones.
         """
         try:
             match message:
-                case {"do": "select", "nodes": [*nodes]} if all(isinstance(one, str) for one in nodes):
+                case {"do": "select", "nodes": [*nodes], "number": int(number)} if all(
+                    isinstance(one, str) for one in nodes
+                ):
                     self.set_state({"selection": nodes})
+                    self.send({"heard": number})
                 case _:
                     super().receive(widget, message, buffers)
         except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
