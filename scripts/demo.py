@@ -29,12 +29,16 @@ CELL_TIMEOUT_S = 900
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 TABLES = """
-import pandas
-with pandas.option_context("display.width", 200, "display.max_colwidth", 60):
-    print("Regions\\n")
-    print(ex.regions.to_string())
-    print("\\nTimings\\n")
-    print(ex.timings.to_string())
+from regional_explorer.render.report.region_tables import region_times_table
+from regional_explorer.render.report.text import diagnostics_text, regions_text, table_text, timings_text
+
+print(regions_text(ex.session))
+print()
+print(timings_text(ex.session))
+print()
+print(table_text(region_times_table(ex.session)))
+print()
+print(diagnostics_text(ex.session.diagnostics))
 """
 
 # nbconvert's own page, without the scripts it would load from other hosts.
@@ -148,6 +152,8 @@ def run_and_save(path: Path, build: Path, *, write: bool) -> bool:
     if write:
         path.write_text(without_kernel_folders(nbformat.writes(without_widgets(notebook))) + "\n", encoding="utf-8")
     say(f"\n{tables}\nThe whole notebook, with its drawings: {page}")
+    if tables:
+        say("What the tables mean: docs/start.md, under 'Read the result'. To go on from here: make lab")
     return True
 
 

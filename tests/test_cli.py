@@ -93,9 +93,11 @@ def test_show_needs_no_torch(model: str, tmp_path: Path, capsys: pytest.CaptureF
         (["run", "nowhere.py", "step(x)"], MISUSED, "Cannot read nowhere.py"),
         (["run", "{model}", "step(x)", "--variants", "ful"], MISUSED, "Did you mean 'full'"),
         (["run", "{model}", "step('text')"], FAILED, "[call-raises] The call itself raises TypeError"),
-        (["run", "{model}", "step(x)", "-c", "act:max_fusion_size=3"], FAILED, "No region is called 'act'"),
-        (["run", "{model}", "step(x)", "-c", "act:max_fusion_sze=3"], FAILED, "Did you mean 'max_fusion_size'"),
+        (["run", "{model}", "step(x)", "-c", "act:max_fusion_size=3"], MISUSED, "No region is called 'act'"),
+        (["run", "{model}", "step(x)", "-c", "act:max_fusion_sze=3"], MISUSED, "Did you mean 'max_fusion_size'"),
+        (["run", "{model}", "step(x)", "-r", "act=ops:aten.erf"], MISUSED, "matches no operation of this call"),
         (["show", "nowhere.json"], FAILED, "Cannot read nowhere.json"),
+        (["show", "{model}"], FAILED, "Only files saved as .json are read back"),
     ],
 )
 def test_a_mistake_is_one_line_and_an_exit_code(

@@ -14,7 +14,14 @@ from regional_explorer.command.command import Command
 from regional_explorer.command.expression import read_call
 from regional_explorer.command.options import NOTEBOOK_ONLY, CommandError, add_options
 from regional_explorer.command.program_file import execute, read_source
-from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.errors import (
+    InvalidConfigKeyError,
+    InvalidConfigValueError,
+    RegionalExplorerError,
+    SelectorError,
+    UnknownConfigKeyError,
+    UnknownRegionError,
+)
 from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
 
@@ -24,6 +31,16 @@ if TYPE_CHECKING:
 DONE, FAILED, MISUSED, NO = 0, 1, 2, 3
 """Exit codes: success; the call or the measurement failed, or a saved file cannot be read; the command was invalid; a
 check was negative."""
+
+MISTAKES = (
+    CommandError,
+    SelectorError,
+    UnknownRegionError,
+    UnknownConfigKeyError,
+    InvalidConfigKeyError,
+    InvalidConfigValueError,
+)
+"""What makes a command invalid: also a pattern of ``-r`` that matches nothing, and a wrong name or value in ``-c``."""
 
 EXIT_CODES = (
     "Exit codes: 0 success; 1 the call or the measurement failed, or a saved file cannot be read; 2 the command was "
@@ -42,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         else:
             _print_error(f"regional-explorer: {error}")
-        return MISUSED if isinstance(error, CommandError) else FAILED
+        return MISUSED if isinstance(error, MISTAKES) else FAILED
     except KeyboardInterrupt:
         _print_error("regional-explorer: interrupted.")
         return FAILED

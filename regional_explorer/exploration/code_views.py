@@ -17,11 +17,11 @@ from regional_explorer.compiler.run_context import (
 from regional_explorer.errors import NotCompiledError
 from regional_explorer.exploration.live import Live
 from regional_explorer.exploration.results import Results
+from regional_explorer.export.shown_diagnostics import DiagnosticList
 from regional_explorer.insight.code import RegionCode
 from regional_explorer.insight.no_code import why_no_code
 from regional_explorer.insight.region_stages import RegionStages
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import gpu_target
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class CodeViews:
         cancelled: Callable[[], bool] = never_cancelled,
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
-    ) -> list[Diagnostic]:
+    ) -> DiagnosticList:
         """Return why a region is fast or slow, as far as its kernels show; ``diagnostics`` has it from then on.
 
         The findings are ``kernel-bound``, ``launch-bound``, ``op-recomputed`` or ``fusion-refused``, or none. A remedy
@@ -184,4 +184,4 @@ class CodeViews:
         self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
         parts = self._results.code(name).partitions
         times = self._live.kernel_times.found
-        return list(self._live.diagnoses.diagnose(name, parts, times, half_s, run))
+        return DiagnosticList(self._live.diagnoses.diagnose(name, parts, times, half_s, run))

@@ -139,7 +139,9 @@ def _read(path: str | Path, error: type[RegionalExplorerError]) -> Any:
     except RecursionError as problem:
         raise error(f"{path} is damaged: its values are nested too deeply.") from problem
     except ValueError as problem:
-        raise error(f"{'The text' if is_plan_text(path) else path} is not JSON: {problem}.") from problem
+        name = "The text" if is_plan_text(path) else path
+        hint = "" if is_plan_text(path) or Path(path).suffix == ".json" else " Only files saved as .json are read back."
+        raise error(f"{name} is not JSON: {problem}.{hint}") from problem
 
 
 def _no_constant(word: str) -> Any:

@@ -89,7 +89,7 @@ def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], amon
     tail = re.split(r"[.:/]", plain)[-1]
     alike = [name for name in known if tail and tail in re.split(r"[.:/]", name)]
     shown = alike or known
-    return f" Examples: {listing(shown, SHOWN)}." if shown else ""
+    return f" Examples of {kind}: {listing(shown, SHOWN)}." if shown else ""
 
 
 def _across_levels(pattern: str, paths: Iterable[str]) -> str:

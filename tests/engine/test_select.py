@@ -110,7 +110,7 @@ def test_nodes_that_no_region_can_have_may_be_among_others(ex):
 
 
 def test_names_that_are_spelt_otherwise_are_found_by_their_last_part(ex):
-    with pytest.raises(SelectorError, match=r"Examples: layers.0.up, layers.1.up"):
+    with pytest.raises(SelectorError, match=r"Examples of modules: layers.0.up, layers.1.up"):
         ex.mark("x", modules="model.decoder.up")
     with pytest.raises(SelectorError, match=r"Did you mean 'torch._C._nn.gelu'"):
         ex.mark("x", ops="torch.gelu")
@@ -156,7 +156,7 @@ def test_line_numbers_alone_are_those_beside_the_source(ex):
     ex.mark("loss", lines=str(line))
     assert names(ex, "loss") == ["pow_1", "mean"]
     ex.mark("all", lines=f"1-{line}")
-    with pytest.raises(SelectorError, match=rf"matches no operation of this call. Examples: .*\b{line}\b"):
+    with pytest.raises(SelectorError, match=rf"matches no operation of this call. Examples of lines: .*\b{line}\b"):
         ex.mark("x", lines="9000-9001")
     with pytest.raises(SelectorError, match="Did you mean 3-9"):
         ex.mark("x", lines="9-3")

@@ -37,7 +37,7 @@ def reach_table(reach: Sequence[Reach], launches: Launches, problems: Sequence[s
                 Cell(duration(row.eager_s)),
                 Cell(duration(row.regional_s)),
                 Cell(duration(row.full_s)),
-                Cell(_share(row.share) if row.share is not None else "full is not faster"),
+                Cell(_reached(row)),
             )
             for row in reach
         ),
@@ -149,6 +149,13 @@ def trials_table(trials: Sequence[BitwiseTrial]) -> Table:
         empty="Not tried: ex.roofline(bitwise=True).",
         figures=frozenset({"results", "bitwise eager's", "largest difference"}),
     )
+
+
+def _reached(row: Reach) -> str:
+    """Return the share of full's gain, or that there is none, or that none is certain."""
+    if row.share is not None:
+        return _share(row.share)
+    return "full may not be faster" if row.full_s < row.eager_s else "full is not faster"
 
 
 def _share(share: float) -> str:
