@@ -17,19 +17,19 @@ def examine() -> Iterator[Finding]:
         yield Finding("torch", works=False, found="not installed", remedy="pip install torch", needed=True)
     else:
         yield from torch_findings()
-    notebook = "pip install 'regional-explorer[notebook]'"
-    for name, package in (("tables", "pandas"), ("layout of graphs", "pygraphviz"), ("ex.graph()", "graphviz")):
-        yield _package(name, package, "pip install pandas" if package == "pandas" else notebook)
     for name, package in (
+        ("tables", "pandas"),
+        ("layout of graphs", "pygraphviz"),
+        ("ex.graph()", "graphviz"),
         ("JupyterLab", "jupyterlab"),
         ("panel", "ipywidgets"),
         ("graph of the panel", "anywidget"),
     ):
-        yield _package(name, package, notebook)
+        yield _package(name, package)
 
 
-def _package(name: str, package: str, remedy: str) -> Finding:
+def _package(name: str, package: str) -> Finding:
     try:
         return Finding(name, works=True, found=f"{package} {importlib.metadata.version(package)}")
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, works=False, found=f"{package} is not installed", remedy=remedy)
+        return Finding(name, works=False, found=f"{package} is not installed", remedy=f"pip install {package}")

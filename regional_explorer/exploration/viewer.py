@@ -59,6 +59,6 @@ def require_notebook(what: str, packages: Sequence[str] = NOTEBOOK_PACKAGES) -> 
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingPackageError(
-            f"{what} needs {', '.join(missing)}, which is not installed: pip install 'regional-explorer[notebook]'. "
+            f"{what} needs {', '.join(missing)}, which is not installed: pip install {' '.join(missing)}. "
             "Tables, ex.save() and everything else work without it."
         )
