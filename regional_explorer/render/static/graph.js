@@ -18,7 +18,7 @@ export class View extends ElementTree {
   /** @type {string[]} what is selected in other graphs */ elsewhere = [];
   /** @type {string[]} the last selection made here */ chosen = [];
   choices = 0;
-  /** how many choices the kernel has heard of */ heard = 0;
+  heard = 0; // how many choices the kernel has heard of
   /** @type {Uint32Array} how many nodes of each box are selected */ counts = new Uint32Array();
   /** @type {Uint32Array} how many nodes of each box the search found */ found = new Uint32Array();
   /** @type {number[]} */ matched = [];
@@ -82,7 +82,6 @@ export class View extends ElementTree {
     const before = this.picture,
       focus = before?.firstNode(before.nearest(this.camera));
     this.picture = this.camera.picture = new Picture(payload);
-    this.selection.clear();
     Object.assign(this, { hovered: -1, cursor: -1, linked: [] });
     const same = before?.tab === payload.tab;
     if (!same) Object.assign(this, { anchor: -1, aim: "open" });
@@ -133,13 +132,9 @@ export class View extends ElementTree {
     if (!picture) return;
     // What the kernel sends before it has heard of the last choice is older.
     if (this.heard < this.choices) this.setTrait("selection", this.chosen);
-    this.selection.clear();
-    this.elsewhere = [];
-    for (const id of this.get("selection")) {
-      const node = picture.byId.get(id);
-      if (node === undefined) this.elsewhere.push(id);
-      else this.selection.add(node);
-    }
+    const ids = this.get("selection");
+    this.selection = new Set(picture.numbers(ids));
+    this.elsewhere = ids.filter((id) => !picture.byId.has(id));
     this.showSelection();
   }
 
@@ -240,8 +235,7 @@ export class View extends ElementTree {
     this.choose([...this.elsewhere, ...ids]);
   }
 
-  // ipywidgets holds a change of a trait back while the kernel is busy with the previous one, but not a message: so the
-  // kernel knows the selection before it handles the next button.
+  // Sent as a message too: ipywidgets may hold a trait back until the kernel has handled the next button.
   choose(ids) {
     this.setTrait("selection", (this.chosen = ids));
     this.model.send({ do: "select", nodes: ids, number: (this.choices += 1) });
@@ -295,8 +289,8 @@ export class View extends ElementTree {
   onMessage({ heard = 0, show, pick }) {
     this.heard = Math.max(this.heard, heard);
     if (pick) this.choose(pick);
-    const id = show?.find((one) => this.picture?.byId.has(one));
-    if (id) this.goTo(this.picture.nodeBoxes[this.picture.byId.get(id)]);
+    const node = show && this.picture?.numbers(show)[0];
+    if (node !== undefined) this.goTo(this.picture.nodeBoxes[node]);
   }
 
   nextHit(step) {
