@@ -12,7 +12,6 @@ from torch import fx
 
 from regional_explorer.record.graph import Node
 from regional_explorer.record.plan import Cut
-from regional_explorer.regions.cutting.dependencies import dependencies
 from regional_explorer.regions.cutting.partition import NodeGroup, Proposal, propose, propose_upstream
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import schedule
@@ -73,15 +72,12 @@ class Proposed:
     gm: fx.GraphModule
     proposal: Proposal
     carved: frozenset[fx.Node]
-    ordered: bool
     bodies: list[tuple[list[fx.Node], Proposed]] = field(default_factory=list)
 
     @cached_property
     def units(self) -> list[list[fx.Node]]:
         """Partitions and single ops in an order in which they can run."""
-        nodes = list(self.gm.graph.nodes)
-        before = dependencies(self.gm.graph) if self.ordered else {node: node.all_input_nodes for node in nodes}
-        return schedule(nodes, before, [part.nodes for part in self.proposal.parts])
+        return schedule(list(self.gm.graph.nodes), self.proposal.before, [part.nodes for part in self.proposal.parts])
 
     def groups(self) -> Iterator[tuple[Proposed, NodeGroup]]:
         """Yield the partitions in the order they run, each with its graph or body; those of bodies come last."""
@@ -125,7 +121,7 @@ def propose_cut(
     proposal = propose_upstream(gm, claim_of, order) if upstream else propose(gm.graph, claim_of, order)
     inside = {node for part in proposal.parts for node in part.nodes}
     carved = frozenset(node for node in inside if assignment.is_carved(nodes[node.name]))
-    found = Proposed(graph_id, gm, proposal, carved, ordered=not upstream)
+    found = Proposed(graph_id, gm, proposal, carved)
     holders = _holders(gm)
     for node, body in bodies(gm):
         users = {user for holder in holders[body] for user in holder.users}

@@ -31,9 +31,13 @@ class NodeGroup:
 
 @dataclass
 class Proposal:
-    """The partitions of one graph, in the order of the plan, and the sets of regions that fed each other in a cycle."""
+    """The partitions of one graph, in the order of the plan, and the sets of regions that fed each other in a cycle.
+
+    ``before`` has the nodes that must run before each node.
+    """
 
     parts: list[NodeGroup]
+    before: Edges[fx.Node]
     cyclic: list[frozenset[str]] = field(default_factory=list)
 
 
@@ -56,11 +60,11 @@ def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
         parts += _convex(group, span, before, [])
     cyclic = cycles(nodes, before, [part.nodes for part in parts])
     if not cyclic:
-        return Proposal(parts)
+        return Proposal(parts, before)
     settled: list[NodeGroup] = []
     for group in groups:
         settled += _convex(group, in_order(nodes, before, [part.nodes for part in settled]), before, settled)
-    return Proposal(settled, [frozenset(parts[index].claim.region for index in cycle) for cycle in cyclic])
+    return Proposal(settled, before, [frozenset(parts[index].claim.region for index in cycle) for cycle in cyclic])
 
 
 def propose_upstream(gm: fx.GraphModule, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> Proposal:
@@ -71,7 +75,7 @@ def propose_upstream(gm: fx.GraphModule, claim_of: Callable[[fx.Node], Claim | N
     before = {node: list(node.all_input_nodes) for node in gm.graph.nodes}
     if cycles(list(gm.graph.nodes), before, [part.nodes for part in parts]):
         return propose(gm.graph, claim_of, order)
-    return Proposal(parts)
+    return Proposal(parts, before)
 
 
 def _whole(claim: Claim | None) -> Claim | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from html import escape
@@ -51,16 +52,24 @@ def node(tag: str, /, *children: object, **attributes: object) -> Node:
     Raises:
         ValueError: the tag or an attribute is not among the allowed ones.
     """
+    if tag not in TAGS:
+        raise ValueError(f"<{tag}> is not among the elements of a page.")
     named = {
-        name.rstrip("_").replace("_", "-"): sendable(value) if isinstance(value, str) else value
+        _attribute(name): sendable(value) if isinstance(value, str) else value
         for name, value in attributes.items()
         if value not in (None, False)
     }
-    unknown = [name for name in named if not _ATTRIBUTES.fullmatch(name)]
-    if tag not in TAGS or unknown:
-        raise ValueError(f"<{tag}> with {', '.join(unknown) or 'no such tag'} is not among the elements of a page.")
     inside = (child if isinstance(child, list) else _text(child) for child in children if child is not None)
     return [tag, named, *(child for child in inside if child != "")]
+
+
+@functools.cache
+def _attribute(name: str) -> str:
+    """Return the attribute that a Python argument names."""
+    attribute = name.rstrip("_").replace("_", "-")
+    if not _ATTRIBUTES.fullmatch(attribute):
+        raise ValueError(f"An element with {attribute!r} is not among the elements of a page.")
+    return attribute
 
 
 def verbatim(tag: str, text: str, **attributes: object) -> Node:

@@ -6,6 +6,7 @@ ninth region on another stroke.
 
 from __future__ import annotations
 
+import functools
 import math
 import string
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ LIGHT = Ground(paper="#ffffff", ink="#1f2328", quiet="#5f6872", edge="#a3abb4", 
 DARK = Ground(paper="#15181c", ink="#e3e6ea", quiet="#9aa4af", edge="#5b6570", box="#24292f", bad="#ff8a80")
 
 
+@functools.cache
 def paint(index: int) -> Paint:
     """Return how the region at ``index`` of the plan is drawn."""
     cycle, hue = divmod(index, len(_HUES))

@@ -38,7 +38,7 @@ def markup(text: object, limit: int = LONG) -> str:
 
 def sendable(text: str) -> str:
     """Return ``text`` with lone surrogates escaped, which JSON and UTF-8 cannot encode; otherwise unchanged."""
-    return text.encode(errors="backslashreplace").decode()
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def _without_invisible(text: str) -> str:
