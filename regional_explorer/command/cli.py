@@ -32,7 +32,7 @@ DONE, FAILED, MISUSED, NO = 0, 1, 2, 3
 """Exit codes: success; the call or the measurement failed, or a saved file cannot be read; the command was invalid; a
 check was negative."""
 
-MISTAKES = (
+INVALID_COMMAND = (
     CommandError,
     SelectorError,
     UnknownRegionError,
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         else:
             _print_error(f"regional-explorer: {error}")
-        return MISUSED if isinstance(error, MISTAKES) else FAILED
+        return MISUSED if isinstance(error, INVALID_COMMAND) else FAILED
     except KeyboardInterrupt:
         _print_error("regional-explorer: interrupted.")
         return FAILED

@@ -1,4 +1,4 @@
-"""Compiles the stale partitions of a program, one artifact after the other, or waits for the compile pool's answer."""
+"""Compiles the stale partitions of a program, one artifact after the other, with help from the compile pool."""
 
 from __future__ import annotations
 

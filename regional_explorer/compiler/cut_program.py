@@ -98,7 +98,7 @@ class CutProgram:
     @property
     def _cuts(self) -> list[SwitchedGraph]:
         if self._made is None:
-            # New nodes copy fx.traceback.current_meta, which all threads share: no other thread may trace meanwhile.
+            # One thread cuts at a time. What another one generated meanwhile would be taken for this program's code.
             with compile_lock():
                 graphs = self.capture.graphs
                 self._cyclic, self._numbering = [], PartitionNumbering()
@@ -152,6 +152,7 @@ class CutProgram:
             ]
 
         def build() -> BoxedCall:
+            # Without the lock: this may run on a thread of autograd, while the thread that waits for it holds the lock.
             with self.capture.generated.collected():
                 return boxed(cut_graph(proposed, {switch.piece: switch.as_function() for switch in switches}))
 

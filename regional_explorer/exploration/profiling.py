@@ -1,4 +1,4 @@
-"""``ex.profile()``: the method, with its threads and progress, that has every op of the call timed."""
+"""``ex.profile()``: times every op of the call, with progress and a way to cancel."""
 
 from __future__ import annotations
 

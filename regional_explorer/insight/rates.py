@@ -1,4 +1,4 @@
-"""Measures the best rates of this machine, for bounds of kernel times: bytes copied and matrix products per second.
+"""Measures the best rates of this machine, for bounds of kernel times: bytes copied or read, and matrix products.
 
 The rates are kept for the process.
 """

@@ -1,4 +1,4 @@
-"""Compares the outputs and gradients got with those expected (eager's) and the truth (a float64 run); verdicts.
+"""Compares outputs and gradients with eager's, the expected ones, and with those of a float64 run; gives verdicts.
 
 ``docs/numerics.md`` states the rule.
 """

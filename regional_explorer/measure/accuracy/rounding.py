@@ -1,4 +1,4 @@
-"""How far apart two correct results may be because of rounding: eps, lengths of sums, dtypes; defined only here.
+"""How far apart two correct results may be because of rounding: eps, lengths of sums, dtypes.
 
 ``docs/numerics.md`` states the rule.
 """

@@ -204,12 +204,15 @@ def _piece(proposed: Proposed, part: NodeGroup, known: Mapping[PieceContent, Pie
     inputs = [source for source in sources if source not in held]
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
     carved = [node for node in part.nodes if node in proposed.carved]
-    names = [tuple(node.name for node in nodes) for nodes in (part.nodes, inputs, outputs, carved)]
-    piece = known.get((proposed.graph_id, names[0], names[1], names[2], names[3]))
-    if piece is not None:
-        return piece.claimed_by(part.claim)
+    content = (proposed.graph_id, _names(part.nodes), _names(inputs), _names(outputs), _names(carved))
+    if content in known:
+        return known[content].claimed_by(part.claim)
     gm = fx.GraphModule(proposed.gm, _extract(part.nodes, inputs, held, outputs, carved), class_name="Piece")
-    return Piece(part.claim, proposed.graph_id, gm, *names)
+    return Piece(part.claim, proposed.graph_id, gm, *content[1:])
+
+
+def _names(nodes: Sequence[fx.Node]) -> tuple[str, ...]:
+    return tuple(node.name for node in nodes)
 
 
 def _names_body(gm: fx.GraphModule, node: fx.Node) -> bool:

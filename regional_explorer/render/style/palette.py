@@ -1,4 +1,4 @@
-"""The hues of regions, which colour-blind people can distinguish, as paint in a light and a dark tone; contrast.
+"""The colours of regions, which colour-blind people can distinguish: hue, paint in two tones, and contrast.
 
 The eight hues are those of Okabe and Ito. Colour is never the only sign: a region also has a letter, and from the
 ninth region on another stroke.

@@ -1,4 +1,4 @@
-"""Overlays on the graph, as fills and labels of boxes: figures of partitions, or shares of time from cold to warm."""
+"""Overlays on the graph, as fills and labels of boxes: figures of partitions, or shares of time, cold to warm."""
 
 from __future__ import annotations
 

@@ -118,15 +118,9 @@ def _header(session: Session, plan: Plan, owner: str, *, dynamic: bool | None, b
     ]
 
 
-def _facts(it: Shown) -> dict[str, Any]:
-    state = it.state
-    return {
-        "session": it.session,
-        "plan": state.plan,
-        "owner": it.owner,
-        "dynamic": it.dynamic,
-        "busy": state.busy,
-    }
+def _header_inputs(it: Shown) -> dict[str, Any]:
+    plan, busy = it.state.plan, it.state.busy
+    return {"session": it.session, "plan": plan, "owner": it.owner, "dynamic": it.dynamic, "busy": busy}
 
 
 def _config(it: Shown) -> dict[str, Any]:
@@ -208,7 +202,7 @@ def _plans(runs: Sequence[Session], plan: Plan, *, busy: bool) -> list[Node]:
 
 PARTS: Mapping[str, Part] = {
     "style": Part(lambda it: {"regions": len(it.session.plan.regions)}, _style),
-    "header": Part(_facts, _header),
+    "header": Part(_header_inputs, _header),
     "regions": Part(_regions, region_table),
     "config": Part(_config, config_editor),
     "code": Part(_code, code_head),
