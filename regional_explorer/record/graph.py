@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,11 +11,13 @@ from typing import Any
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
 
 
+@functools.lru_cache(maxsize=1024)
 def is_library(file: str) -> bool:
     """Return whether a source file belongs to an installed library, rather than to the user."""
     return any(folder in file for folder in _LIBRARIES)
 
 
+@functools.lru_cache(maxsize=1024)
 def is_cell(file: str) -> bool:
     """Return whether a source file is a notebook's cell: it is temporary and has no name that users know."""
     return "ipykernel_" in file or file.startswith("<")

@@ -20,7 +20,8 @@ from regional_explorer.render import static
 from regional_explorer.render.picture.arrays import Payload
 from regional_explorer.render.picture.fold_records import folded
 from regional_explorer.render.picture.opening import Detail, Opening
-from regional_explorer.render.picture.payload import PARTITIONS, Outlines, picture
+from regional_explorer.render.picture.outlines import Outlines
+from regional_explorer.render.picture.payload import PARTITIONS, picture
 from tests.render import sessions
 from tests.ui_graph.reading import Read, unpack
 

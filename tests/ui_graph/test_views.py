@@ -8,7 +8,7 @@ import pytest
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.plan import Plan
-from regional_explorer.render.viewer.overlay import heat
+from regional_explorer.render.viewer.overlay import partition_heat
 from regional_explorer.ui.views import graph_view
 from regional_explorer.ui.views.graph_view import GraphView
 from regional_explorer.ui.views.source_view import SourceView
@@ -194,9 +194,9 @@ def test_overlays_are_worn_in_turn() -> None:
 
 
 def test_figures_can_be_read_on_their_ground() -> None:
-    shown = heat({"title": "time", "unit": "µs", "values": {str(one): float(one) for one in range(60)}})
+    shown = partition_heat({"title": "time", "unit": "µs", "values": {str(one): float(one) for one in range(60)}})
     assert all(contrast(one["text"], one["fill"]) >= 4.5 for themes in shown.values() for one in themes.values())
-    assert set(heat({"title": "time", "unit": "", "values": {"a": 2.0}})) == {"a"}
+    assert set(partition_heat({"title": "time", "unit": "", "values": {"a": 2.0}})) == {"a"}
 
 
 def test_lines_select_their_nodes_and_nodes_light_their_lines(tmp_path: Path) -> None:

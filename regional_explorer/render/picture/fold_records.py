@@ -11,7 +11,8 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import NONE, Payload, TabGraph, Texts, places
 from regional_explorer.render.picture.opening import Opening, all_folds, turn_of
 from regional_explorer.render.picture.outline import FoldKind
-from regional_explorer.render.picture.payload import Outlines, Picture, facts_of, parts_of, picture, tab_opening
+from regional_explorer.render.picture.outlines import Outlines
+from regional_explorer.render.picture.payload import Picture, facts_of, parts_of, picture, tab_opening
 from regional_explorer.render.picture.placement import in_rows, place, room
 from regional_explorer.render.picture.text_size import TITLE, text_width
 

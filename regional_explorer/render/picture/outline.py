@@ -60,12 +60,13 @@ class Fold:
         return len(self.nodes) > 1 and bool(self.parts)
 
 
-def outline(graph: Graph, pieces: Sequence[RegionPiece]) -> tuple[Fold, ...]:
+def outline(graph: Graph, pieces: Sequence[RegionPiece], known: Mapping[str, Chain] | None = None) -> tuple[Fold, ...]:
     """Return the folds of ``graph`` in the order they run; keys are unique in it and do not depend on what is open.
 
-    A piece of a region is part of the innermost scope that contains all of it.
+    A piece of a region is part of the innermost scope that contains all of it. ``known`` has the scopes of the graph,
+    if they were found before.
     """
-    chains = scopes(graph)
+    chains = dict(known or scopes(graph))
     inside = {piece.id: [name for name in piece.nodes if name in chains] for piece in pieces}
     for piece in pieces:
         _insert(Scope(ScopeKind.PIECE, piece.id), inside[piece.id], chains)

@@ -23,12 +23,12 @@ from regional_explorer.render.picture.arrays import (
     Texts,
     box_arrays,
     edge_array,
-    facts_of_nodes,
     node_arrays,
 )
-from regional_explorer.render.picture.compose import SectionBuilder, scene_of, shown_graphs
+from regional_explorer.render.picture.compose import scene_of, shown_graphs
 from regional_explorer.render.picture.opening import Detail, Opening, ShownFold, shown
-from regional_explorer.render.picture.outline import Fold, outline
+from regional_explorer.render.picture.outline import Fold
+from regional_explorer.render.picture.outlines import Outlines
 from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.scene import Badge, Entry, Scene
 from regional_explorer.render.picture.strokes import stroke_arrays
@@ -92,28 +92,6 @@ def first_tab(session: Session) -> str:
     """Return the id of the tab that is shown first: the first graph that runs."""
     running = shown_graphs(session)
     return sendable(running[0].id) if running else ""
-
-
-class Outlines:
-    """Caches the outlines of a session's graphs and the facts of their nodes, which do not depend on what is open."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._made: dict[tuple[str, str], tuple[SectionBuilder, tuple[Fold, ...]]] = {}
-        self._facts: dict[str, dict[str, dict[str, str]]] = {}
-
-    def of(self, graph: Graph, name: str) -> tuple[SectionBuilder, tuple[Fold, ...]]:
-        """Return the builder of the section called ``name``, and the outline of its graph."""
-        if (graph.id, name) not in self._made:
-            builder = SectionBuilder(self._session, graph, name)
-            self._made[graph.id, name] = builder, outline(graph, builder.pieces)
-        return self._made[graph.id, name]
-
-    def facts(self, graph: Graph) -> Mapping[str, Mapping[str, str]]:
-        """Return the facts of each node of a graph."""
-        if graph.id not in self._facts:
-            self._facts[graph.id] = facts_of_nodes(graph)
-        return self._facts[graph.id]
 
 
 def picture(session: Session, tab: str, opening: Opening | None = None, *, outlines: Outlines | None = None) -> Picture:
@@ -228,7 +206,7 @@ def _part(
         piece_names=tuple(builder.piece_name(piece) for piece in builder.pieces),
         home=home,
         piece_of=piece_of,
-        facts=outlines.facts(graph),
+        facts=outlines.facts[graph.id].nodes,
         first_node=last.first_node + len(last.nodes) if last else 0,
         first_box=last.first_box + len(last.section.boxes) if last else 0,
         first_piece=last.first_piece + len(last.pieces) if last else 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,10 @@ _FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...]
 )
 
 
+Overlay = Mapping[str, Any]
+"""``title``, ``unit`` and ``values`` by partition; or ``shares`` of the time in place of ``values``."""
+
+
 def overlays(session: Session) -> list[dict[str, Any]]:
     """Return the available overlays, each with numbers by partition; empty before regions were measured."""
     measured = current_timings(session)
@@ -40,6 +44,26 @@ def overlays(session: Session) -> list[dict[str, Any]]:
             found.append({"title": title, "unit": unit, "values": values})
     shares = TimeShares.of(session)
     return [*found, {"title": SHARE, "unit": "%", "shares": shares}] if shares else found
+
+
+def titled(found: Sequence[Overlay], title: str) -> Overlay | None:
+    """Return the overlay with this title, or None."""
+    return next((one for one in found if title and one.get("title") == title), None)
+
+
+def next_title(found: Sequence[Overlay], title: str) -> str:
+    """Return the title of the overlay after this one; empty, for no overlay, after the last one."""
+    titles = ["", *(str(one.get("title", "")) for one in found), ""]
+    return titles[titles.index(title) + 1] if title in titles else titles[1]
+
+
+def heat(overlay: Overlay | None, picture: Picture | None, tab: str, number: int) -> dict[str, Any]:
+    """Return the fills and labels of an overlay: by partition, or for the boxes of the picture with this number."""
+    if overlay is None:
+        return {}
+    if "shares" not in overlay:
+        return partition_heat(overlay)
+    return {"of": number, **box_heat(overlay["shares"], picture, tab)} if picture else {}
 
 
 def box_heat(shares: TimeShares, picture: Picture, tab: str) -> dict[str, Any]:
@@ -79,7 +103,7 @@ _REACH = 0.8
 """How far towards the second colour the scale goes."""
 
 
-def heat(overlay: Mapping[str, Any]) -> dict[str, Any]:
+def partition_heat(overlay: Overlay) -> dict[str, Any]:
     """Return for each partition of ``overlay`` its label, and its colours in each theme."""
     values = _finite(overlay)
     low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
@@ -98,7 +122,7 @@ def heat(overlay: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def scale(overlay: Mapping[str, Any]) -> tuple[str, str, dict[str, str]] | None:
+def scale(overlay: Overlay) -> tuple[str, str, dict[str, str]] | None:
     """Return the labels of the lowest and highest value, and a CSS gradient by theme; None without values."""
     values = _finite(overlay).values()
     if not values and "shares" not in overlay:
@@ -110,9 +134,9 @@ def scale(overlay: Mapping[str, Any]) -> tuple[str, str, dict[str, str]] | None:
     return _figure(min(values), overlay), _figure(max(values), overlay), bars
 
 
-def _finite(overlay: Mapping[str, Any]) -> dict[str, float]:
+def _finite(overlay: Overlay) -> dict[str, float]:
     return {sendable(name): value for name, value in overlay.get("values", {}).items() if math.isfinite(value)}
 
 
-def _figure(value: float, overlay: Mapping[str, Any]) -> str:
+def _figure(value: float, overlay: Overlay) -> str:
     return clean(f"{float(f'{value:.3g}'):.15g} {overlay.get('unit', '')}")

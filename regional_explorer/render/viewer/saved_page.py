@@ -17,7 +17,8 @@ from regional_explorer.record.node_names import nodes_of_diagnostic
 from regional_explorer.record.region_code import region_code
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.fold_records import folded
-from regional_explorer.render.picture.payload import Outlines, first_tab, tabs
+from regional_explorer.render.picture.outlines import Outlines
+from regional_explorer.render.picture.payload import first_tab, tabs
 from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report.code_html import CODE_CSS, code_parts
 from regional_explorer.render.report.diagnostics_list import Extra, diagnostics_nodes
@@ -32,7 +33,7 @@ from regional_explorer.render.style.element import Node, node, to_html
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import markup, sendable
 from regional_explorer.render.viewer.graph_bars import graph_bars
-from regional_explorer.render.viewer.overlay import heat, overlays
+from regional_explorer.render.viewer.overlay import overlays, partition_heat
 from regional_explorer.render.viewer.source_tree import source_tree
 
 SOURCE_HEIGHT = 10_000
@@ -122,7 +123,7 @@ def _data(session: Session, number: Mapping[str, int]) -> dict[str, Any]:
         "first": max((place for place, (tab, _) in enumerate(known) if tab == first_tab(session)), default=0),
         "names": list(number),
         "lines": lines,
-        "heats": [heat(overlay) if overlay else {} for overlay in overlaid],
+        "heats": [partition_heat(overlay) if overlay else {} for overlay in overlaid],
         "source": source_tree(functions, session, SOURCE_HEIGHT),
     }
 

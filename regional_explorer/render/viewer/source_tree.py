@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from regional_explorer.errors.texts import count, listing
@@ -58,14 +59,38 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
 
 
 def _row(line: Line, regions: Names, number: int | None) -> Node:
-    chips, tint = _chips(line, regions)
-    tooltip = f"{count(len(line.own), 'node')} from here, {len(line.passing)} including the functions it calls"
+    inside = {regions[name] for name in line.own if name in regions}
+    through = dict.fromkeys(regions[name] for name in line.passing if name in regions)
+    marks = tuple((*region, region in inside) for region in through)
+    tint = f"--tint:var(--rx-f{next(iter(inside))[0]})" if len(inside) == 1 else None
+    return _row_of(number, line.number, line.text, (len(line.own), len(line.passing)), marks, tint)
+
+
+@functools.lru_cache(maxsize=4096)  # an edit of the plan changes few of a thousand rows
+def _row_of(
+    number: int | None,
+    line: int,
+    text: str,
+    counts: tuple[int, int],
+    marks: tuple[tuple[int, str, bool], ...],
+    tint: str | None,
+) -> Node:
+    """Return a line, tinted if all of it is in one region; ``number`` is that of a line with nodes.
+
+    ``counts`` are those of its own nodes, and with those of the functions it calls.
+    """
+    own, passing = counts
     row = node(
         "div",
-        node("span", str(line.number), class_="rxs-number"),
-        node("span", *chips, class_="rxs-marks"),
-        ["code", {}, line.text or " "],
-        node("span", str(len(line.passing) or ""), class_="rxs-count", title=tooltip),
+        node("span", str(line), class_="rxs-number"),
+        node("span", *_chips(marks), class_="rxs-marks"),
+        ["code", {}, text or " "],
+        node(
+            "span",
+            str(passing or ""),
+            class_="rxs-count",
+            title=f"{count(own, 'node')} from here, {passing} including the functions it calls",
+        ),
         class_="rxs-line",
         role="option",
         aria_disabled="true" if number is None else None,
@@ -76,19 +101,12 @@ def _row(line: Line, regions: Names, number: int | None) -> Node:
     return row
 
 
-def _chips(line: Line, regions: Names) -> tuple[list[Node], str | None]:
-    """Return a chip for each region of a line, and a tint if the whole line is in one region.
-
-    A chip is filled if the line itself is in the region, and outlined if a function it calls is.
-    """
-    inside = {regions[name] for name in line.own if name in regions}
-    through = dict.fromkeys(regions[name] for name in line.passing if name in regions)
-    tint = f"--tint:var(--rx-f{next(iter(inside))[0]})" if len(inside) == 1 else None
-    if len(through) > MOST_CHIPS:
-        names = listing([name for _, name in through], MOST_NAMED)
-        return [node("span", count(len(through), "region"), title=names, class_="rx-quiet")], tint
-    chips = [
-        chip(number, title=clean(name, SHORT), style=None if (number, name) in inside else "background:none")
-        for number, name in through
+def _chips(marks: Sequence[tuple[int, str, bool]]) -> list[Node]:
+    """Return a chip for each region of a line: filled if the line itself is in it, outlined if a called function is."""
+    if len(marks) > MOST_CHIPS:
+        names = listing([name for _, name, _ in marks], MOST_NAMED)
+        return [node("span", count(len(marks), "region"), title=names, class_="rx-quiet")]
+    return [
+        chip(number, title=clean(name, SHORT), style=None if inside else "background:none")
+        for number, name, inside in marks
     ]
-    return chips, tint

@@ -17,13 +17,14 @@ import traitlets
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import Payload, places
 from regional_explorer.render.picture.opening import Detail, Opening
-from regional_explorer.render.picture.payload import Outlines, Picture, first_tab, picture, tabs
+from regional_explorer.render.picture.outlines import Outlines
+from regional_explorer.render.picture.payload import Picture, first_tab, picture, tabs
 from regional_explorer.render.picture.placement import Placement, arranged, layers
 from regional_explorer.render.picture.scene import Scene
 from regional_explorer.render.static import script, style
 from regional_explorer.render.style.untrusted import clean_page
 from regional_explorer.render.viewer.graph_bars import graph_bars
-from regional_explorer.render.viewer.overlay import box_heat, heat
+from regional_explorer.render.viewer.overlay import Overlay, heat, next_title, titled
 from regional_explorer.ui.views.background_layout import TIME_LIMIT_S, BackgroundLayout
 from regional_explorer.ui.views.element_tree import ElementTree
 
@@ -102,7 +103,7 @@ class GraphView(ElementTree):
     def set_session(self, session: Session) -> None:
         """Show ``session``; keep tab, folds and selection as far as they exist in it."""
         self._session = session
-        self._outlines = Outlines(session)
+        self._outlines = Outlines(session, self._outlines)
         self.tabs = tabs(session)
         known = {f"{graph.id}:{node.name}" for graph in session.graphs for node in graph.nodes}
         self.selection = [node for node in self.selection if node in known]
@@ -210,9 +211,7 @@ class GraphView(ElementTree):
             case "upstream" | "downstream" if self._picture is not None:
                 self.select_on_page(self._picture.reach(self.selection, upstream=what == "upstream"))
             case "overlay":
-                titles = ["", *(str(one.get("title", "")) for one in self.overlays)]
-                here = titles.index(self._overlay_title) if self._overlay_title in titles else 0
-                self.show_overlay((*titles, "")[here + 1])
+                self.show_overlay(next_title(self.overlays, self._overlay_title))
 
     def _go_to_tab(self, step: int) -> None:
         known = [tab for tab, _ in self.tabs]
@@ -258,22 +257,13 @@ class GraphView(ElementTree):
             )
 
     @property
-    def _overlay(self) -> Mapping[str, Any] | None:
-        titled = (one for one in self.overlays if self._overlay_title and one.get("title") == self._overlay_title)
-        return next(titled, None)
+    def _overlay(self) -> Overlay | None:
+        return titled(self.overlays, self._overlay_title)
 
     def _apply_overlay(self) -> None:
         with self._lock, self.hold_sync():
-            self.heat = self._heat()
+            self.heat = heat(self._overlay, self._picture, self.tab, self._number)
             self._update_bars()
-
-    def _heat(self) -> dict[str, Any]:
-        overlay = self._overlay
-        if overlay is None:
-            return {}
-        if "shares" not in overlay:
-            return heat(overlay)
-        return {"of": self._number, **box_heat(overlay["shares"], self._picture, self.tab)} if self._picture else {}
 
     def _draw(self) -> None:
         if self._session is None:
