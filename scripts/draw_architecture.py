@@ -2,13 +2,17 @@
 
 ``python -m scripts.draw_architecture`` writes it; a test fails where it is out of date. The drawing is made from the
 imports: an arrow means "imports", and an arrow that others imply is left out. The list has the first line of each
-Python and JavaScript file and the names of the classes and functions that other files may use.
+Python and JavaScript file, the names of the classes and functions that other files may use, and the names inside that
+no other file has.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+from itertools import chain
 from pathlib import Path
 
 from scripts.code_facts import PACKAGE, package_imports
@@ -20,6 +24,9 @@ FILES = "<!-- The rest of the page is written by scripts/draw_architecture.py. -
 
 SMALL = 400
 """An `__init__.py` of fewer bytes holds nothing but the docstring of its package."""
+
+SCRIPT_NAME = r"^(?:export )?(?:class|(?:async )?function|const) (\w+)|^  (?:async )?(\w+)\(.*\) \{$"
+"""A class, function or constant of a script, or a method of a class."""
 
 Edges = set[tuple[str, str]]
 
@@ -44,6 +51,7 @@ def drawing() -> str:
 def files() -> str:
     """Return the files of each package, each with the first line of its docstring and its public names."""
     lines = []
+    own = names_of_one_file()
     folders = [ROOT / PACKAGE, *sorted(path.parent for path in (ROOT / PACKAGE).rglob("*/__init__.py"))]
     for folder in folders:
         paths = [
@@ -57,14 +65,42 @@ def files() -> str:
                 f"`{folder.relative_to(ROOT / PACKAGE)}/`" if folder != ROOT / PACKAGE else f"`{PACKAGE}/`",
                 "",
             ]
-            lines += [f"- `{path.name}`: {summary(path)}" for path in paths]
+            lines += [f"- `{path.name}`: {summary(path, own)}" for path in paths]
     return "\n".join([*lines, ""])
 
 
-def summary(path: Path) -> str:
-    """Return the first line of a file's docstring and the names that it defines for others, as Markdown."""
-    first_line, defined = (python_summary if path.suffix == ".py" else script_summary)(path.read_text(encoding="utf-8"))
-    return f"{first_line} {', '.join(f'`{name}`' for name in defined)}".rstrip()
+def summary(path: Path, own: Collection[str]) -> str:
+    """Return the first line of a file's docstring and the names that it defines, as Markdown.
+
+    Those for other files come first, then those of ``own``, the names that no other file defines.
+    """
+    code = path.read_text(encoding="utf-8")
+    first_line, defined = (python_summary if path.suffix == ".py" else script_summary)(code)
+    inside = [name for name in names_in(path) if name in own and name not in defined]
+    texts = [listed(defined), f"inside: {listed(inside)}" if inside else ""]
+    return f"{first_line} {'; '.join(filter(None, texts))}".rstrip()
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as Markdown."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def names_of_one_file() -> set[str]:
+    """Return the names of classes and functions, methods included, that only one file defines."""
+    paths = ((ROOT / PACKAGE).rglob(pattern) for pattern in ("*.py", "*.js"))
+    files_with = Counter(name for path in chain.from_iterable(paths) for name in names_in(path))
+    return {name for name, files in files_with.items() if files == 1}
+
+
+def names_in(path: Path) -> list[str]:
+    """Return the names of the classes, functions and methods in a file, each once."""
+    code = path.read_text(encoding="utf-8")
+    if path.suffix == ".js":
+        found = re.findall(SCRIPT_NAME, code, re.MULTILINE)
+        return list(dict.fromkeys(name or method for name, method in found if method != "constructor"))
+    defined = (node.name for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ClassDef | ast.FunctionDef))
+    return list(dict.fromkeys(name for name in defined if not name.startswith("__")))
 
 
 def python_summary(code: str) -> tuple[str, list[str]]:
