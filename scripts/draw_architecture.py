@@ -94,13 +94,21 @@ def names_of_one_file() -> set[str]:
 
 
 def names_in(path: Path) -> list[str]:
-    """Return the names of the classes, functions and methods in a file, each once."""
+    """Return the names of the classes, functions, methods and constants in a file, each once."""
     code = path.read_text(encoding="utf-8")
     if path.suffix == ".js":
         found = re.findall(SCRIPT_NAME, code, re.MULTILINE)
         return list(dict.fromkeys(name or method for name, method in found if method != "constructor"))
-    defined = (node.name for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ClassDef | ast.FunctionDef))
-    return list(dict.fromkeys(name for name in defined if not name.startswith("__")))
+    tree = ast.parse(code)
+    assigned = (
+        name.id
+        for one in tree.body
+        if isinstance(one, ast.Assign)
+        for name in one.targets
+        if isinstance(name, ast.Name)
+    )
+    defined = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef))
+    return list(dict.fromkeys(name for name in (*defined, *assigned) if not name.startswith("__")))
 
 
 def python_summary(code: str) -> tuple[str, list[str]]:
