@@ -7,8 +7,9 @@ import json
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regional_explorer.command.command import Command
 from regional_explorer.command.expression import read_call
@@ -22,11 +23,11 @@ from regional_explorer.errors import (
     UnknownConfigKeyError,
     UnknownRegionError,
 )
+from regional_explorer.record.codec import dump_session, load_plan_file, load_session
+from regional_explorer.record.session import Session
+from regional_explorer.render.report.text import session_text
 from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
-
-if TYPE_CHECKING:
-    from regional_explorer.record.session import Session
 
 DONE, FAILED, MISUSED, NO = 0, 1, 2, 3
 """Exit codes: success; the call or the measurement failed, or a saved file cannot be read; the command was invalid; a
@@ -172,22 +173,17 @@ def _add_source(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from regional_explorer.render.report.text import session_text
-
     command = Command.of(options)
     call = read_call(options.call)
     source = read_source(options.file)
     command.check()
     fn, args, kwargs = call.evaluate(execute(options.file, source))
-    stream = StreamProgress(sys.stderr)
-    progress = Throttle(stream)
-    progress("capturing the call", 0.0)
-    exploration = command.explore(fn, args, kwargs)
-    try:
+    with closing(StreamProgress(sys.stderr)) as stream:
+        progress = Throttle(stream)
+        progress("capturing the call", 0.0)
+        exploration = command.explore(fn, args, kwargs)
         complete = command.measure(exploration, progress=progress)
-    finally:
-        stream.finish()
-    _print(_dumped(exploration.session) if options.json else session_text(exploration.session))
+    _print_session(exploration.session, options)
     if not complete:
         _print_error("regional-explorer: interrupted; the results so far are shown.")
     if (saved := command.finish(exploration)) is not None:
@@ -196,23 +192,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from regional_explorer.record.codec import load_session
-    from regional_explorer.render.report.text import session_text
-
-    session = load_session(options.file)
-    _print(_dumped(session) if options.json else session_text(session))
+    _print_session(load_session(options.file), options)
     return DONE
-
-
-def _dumped(session: Session) -> str:
-    from regional_explorer.record.codec import dump_session
-
-    return dump_session(session) + "\n"
 
 
 def _compare(options: argparse.Namespace) -> int:
     from regional_explorer.command.speed_comparison import compare_speed, read_limit
-    from regional_explorer.record.codec import load_session
 
     limit = None if options.fail_if_slower is None else read_limit(options.fail_if_slower)
     found = compare_speed(load_session(options.before), load_session(options.after))
@@ -227,13 +212,10 @@ def _check(options: argparse.Namespace) -> int:
     from regional_explorer.command.plan_check import check_saved_plan
 
     fn, args, kwargs = _call_under_plan(options)
-    stream = StreamProgress(sys.stderr)
-    try:
+    with closing(StreamProgress(sys.stderr)) as stream:
         found = check_saved_plan(
             options.plan, fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, progress=Throttle(stream)
         )
-    finally:
-        stream.finish()
     _print((json.dumps(found.as_json()) if options.json else str(found)) + "\n")
     return DONE if found.holds else NO
 
@@ -244,10 +226,8 @@ def _source(options: argparse.Namespace) -> int:
     from regional_explorer.exploration.explore import explore  # imports torch: only after errors are reported
 
     exploration = explore(fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, plan=options.plan)
-    try:
+    with closing(exploration):
         _print(exploration.to_source(apply=options.apply))
-    finally:
-        exploration.close()
     return DONE
 
 
@@ -255,21 +235,21 @@ def _doctor(options: argparse.Namespace) -> int:
     from regional_explorer.command.doctor import examine
 
     findings = list(examine())
-    if options.json:
-        _print(json.dumps([found.as_json() for found in findings]) + "\n")
-    else:
-        _print("".join(f"{found}\n" for found in findings))
+    shown = json.dumps([found.as_json() for found in findings]) if options.json else "\n".join(map(str, findings))
+    _print(f"{shown}\n")
     return NO if any(found.needed and not found.works for found in findings) else DONE
 
 
 def _call_under_plan(options: argparse.Namespace) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
     """Return the call to explore; the plan is read first, because executing the file may take long."""
-    from regional_explorer.record.codec import load_plan_file
-
     call = read_call(options.call)
     source = read_source(options.file)
     load_plan_file(options.plan)
     return call.evaluate(execute(options.file, source))
+
+
+def _print_session(session: Session, options: argparse.Namespace) -> None:
+    _print(dump_session(session) + "\n" if options.json else session_text(session))
 
 
 def _print(text: str) -> None:

@@ -270,12 +270,7 @@ def option_after(text: str) -> str | None:
 
 def help_text() -> str:
     """Return every option with what it does and an example."""
-    lines = []
-    for option in OPTIONS:
-        lines += [
-            f"{', '.join(option.names)} {option.metavar}".rstrip(),
-            f"    {option.help}",
-            f"    {option.example}",
-            "",
-        ]
-    return "\n".join(lines).rstrip()
+    return "\n\n".join(
+        f"{', '.join(option.names)} {option.metavar}".rstrip() + f"\n    {option.help}\n    {option.example}"
+        for option in OPTIONS
+    )

@@ -61,12 +61,13 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
         raise SessionError(
             f"A measured the {phase} and B the {other_phase}: measure both with gradients, or both without."
         )
-    wrong = [name for name, session in (("A", before), ("B", after)) if _is_wrong(session)]
+    regional = {name: run.whole_timings[VariantName.REGIONAL] for name, run in (("A", before), ("B", after))}
+    wrong = [name for name, timing in regional.items() if timing.numerics is NumericsVerdict.FAILED]
     if wrong:
         return SpeedChange(
             problem=f"The numerics check of {' and '.join(wrong)} failed: there is no speedup to compare."
         )
-    few = [name for name, session in (("A", before), ("B", after)) if _has_few_rounds(session)]
+    few = [name for name, timing in regional.items() if timing.speedup is None]
     found = None if few else interval_of_quotient(first, second, CONFIDENCE)
     if found is None:
         where = " and ".join(few) or "A and B"
@@ -79,14 +80,6 @@ def _ratios(name: str, session: Session) -> tuple[Floats, str]:
     if eager is None or regional is None:
         raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
     return paired_ratios(eager.samples_s, regional.samples_s), str(regional.phase)
-
-
-def _has_few_rounds(session: Session) -> bool:
-    return session.whole_timings[VariantName.REGIONAL].speedup is None
-
-
-def _is_wrong(session: Session) -> bool:
-    return session.whole_timings[VariantName.REGIONAL].numerics is NumericsVerdict.FAILED
 
 
 def changes(before: Session, after: Session) -> list[str]:

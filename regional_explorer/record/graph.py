@@ -275,8 +275,8 @@ class GraphBreak:
     """
 
     reason: str
-    stack: tuple[SourceLine, ...] = field(default=())
-    blocks: tuple[MarkedBlock, ...] = field(default=())
+    stack: tuple[SourceLine, ...] = ()
+    blocks: tuple[MarkedBlock, ...] = ()
     hint: str = ""
 
     @property

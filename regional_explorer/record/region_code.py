@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import Node, Role, SourceLine
 from regional_explorer.record.kernels import ArtifactCode, Kernel
 from regional_explorer.record.partition import Partition
@@ -132,9 +133,6 @@ def partition_codes(session: Session) -> Iterator[PartitionCode]:
             yield PartitionCode(part, codes[part.artifact], nodes)
 
 
-def by_artifact(parts: tuple[PartitionCode, ...]) -> tuple[tuple[PartitionCode, ...], ...]:
+def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
     """Return the partitions in groups that share one artifact, and so have the same code, in order of the first."""
-    groups: dict[str, list[PartitionCode]] = {}
-    for part in parts:
-        groups.setdefault(part.code.artifact, []).append(part)
-    return tuple(map(tuple, groups.values()))
+    return list(grouped(parts, lambda part: part.code.artifact).values())

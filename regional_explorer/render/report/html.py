@@ -58,10 +58,9 @@ def _run_times(session: Session) -> list[Node]:
     rest = replace(table, rows=tuple(row for row in table.rows if row[0].text != whole), note="")
     if not rest.rows:
         return table_nodes(table, regions=session)
-    inside = table_nodes(rest, titled=False)
     return [
         *table_nodes(first, regions=session),
-        node("details", node("summary", "Forward and backward"), *inside),
+        node("details", node("summary", "Forward and backward"), *table_nodes(rest, titled=False)),
     ]
 
 

@@ -42,10 +42,6 @@ SOURCE_HEIGHT = 10_000
 def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     """Return ``session`` as a page; ``plans`` is the table of measured plans."""
     number = {name: place for place, name in enumerate(_names(session))}
-
-    def numbered(name: str) -> str:
-        return str(number[sendable(name)])
-
     code = script("page")
     sheet = page_css([paint(number) for number in range(len(session.plan.regions))])
     views = (style(name, common=False) for name in ("common", "panel", "graph", "source"))
@@ -128,8 +124,8 @@ def _data(session: Session, number: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _codes(session: Session) -> list[tuple[str, Any]]:
-    found = ((region.name, region_code(session, region.name)) for region in session.plan.regions)
-    return [(name, parts) for name, parts in found if parts]
+    names = (region.name for region in session.plan.regions)
+    return [(name, parts) for name in names if (parts := region_code(session, name))]
 
 
 def _pane(title: str, inside: str, *, opened: bool = False, classes: str = "") -> str:
