@@ -87,13 +87,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_call(run)
     add_options(run, leave_out=NOTEBOOK_ONLY)
-    _add_json(run, "print the session as JSON instead of tables")
+    run.add_argument("--json", action="store_true", help="print the session as JSON instead of tables")
     run.set_defaults(run=_run)
     show = commands.add_parser(
         "show", help="print a saved session; torch is not needed", description="Print a session saved as JSON."
     )
     show.add_argument("file", metavar="FILE", type=Path, help="a .json file written by --save or ex.save()")
-    _add_json(show, "print the session as JSON instead of tables")
+    show.add_argument("--json", action="store_true", help="print the session as JSON instead of tables")
     show.set_defaults(run=_show, verbose=False)
     _add_compare(commands)
     _add_check(commands)
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what works on this machine, and what to install",
         description="Check what works on this machine.",
     )
-    _add_json(doctor, "print a list of findings")
+    doctor.add_argument("--json", action="store_true", help="print a list of findings")
     doctor.set_defaults(run=_doctor, verbose=False)
     return parser
 
@@ -121,10 +121,6 @@ def _add_call_under_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show the whole traceback of an error")
 
 
-def _add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--json", action="store_true", help=what)
-
-
 def _add_compare(commands: Any) -> None:
     compare = commands.add_parser(
         "compare",
@@ -140,7 +136,7 @@ def _add_compare(commands: Any) -> None:
         metavar="LIMIT",
         help="exit with 3 if B is slower by more than this, such as 3%%, with all of the 99 %% interval beyond it",
     )
-    _add_json(compare, "print the comparison as JSON")
+    compare.add_argument("--json", action="store_true", help="print the comparison as JSON")
     compare.set_defaults(run=_compare, verbose=False)
 
 
@@ -153,7 +149,7 @@ def _add_check(commands: Any) -> None:
         allow_abbrev=False,
     )
     _add_call_under_plan(check)
-    _add_json(check, "print what was found as JSON")
+    check.add_argument("--json", action="store_true", help="print what was found as JSON")
     check.set_defaults(run=_check)
 
 

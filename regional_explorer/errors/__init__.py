@@ -1,4 +1,4 @@
-"""The exceptions: each message says what went wrong, where, and what to do."""
+"""The exceptions: each message says what went wrong, where, and what to do; suggestions for mistyped names."""
 
 from __future__ import annotations
 

@@ -76,8 +76,7 @@ class Benchmarks:
         if (
             VariantName.AOT_EAGER in names and not self._variants.program.switches
         ):  # nothing is cut out: they would be the same
-            marked = (VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE)
-            names = [name for name in names if name not in marked]
+            names = [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.FULL)]
         outcome = Outcome()
         if VariantName.REGIONAL in names or set(BY_TORCH).intersection(names):
             names, outcome = run.executor.run_untimed(functools.partial(self._compile, names, run))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 from regional_explorer.errors import SessionError
 from regional_explorer.errors.texts import count
@@ -84,7 +83,7 @@ def _ratios(name: str, session: Session) -> tuple[Floats, str]:
 
 def changes(before: Session, after: Session) -> list[str]:
     """Return what differs in ``after`` besides the plan: torch, machine, graphs, partitions and generated code."""
-    return list(chain(_environment(before, after), _graphs(before, after), _partitions(before, after)))
+    return [*_environment(before, after), *_graphs(before, after), *_partitions(before, after)]
 
 
 def _environment(before: Session, after: Session) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 from regional_explorer.record.components import grouped
@@ -41,11 +41,9 @@ class Coverage:
         )
 
 
-def total_coverage(parts: tuple[Coverage, ...]) -> Coverage:
+def total_coverage(parts: Sequence[Coverage]) -> Coverage:
     """Return the coverage of several partitions together."""
-    rows = [(part.nodes, part.linked, part.recorded, part.kernels, part.linked_kernels) for part in parts]
-    nodes, linked, recorded, kernels, linked_kernels = map(sum, zip(*rows, strict=True)) if rows else [0] * 5
-    return Coverage(nodes, linked, recorded, kernels, linked_kernels)
+    return Coverage(*(sum(getattr(part, one.name) for part in parts) for one in fields(Coverage)))
 
 
 @dataclass(frozen=True, slots=True)

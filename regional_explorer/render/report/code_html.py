@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
-from regional_explorer.render.report.code_sections import CodeSection, sections
+from regional_explorer.render.report.code_sections import sections
 from regional_explorer.render.report.code_tables import kernels_table
 from regional_explorer.render.report.code_text import MOST_TEXT, cut_note, equal_code, not_compiled
 from regional_explorer.render.report.table_node import table_nodes
@@ -61,7 +61,7 @@ def partition_html(part: PartitionCode, named: Callable[[str], str] = sendable) 
         if not shown:
             break
         own = [kernels[number - 1] for number in section.kernels]
-        rows = highlighted(shown, _language(part, section)) if coloured else [escape(line) for line in shown]
+        rows = highlighted(shown, section.language) if coloured else [escape(line) for line in shown]
         marked = (
             _line(row, own or [called[n]] if own or n in called else [], part, named)
             for n, row in enumerate(rows, section.first)
@@ -84,10 +84,6 @@ def _line(row: str, kernels: Sequence[LinkedKernel], part: PartitionCode, named:
     numbers = " ".join(str(linked.number) for linked in kernels)
     nodes = " ".join(named(f"{part.partition.graph}:{node.name}") for linked in kernels for node in linked.nodes)
     return f'<span data-kernels="{numbers}" data-nodes="{escape(nodes, quote=True)}">{row}</span>'
-
-
-def _language(part: PartitionCode, section: CodeSection) -> str:
-    return "cpp" if section.kernels and part.code.language == "C++" else "python"
 
 
 def highlighted(lines: Sequence[str], language: str) -> list[str]:

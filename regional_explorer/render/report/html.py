@@ -66,7 +66,7 @@ def _run_times(session: Session) -> list[Node]:
 
 def _adding_up(session: Session) -> list[Node]:
     # Totals without a note are among the run times already.
-    parts = [row for row in session.reconciliation if not row.total or row.note]
+    parts = any(not row.total or row.note for row in session.reconciliation)
     return folded_table(reconciliation_table(session), session) if parts else []
 
 

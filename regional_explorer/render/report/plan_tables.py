@@ -30,8 +30,7 @@ def breaks_table(session: Session) -> Table:
         )
         for found in session.breaks[:MOST_BREAKS]
     )
-    more = len(session.breaks) - len(rows)
-    note = f"{more} more are in the saved session." if more else ""
+    note = f"{more} more are in the saved session." if (more := len(session.breaks) - len(rows)) else ""
     return Table("Graph breaks", ("where", "code", "reason"), rows, "No graph break: the call is one graph.", note)
 
 

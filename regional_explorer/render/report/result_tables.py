@@ -24,8 +24,7 @@ _NUMBERS = re.compile(r"\d+")
 
 def timings_table(session: Session) -> Table:
     """Return one row per phase and variant; without a speedup if the numerics failed."""
-    order = list(Phase)
-    timings = sorted(session.timings, key=lambda timing: order.index(timing.phase))
+    timings = sorted(session.timings, key=lambda timing: list(Phase).index(timing.phase))
     notes = [conditions(session)]
     if any(failed_numerics(timing) for timing in timings):
         notes.append("A variant whose numerics failed gets no speedup.")

@@ -43,7 +43,7 @@ def code_rows(parts: Sequence[PartitionCode]) -> CodeRows:
     blocks = [*_source_lines(parts, nodes)]
     for number, alike in enumerate(by_artifact(parts)):
         blocks += _partition(number, alike, nodes)
-    coverage = node("p", f"{total_coverage(tuple(part.coverage for part in parts))}.", class_="rx-quiet")
+    coverage = node("p", f"{total_coverage([part.coverage for part in parts])}.", class_="rx-quiet")
     listed = node("div", style_sheet(page_css(())), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox")
     listed[1] |= {"aria-multiselectable": "true", "aria-label": "Kernels and code"}
     return CodeRows([listed, LIVE_REGION], nodes)
@@ -120,9 +120,8 @@ def _code(number: int, part: PartitionCode) -> Iterator[Node]:
         shown = lines[section.first - 1 : section.last]
         if not shown:
             break
-        language = "cpp" if section.kernels and part.code.language == "C++" else "python"
         coloured = not section.folded and len(whole) <= MOST_COLOURED
-        rows = tokens_by_line(shown, language) if coloured else [[("", line)] for line in shown]
+        rows = tokens_by_line(shown, section.language) if coloured else [[("", line)] for line in shown]
         kinds = f" · {part.kernels[section.kernels[0] - 1].kernel.kind}" if section.kernels else ""
         summary = node("summary", node("b", section.title), node("span", f"{kinds} · {count(section.lines, 'line')}"))
         inside = _section(number, section, rows, called)
