@@ -7,8 +7,9 @@ import json
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regional_explorer.command.command import Command
 from regional_explorer.command.expression import read_call
@@ -22,11 +23,11 @@ from regional_explorer.errors import (
     UnknownConfigKeyError,
     UnknownRegionError,
 )
+from regional_explorer.record.codec import dump_session, load_plan_file, load_session
+from regional_explorer.record.session import Session
+from regional_explorer.render.report.text import session_text
 from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
-
-if TYPE_CHECKING:
-    from regional_explorer.record.session import Session
 
 DONE, FAILED, MISUSED, NO = 0, 1, 2, 3
 """Exit codes: success; the call or the measurement failed, or a saved file cannot be read; the command was invalid; a
@@ -86,13 +87,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_call(run)
     add_options(run, leave_out=NOTEBOOK_ONLY)
-    _add_json(run, "print the session as JSON instead of tables")
+    run.add_argument("--json", action="store_true", help="print the session as JSON instead of tables")
     run.set_defaults(run=_run)
     show = commands.add_parser(
         "show", help="print a saved session; torch is not needed", description="Print a session saved as JSON."
     )
     show.add_argument("file", metavar="FILE", type=Path, help="a .json file written by --save or ex.save()")
-    _add_json(show, "print the session as JSON instead of tables")
+    show.add_argument("--json", action="store_true", help="print the session as JSON instead of tables")
     show.set_defaults(run=_show, verbose=False)
     _add_compare(commands)
     _add_check(commands)
@@ -102,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what works on this machine, and what to install",
         description="Check what works on this machine.",
     )
-    _add_json(doctor, "print a list of findings")
+    doctor.add_argument("--json", action="store_true", help="print a list of findings")
     doctor.set_defaults(run=_doctor, verbose=False)
     return parser
 
@@ -120,10 +121,6 @@ def _add_call_under_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show the whole traceback of an error")
 
 
-def _add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--json", action="store_true", help=what)
-
-
 def _add_compare(commands: Any) -> None:
     compare = commands.add_parser(
         "compare",
@@ -139,7 +136,7 @@ def _add_compare(commands: Any) -> None:
         metavar="LIMIT",
         help="exit with 3 if B is slower by more than this, such as 3%%, with all of the 99 %% interval beyond it",
     )
-    _add_json(compare, "print the comparison as JSON")
+    compare.add_argument("--json", action="store_true", help="print the comparison as JSON")
     compare.set_defaults(run=_compare, verbose=False)
 
 
@@ -152,7 +149,7 @@ def _add_check(commands: Any) -> None:
         allow_abbrev=False,
     )
     _add_call_under_plan(check)
-    _add_json(check, "print what was found as JSON")
+    check.add_argument("--json", action="store_true", help="print what was found as JSON")
     check.set_defaults(run=_check)
 
 
@@ -172,22 +169,17 @@ def _add_source(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from regional_explorer.render.report.text import session_text
-
     command = Command.of(options)
     call = read_call(options.call)
     source = read_source(options.file)
     command.check()
     fn, args, kwargs = call.evaluate(execute(options.file, source))
-    stream = StreamProgress(sys.stderr)
-    progress = Throttle(stream)
-    progress("capturing the call", 0.0)
-    exploration = command.explore(fn, args, kwargs)
-    try:
+    with closing(StreamProgress(sys.stderr)) as stream:
+        progress = Throttle(stream)
+        progress("capturing the call", 0.0)
+        exploration = command.explore(fn, args, kwargs)
         complete = command.measure(exploration, progress=progress)
-    finally:
-        stream.finish()
-    _print(_dumped(exploration.session) if options.json else session_text(exploration.session))
+    _print_session(exploration.session, options)
     if not complete:
         _print_error("regional-explorer: interrupted; the results so far are shown.")
     if (saved := command.finish(exploration)) is not None:
@@ -196,23 +188,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from regional_explorer.record.codec import load_session
-    from regional_explorer.render.report.text import session_text
-
-    session = load_session(options.file)
-    _print(_dumped(session) if options.json else session_text(session))
+    _print_session(load_session(options.file), options)
     return DONE
-
-
-def _dumped(session: Session) -> str:
-    from regional_explorer.record.codec import dump_session
-
-    return dump_session(session) + "\n"
 
 
 def _compare(options: argparse.Namespace) -> int:
     from regional_explorer.command.speed_comparison import compare_speed, read_limit
-    from regional_explorer.record.codec import load_session
 
     limit = None if options.fail_if_slower is None else read_limit(options.fail_if_slower)
     found = compare_speed(load_session(options.before), load_session(options.after))
@@ -227,13 +208,10 @@ def _check(options: argparse.Namespace) -> int:
     from regional_explorer.command.plan_check import check_saved_plan
 
     fn, args, kwargs = _call_under_plan(options)
-    stream = StreamProgress(sys.stderr)
-    try:
+    with closing(StreamProgress(sys.stderr)) as stream:
         found = check_saved_plan(
             options.plan, fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, progress=Throttle(stream)
         )
-    finally:
-        stream.finish()
     _print((json.dumps(found.as_json()) if options.json else str(found)) + "\n")
     return DONE if found.holds else NO
 
@@ -244,10 +222,8 @@ def _source(options: argparse.Namespace) -> int:
     from regional_explorer.exploration.explore import explore  # imports torch: only after errors are reported
 
     exploration = explore(fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, plan=options.plan)
-    try:
+    with closing(exploration):
         _print(exploration.to_source(apply=options.apply))
-    finally:
-        exploration.close()
     return DONE
 
 
@@ -255,21 +231,21 @@ def _doctor(options: argparse.Namespace) -> int:
     from regional_explorer.command.doctor import examine
 
     findings = list(examine())
-    if options.json:
-        _print(json.dumps([found.as_json() for found in findings]) + "\n")
-    else:
-        _print("".join(f"{found}\n" for found in findings))
+    shown = json.dumps([found.as_json() for found in findings]) if options.json else "\n".join(map(str, findings))
+    _print(f"{shown}\n")
     return NO if any(found.needed and not found.works for found in findings) else DONE
 
 
 def _call_under_plan(options: argparse.Namespace) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
     """Return the call to explore; the plan is read first, because executing the file may take long."""
-    from regional_explorer.record.codec import load_plan_file
-
     call = read_call(options.call)
     source = read_source(options.file)
     load_plan_file(options.plan)
     return call.evaluate(execute(options.file, source))
+
+
+def _print_session(session: Session, options: argparse.Namespace) -> None:
+    _print(dump_session(session) + "\n" if options.json else session_text(session))
 
 
 def _print(text: str) -> None:

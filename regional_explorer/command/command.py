@@ -41,9 +41,12 @@ class Command:
     @classmethod
     def of(cls, options: Namespace) -> Self:
         """Return the command for parsed ``options``; missing ones keep their defaults."""
-        given = {name: value for name, value in vars(options).items() if name in cls.__slots__}
-        lists: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-        return cls(**{**given, **lists})
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in vars(options).items()
+            if name in cls.__slots__
+        }
+        return cls(**given)
 
     def check(self) -> None:
         """Validate everything that can be validated before the call runs.
@@ -87,8 +90,7 @@ class Command:
         exploration = explore(fn, tuple(args), kwargs, grad=self.grad, dynamic=self.dynamic, plan=self.plan)
         try:
             for name, kind, patterns in self.marks:
-                selector: dict[str, Any] = {kind: _patterns(patterns)}
-                exploration.mark(name, **selector)
+                exploration.mark(name, **_selector(kind, patterns))
             for text, key, value in self.settings:
                 region, direction = _region_and_direction(exploration.plan, text)
                 exploration.configure(region, {key: parse_value(key, value)}, direction=direction)
@@ -109,7 +111,8 @@ class Command:
         with Interrupts() as interrupts:
 
             def report(doing: str, fraction: float) -> None:
-                interrupts.raise_if_seen()
+                if interrupts.seen():
+                    raise KeyboardInterrupt
                 progress(doing, fraction)
 
             try:
@@ -144,5 +147,5 @@ def _region_and_direction(plan: Plan, text: str) -> tuple[str, Direction | None]
     return text, None
 
 
-def _patterns(text: str) -> list[str]:
-    return [pattern.strip() for pattern in text.split(",") if pattern.strip()]
+def _selector(kind: str, patterns: str) -> dict[str, Any]:
+    return {kind: [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]}

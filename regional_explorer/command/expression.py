@@ -39,18 +39,16 @@ class CallText:
         collect = ast.Call(ast.Name(_COLLECT, ast.Load()), [self.call.func, *self.call.args], self.call.keywords)
         tree = ast.fix_missing_locations(ast.Expression(ast.copy_location(collect, self.call)))
         try:
-            found = eval(  # noqa: S307 - the user's own expression, in their own namespace
+            fn, args, kwargs = eval(  # noqa: S307 - the user's own expression, in their own namespace
                 compile(tree, "<call>", "eval"), names, {**(local or {}), _COLLECT: _collect}
             )
         except NameError as error:
             known = {*names, *(local or {}), *vars(builtins)}
-            suggestion = did_you_mean(error.name or "", known)
-            raise CommandError(f"{str(error).rstrip('.')}.{suggestion}") from error
+            raise CommandError(f"{str(error).rstrip('.')}.{did_you_mean(error.name or '', known)}") from error
         except Exception as error:
             raise CommandError(
                 f"Evaluating {self.text} raised {type(error).__name__} before the call: {error}"
             ) from error
-        fn, args, kwargs = found
         return fn, args, kwargs
 
 

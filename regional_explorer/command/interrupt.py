@@ -34,15 +34,6 @@ class Interrupts:
         """Return whether there was an interrupt."""
         return self._seen
 
-    def raise_if_seen(self) -> None:
-        """Raise KeyboardInterrupt if there was an interrupt.
-
-        Raises:
-            KeyboardInterrupt: there was one.
-        """
-        if self._seen:
-            raise KeyboardInterrupt
-
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._seen = True
         handler = self._previous_handler if callable(self._previous_handler) else signal.default_int_handler

@@ -130,10 +130,10 @@ class RegionalMagics(Magics):
         except SyntaxError:
             return False
         values = [node.value for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.NamedExpr, ast.AnnAssign))]
-        calls = [value for value in values if isinstance(value, ast.Call) and len(value.args) > 1]
         return any(
             isinstance(argument, ast.Constant) and argument.value == line
-            for value in calls
+            for value in values
+            if isinstance(value, ast.Call)
             for argument in value.args[1:]
         )
 

@@ -22,18 +22,16 @@ class CommandError(RegionalExplorerError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its names, help and example, and its arguments for ``argparse``."""
+    """One option: its names, help and example, and its arguments for ``argparse``.
+
+    ``metavar`` names the value that follows it in the help; a switch, which has none, has an empty one.
+    """
 
     names: tuple[str, ...]
     metavar: str
     help: str
     example: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def takes_value(self) -> bool:
-        """Whether a value follows the option."""
-        return bool(self.metavar)
 
 
 def _mark(text: str) -> tuple[str, str, str]:
@@ -188,7 +186,7 @@ def add_options(parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = 
     """Add the options to ``parser``, except those whose destination is in ``leave_out``."""
     for option in OPTIONS:
         arguments = {"type": _argument_type(option.arguments["type"])} if "type" in option.arguments else {}
-        arguments = {**option.arguments, **arguments, **({"metavar": option.metavar} if option.takes_value else {})}
+        arguments = {**option.arguments, **arguments, **({"metavar": option.metavar} if option.metavar else {})}
         # argparse derives the second name of a switch itself.
         names = option.names[:1] if arguments.get("action") is _SWITCH else option.names
         if arguments.get("dest", option.names[-1].lstrip("-")) not in leave_out:
@@ -244,12 +242,12 @@ def split_line(line: str) -> tuple[list[str], str]:
             suggestion = did_you_mean(name, _OPTIONS_BY_NAME) or f" Options: {', '.join(_OPTIONS_BY_NAME)}."
             raise CommandError(f"Unknown option {name}.{suggestion}")
         position = found.end()
-        if option.takes_value and not equals:
+        if option.metavar and not equals:
             found = _WORD.match(line, position)
             if found is None:
                 raise CommandError(f"{name} needs a value: {option.example}.")
             value, position = found[1], found.end()
-        elif equals and not option.takes_value:
+        elif equals and not option.metavar:
             raise CommandError(f"{name} takes no value: write {option.example}.")
         words += (
             [f"{name}={_unquoted(value)}" if name.startswith("--") else name + _unquoted(value)] if value else [name]
@@ -270,12 +268,7 @@ def option_after(text: str) -> str | None:
 
 def help_text() -> str:
     """Return every option with what it does and an example."""
-    lines = []
-    for option in OPTIONS:
-        lines += [
-            f"{', '.join(option.names)} {option.metavar}".rstrip(),
-            f"    {option.help}",
-            f"    {option.example}",
-            "",
-        ]
-    return "\n".join(lines).rstrip()
+    return "\n\n".join(
+        f"{', '.join(option.names)} {option.metavar}".rstrip() + f"\n    {option.help}\n    {option.example}"
+        for option in OPTIONS
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import DiagnosticCode, Severity
 from regional_explorer.record.partition import State
 
 if TYPE_CHECKING:
@@ -78,16 +79,16 @@ def check_saved_plan(
     from regional_explorer.record.codec import load_plan_file
 
     explored = load_plan_file(plan).explored
-    exploration = explore(
-        fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan,
-        partitioner=explored.partitioner if explored else "default",
-    )  # fmt: skip
-    try:
+    partitioner = explored.partitioner if explored else "default"
+    exploration = explore(fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan, partitioner=partitioner)
+    with closing(exploration):
         exploration.benchmark(("eager", "regional"), BUDGET_S, regions=False, progress=progress)
         session = exploration.session
-    finally:
-        exploration.close()
-    problems = [f"[{found.code}] {found.message}" for found in session.diagnostics if _is_broken(found)]
+    problems = [
+        f"[{found.code}] {found.message}"
+        for found in session.diagnostics
+        if found.code in BROKEN and found.severity is not Severity.INFO
+    ]
     verdict = next((timing.numerics for timing in session.timings if timing.variant == "regional"), "not checked")
     if verdict == "failed":
         wrong = [row.tensor for row in session.numerics if row.variant == "regional" and row.verdict == "failed"]
@@ -95,7 +96,3 @@ def check_saved_plan(
     enabled = [part for part in session.partitions if session.plan[part.region].enabled]
     fresh = sum(part.state is State.COMPILED for part in enabled)
     return PlanCheck(len(enabled), fresh, str(verdict), tuple(problems))
-
-
-def _is_broken(found: Diagnostic) -> bool:
-    return found.code in BROKEN and found.severity is not Severity.INFO

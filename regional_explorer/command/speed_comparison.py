@@ -30,10 +30,8 @@ class SpeedComparison(SpeedChange):
         """Return the comparison in one line, and how the plans differ."""
         plans = [f"{name}: {'; '.join(own)}" for name, own in zip("AB", self.plans_differ, strict=False) if own]
         plans += [f"Changed: {'; '.join(self.changed)}"] if self.changed else []
-        if self.problem:
-            return "\n".join([self.problem, *plans])
         if self.slowdown is None or self.low is None or self.high is None:
-            return "\n".join(plans)
+            return "\n".join([self.problem, *plans])
         word = "slower" if self.slowdown >= 1.0 else "faster"
         change = (
             f"Speedup over eager: A {self.before:.3f}, B {self.after:.3f}. B is {abs(self.slowdown - 1.0):.1%} {word} "
@@ -49,7 +47,7 @@ def compare_speed(before: Session, after: Session) -> SpeedComparison:
         SessionError: a session was not measured with eager and regional, or the two measured different phases.
     """
     change = speed_change(before, after)
-    plans = tuple(tuple(own) for own in differences([before.plan, after.plan]))
+    plans = tuple(map(tuple, differences([before.plan, after.plan])))
     first, second = (run.whole_timings[VariantName.REGIONAL].speedup for run in (before, after))
     return SpeedComparison(
         **asdict(change), before=first, after=second, plans_differ=plans, changed=tuple(changes(before, after))

@@ -1,4 +1,4 @@
-"""The exceptions: each message says what went wrong, where, and what to do."""
+"""The exceptions: each message says what went wrong, where, and what to do; suggestions for mistyped names."""
 
 from __future__ import annotations
 
@@ -128,11 +128,9 @@ LONGEST_NAME = 500
 """Longer names get no suggestions: nobody mistypes one, and comparing it with each name would take minutes."""
 
 
-def did_you_mean(word: object, known: Iterable[str], *, limit: int = 3) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return `` Did you mean 'a' or 'b'?`` for the names nearest to ``word``, or an empty string."""
     if not isinstance(word, str) or len(word) > LONGEST_NAME:
         return ""
-    near = difflib.get_close_matches(word, list(known), n=limit, cutoff=0.6)
-    if not near:
-        return ""
-    return " Did you mean " + " or ".join(repr(name) for name in near) + "?"
+    near = difflib.get_close_matches(word, list(known))
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regional_explorer.errors.texts import listing
+from regional_explorer.record.components import grouped
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
@@ -20,14 +21,11 @@ UNSURE = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)
 
 def numerics_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
     """Return a ``region-numerics`` for each partition whose output is wrong, with the config that corrects it."""
-    failed: dict[str, list[Numerics]] = {}
-    for row in session.partition_numerics:
-        if row.verdict is NumericsVerdict.FAILED:
-            failed.setdefault(row.partition, []).append(row)
+    wrong = (row for row in session.partition_numerics if row.verdict is NumericsVerdict.FAILED)
     partitions = {part.id: part for part in session.partitions}
     return [
         _numerics_diagnostic(partitions[name], max(rows, key=lambda row: row.share), cures.get(name))
-        for name, rows in failed.items()
+        for name, rows in grouped(wrong, lambda row: row.partition).items()
     ]
 
 

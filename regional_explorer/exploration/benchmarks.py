@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, suppress
@@ -27,6 +28,7 @@ from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan
+from regional_explorer.record.plan_content import partition_content
 from regional_explorer.record.region_timing import region_timings
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import Reconciled
@@ -74,12 +76,10 @@ class Benchmarks:
         if (
             VariantName.AOT_EAGER in names and not self._variants.program.switches
         ):  # nothing is cut out: they would be the same
-            marked = (VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE)
-            names = [name for name in names if name not in marked]
+            names = [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.FULL)]
         outcome = Outcome()
         if VariantName.REGIONAL in names or set(BY_TORCH).intersection(names):
-            requested = names
-            names, outcome = run.executor.run_untimed(lambda: self._compile(requested, run))
+            names, outcome = run.executor.run_untimed(functools.partial(self._compile, names, run))
         if run.cancelled():
             return
         plan, compiled = self._variants.program.plan, partitions(self._variants.program)
@@ -140,8 +140,7 @@ class Benchmarks:
 
 def _history_key(run: Session) -> list[tuple[str, tuple[str, ...], str | None, State]]:
     """Return what distinguishes plans in the history: configs too, even where they give equal code."""
-    states = {State.MEASURED: State.COMPILED}
-    return [(part.graph, part.nodes, part.artifact, states.get(part.state, part.state)) for part in run.partitions]
+    return [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in run.partitions]
 
 
 def reconciled(session: Session, outcome: Outcome) -> tuple[Reconciled, ...]:

@@ -52,12 +52,9 @@ def explore(
     """
     check_options(grad, dynamic, partitioner)
     check_call(fn, args, kwargs)
-    if isinstance(plan, (str, Path)):
-        first: Plan | PlanFile | None = load_plan_file(plan)
-    else:
-        first = plan
-        if plan is not None:
-            check_plan(plan)
+    first = load_plan_file(plan) if isinstance(plan, (str, Path)) else plan
+    if first is not None and not isinstance(first, PlanFile):
+        check_plan(first)
     collect_dropped()
     title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
     call = Call(fn, args, kwargs, grad=grad)

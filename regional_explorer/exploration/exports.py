@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regional_explorer.compiler.artifacts.artifact import label_of, save_artifact
-from regional_explorer.compiler.artifacts.folder import ArtifactFolder, folder_at
+from regional_explorer.compiler.artifacts.folder import folder_at
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.errors import ArtifactError, ReproError
+from regional_explorer.errors import ArtifactError, MissingPackageError, ReproError
 from regional_explorer.errors.arguments import check_argument, check_flag
 from regional_explorer.exploration.live import Live
-from regional_explorer.export.patch.source_patch import SourcePatch, source_patch
 from regional_explorer.export.save import save_plan
 from regional_explorer.insight.repro import repro_script
 from regional_explorer.record.plan_file import Explored
+
+if TYPE_CHECKING:
+    from regional_explorer.export.patch.source_patch import SourcePatch
 
 
 class Exports:
@@ -45,7 +48,19 @@ class Exports:
         return str(patch)
 
     def source_patch(self) -> SourcePatch:
-        """Return the change of the source that marks the plan there."""
+        """Return the change of the source that marks the plan there.
+
+        Raises:
+            MissingPackageError: libcst is not installed.
+        """
+        try:
+            import libcst  # noqa: F401 - unlike Python's ``ast``, it keeps comments and layout of a file
+        except ImportError as error:
+            raise MissingPackageError(
+                "Writing a plan into the source needs libcst: pip install libcst. ex.save_plan(…) does without."
+            ) from error
+        from regional_explorer.export.patch.source_patch import source_patch
+
         program, capture = self._live.program, self._live.capture
         return source_patch(
             capture.graphs, capture.breaks, program.plan, lambda plan: preview_of(program, plan).partitions
@@ -75,7 +90,15 @@ class Exports:
         self._live.require_open()
         folder = folder_at(path)
         self._live.compiling.compile_stale(RunContext())
-        self._save_all(folder)
+        saved: set[str] = set()
+        for switch in self._live.program.switches:
+            artifact, inputs, piece = switch.artifact, switch.inputs, switch.piece
+            if artifact is None or inputs is None or artifact.key in saved:
+                continue
+            saved.add(artifact.key)
+            label = label_of(artifact.key, piece, inputs, self._live.program.config_for(switch))
+            with self._live.capture.generated.collected():
+                save_artifact(folder, label, artifact)
         if folder.findings:
             raise ArtifactError(" ".join(found.message for found in folder.findings))
         return folder.path
@@ -114,14 +137,3 @@ class Exports:
             return repro_script(title, switch.piece, switch.inputs, self._live.program.config_for(switch))
         except ReproError as problem:
             raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {problem}") from problem
-
-    def _save_all(self, folder: ArtifactFolder) -> None:
-        saved: set[str] = set()
-        for switch in self._live.program.switches:
-            artifact, inputs, piece = switch.artifact, switch.inputs, switch.piece
-            if artifact is None or inputs is None or artifact.key in saved:
-                continue
-            saved.add(artifact.key)
-            label = label_of(artifact.key, piece, inputs, self._live.program.config_for(switch))
-            with self._live.capture.generated.collected():
-                save_artifact(folder, label, artifact)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regional_explorer.measure.benchmark import Outcome
+from regional_explorer.record.components import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan_content import PartitionContent, PlanContent, partition_content, plan_content
 from regional_explorer.record.timing import Numerics, PartitionTiming, Reconciled
@@ -98,14 +99,12 @@ def _by_content(
 ) -> dict[PartitionContent, MeasuredPartition]:
     contents = {part.id: partition_content(part) for part in partitions}
     results = outcome.partition_results
-    numerics: dict[str, list[Numerics]] = {}
-    for row in results.numerics:
-        numerics.setdefault(row.partition, []).append(row)
+    numerics = grouped(results.numerics, lambda row: row.partition)
     found = {}
     for timing in results.timings:
         name = timing.measured_as or timing.partition
         if timing.partition in contents and name in contents:
-            sampled = run, contents[name]
-            rows = tuple(numerics.get(name, ()))
-            found[contents[timing.partition]] = MeasuredPartition(timing, rows, results.cures.get(name), sampled)
+            found[contents[timing.partition]] = MeasuredPartition(
+                timing, tuple(numerics.get(name, ())), results.cures.get(name), sampled=(run, contents[name])
+            )
     return found

@@ -27,17 +27,31 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def result_table(make: Callable[[Any], pd.DataFrame]) -> property:
-    """Return a property whose DataFrame is rounded where a notebook shows it; its values stay exact."""
+def result_table(frame: Callable[[Session], pd.DataFrame]) -> property:
+    """Return a property with the ``frame`` of the session, rounded where a notebook shows it; its values stay exact."""
 
-    def table(results: Any) -> pd.DataFrame:
-        return ShownFrame(make(results))
+    def table(results: Results) -> pd.DataFrame:
+        return ShownFrame(frame(results.session))
 
-    return property(table, doc=make.__doc__)
+    return property(table, doc=frame.__doc__)
 
 
 class Results:
     """The tables, pictures and texts of one session, displayed as text or HTML."""
+
+    regions = result_table(frames.regions_frame)
+    partitions = result_table(frames.partitions_frame)
+    timings = result_table(frames.timings_frame)
+    region_timings = result_table(region_frames.region_timings_frame)
+    partition_timings = result_table(region_frames.partition_timings_frame)
+    reconciliation = result_table(region_frames.reconciliation_frame)
+    memory = result_table(frames.memory_frame)
+    numerics = result_table(frames.numerics_frame)
+    region_numerics = result_table(frames.region_numerics_frame)
+    compile_costs = result_table(frames.compiles_frame)
+    caches = result_table(caches_frame)
+    compile_times = result_table(compile_times_frame)
+    op_times = result_table(profile_frame)
 
     def __init__(self, session: Session) -> None:
         check_argument("session", session, Session, "an rx.Session, or open a file with rx.load('x.json')")
@@ -47,66 +61,6 @@ class Results:
     def session(self) -> Session:
         """The frozen record."""
         return self._session
-
-    @result_table
-    def regions(self) -> pd.DataFrame:
-        """One row per region."""
-        return frames.regions_frame(self.session)
-
-    @result_table
-    def partitions(self) -> pd.DataFrame:
-        """One row per partition, with requested and applied config."""
-        return frames.partitions_frame(self.session)
-
-    @result_table
-    def timings(self) -> pd.DataFrame:
-        """One row per variant and phase."""
-        return frames.timings_frame(self.session)
-
-    @result_table
-    def region_timings(self) -> pd.DataFrame:
-        """One row per region and phase, measured alone, eager against compiled; filled by ``ex.benchmark()``."""
-        return region_frames.region_timings_frame(self.session)
-
-    @result_table
-    def partition_timings(self) -> pd.DataFrame:
-        """One row per partition that was measured alone."""
-        return region_frames.partition_timings_frame(self.session)
-
-    @result_table
-    def reconciliation(self) -> pd.DataFrame:
-        """How the regions and the rest add up to the whole call, from one variant to the next."""
-        return region_frames.reconciliation_frame(self.session)
-
-    @result_table
-    def memory(self) -> pd.DataFrame:
-        """One row per variant: the peak memory of one call, and how it was measured."""
-        return frames.memory_frame(self.session)
-
-    @result_table
-    def numerics(self) -> pd.DataFrame:
-        """One row per variant and output or gradient."""
-        return frames.numerics_frame(self.session)
-
-    @result_table
-    def region_numerics(self) -> pd.DataFrame:
-        """One row per output of each partition that was checked alone."""
-        return frames.region_numerics_frame(self.session)
-
-    @result_table
-    def compile_costs(self) -> pd.DataFrame:
-        """One row per compile: what was compiled, seconds, and whether the cache was cold or warm."""
-        return frames.compiles_frame(self.session)
-
-    @result_table
-    def caches(self) -> pd.DataFrame:
-        """One row per artifact: whether Inductor's cache had it, and for a miss which parts of the key changed."""
-        return caches_frame(self.session)
-
-    @result_table
-    def compile_times(self) -> pd.DataFrame:
-        """One row per region: its compile time by phase; the phases add up to ``compile_s``."""
-        return compile_times_frame(self.session)
 
     def code(self, name: str) -> RegionCode:
         """Return the generated code of a region, as far as ``ex.code(name)`` or a benchmark has added it.
@@ -132,11 +86,6 @@ class Results:
             UnknownRegionError: there is no such region.
         """
         return kernel_times_frame(self.session, name)
-
-    @result_table
-    def op_times(self) -> pd.DataFrame:
-        """One row per module, source line and op: eager time and bytes moved; filled by ``ex.profile()``."""
-        return profile_frame(self.session)
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""

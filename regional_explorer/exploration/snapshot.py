@@ -79,8 +79,5 @@ def take_snapshot(
         *region_diagnostics(found),
         *insights.diagnostics,
     ]
-    return replace(found, diagnostics=tuple(sorted(found_diagnostics, key=_rank)))
-
-
-def _rank(item: Diagnostic) -> int:
-    return list(Severity)[::-1].index(item.severity)
+    found_diagnostics.sort(key=lambda item: list(Severity).index(item.severity), reverse=True)
+    return replace(found, diagnostics=tuple(found_diagnostics))

@@ -1,4 +1,6 @@
-"""Opens the panel of an exploration, importing it only then: the engine needs no widgets.
+"""Opens the panel of an exploration when first needed, checks its packages, and remembers what was shown last.
+
+The engine needs no widgets, so the panel is imported only then.
 
 The package's ``__init__`` sets the module of the panel, so ``ex.show()`` works whether or not the notebook extension
 was loaded.

@@ -150,15 +150,17 @@ def timings_frame(session: Session) -> pd.DataFrame:
 
 
 def memory_frame(session: Session) -> pd.DataFrame:
-    """Return the peak memory of each variant above what was allocated before; below ``least_bytes`` it is noise."""
-    plan = measured_plan(session)
+    """Return one row per variant: the peak memory of one call above what was allocated before, and how it was measured.
+
+    A peak below ``least_bytes`` is noise.
+    """
     rows = [
         {
             "variant": str(row.variant),
             "peak_bytes": row.peak_bytes,
             "least_bytes": row.least_bytes,
             "how": row.how,
-            "plan": plan,
+            "plan": measured_plan(session),
         }
         for row in session.memory
     ]

@@ -57,7 +57,8 @@ def region_timings_frame(session: Session) -> pd.DataFrame:
 
     ``compile_s`` is the compile time of its own artifacts (``compile_cold_s`` plus ``compile_warm_s``), and
     ``pays_off_after_calls`` the number of calls that save as much: inf if no number does, NaN if unknown.
-    ``measured`` of its ``partitions`` were measured themselves, the others share an artifact with one that was.
+    ``measured`` of its ``partitions`` were measured themselves, the others share an artifact with one that was. Filled
+    by ``ex.benchmark()``.
     """
     rows = [
         {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 from regional_explorer.errors import SessionError
 from regional_explorer.errors.texts import count
@@ -61,12 +60,13 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
         raise SessionError(
             f"A measured the {phase} and B the {other_phase}: measure both with gradients, or both without."
         )
-    wrong = [name for name, session in (("A", before), ("B", after)) if _is_wrong(session)]
+    regional = {name: run.whole_timings[VariantName.REGIONAL] for name, run in (("A", before), ("B", after))}
+    wrong = [name for name, timing in regional.items() if timing.numerics is NumericsVerdict.FAILED]
     if wrong:
         return SpeedChange(
             problem=f"The numerics check of {' and '.join(wrong)} failed: there is no speedup to compare."
         )
-    few = [name for name, session in (("A", before), ("B", after)) if _has_few_rounds(session)]
+    few = [name for name, timing in regional.items() if timing.speedup is None]
     found = None if few else interval_of_quotient(first, second, CONFIDENCE)
     if found is None:
         where = " and ".join(few) or "A and B"
@@ -81,17 +81,9 @@ def _ratios(name: str, session: Session) -> tuple[Floats, str]:
     return paired_ratios(eager.samples_s, regional.samples_s), str(regional.phase)
 
 
-def _has_few_rounds(session: Session) -> bool:
-    return session.whole_timings[VariantName.REGIONAL].speedup is None
-
-
-def _is_wrong(session: Session) -> bool:
-    return session.whole_timings[VariantName.REGIONAL].numerics is NumericsVerdict.FAILED
-
-
 def changes(before: Session, after: Session) -> list[str]:
     """Return what differs in ``after`` besides the plan: torch, machine, graphs, partitions and generated code."""
-    return list(chain(_environment(before, after), _graphs(before, after), _partitions(before, after)))
+    return [*_environment(before, after), *_graphs(before, after), *_partitions(before, after)]
 
 
 def _environment(before: Session, after: Session) -> Iterator[str]:

@@ -84,8 +84,7 @@ def _matched(before: ArtifactCode, after: ArtifactCode) -> Iterator[KernelPair]:
     bodies = {id(kernel): _body(before, kernel) for kernel in left}
     for kernel in after.kernels:
         body = _body(after, kernel)
-        other = _counterpart(kernel, body, left, bodies)
-        if other is not None:
+        if (other := _counterpart(kernel, body, left, bodies)) is not None:
             left.remove(other)
         yield KernelPair(other, kernel, other is not None and bodies[id(other)] == body)
     for kernel in left:

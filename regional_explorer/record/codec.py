@@ -1,4 +1,4 @@
-"""Reads and writes sessions and plans as JSON with a format version; pickle is never used."""
+"""Reads and writes sessions and plans as JSON with a format version, plans on one line too; pickle is never used."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def load_session(path: str | Path) -> Session:
 
 def dump_plan(plan: Plan, explored: Explored | None = None) -> str:
     """Return a plan as readable JSON text, with what it was explored on."""
-    held = PlanFile(plan.regions, plan.cut, explored)
-    return json.dumps({"format": PLAN_FORMAT, "kind": "plan", **to_json(held)}, indent=2) + "\n"
+    saved = to_json(PlanFile(plan.regions, plan.cut, explored))
+    return json.dumps({"format": PLAN_FORMAT, "kind": "plan", **saved}, indent=2) + "\n"
 
 
 def plan_line(plan: Plan) -> str:

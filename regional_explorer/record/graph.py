@@ -1,4 +1,4 @@
-"""The captured graphs, their nodes, and graph breaks."""
+"""The captured graphs: nodes with their tensors, source lines and module calls; marked blocks; graph breaks."""
 
 from __future__ import annotations
 
@@ -278,8 +278,8 @@ class GraphBreak:
     """
 
     reason: str
-    stack: tuple[SourceLine, ...] = field(default=())
-    blocks: tuple[MarkedBlock, ...] = field(default=())
+    stack: tuple[SourceLine, ...] = ()
+    blocks: tuple[MarkedBlock, ...] = ()
     hint: str = ""
 
     @property

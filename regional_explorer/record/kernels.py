@@ -1,4 +1,4 @@
-"""The code that Inductor generated for a partition, and the kernels in it."""
+"""The code that Inductor generated for a partition: kernels, GPU resources, refused fusions, lowered graphs."""
 
 from __future__ import annotations
 

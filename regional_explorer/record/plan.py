@@ -1,4 +1,4 @@
-"""The plan: the ordered regions, and its edits."""
+"""The plan: the ordered regions, how they are cut into partitions, and edits that return a new plan."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ class Plan:
         new_name = fields.get("name", name)
         if new_name != name:
             require_name(new_name)
-        if new_name != name and new_name in self:
-            raise PlanError(f"Cannot rename {name!r} to {new_name!r}: a region of that name exists already.")
+            if new_name in self:
+                raise PlanError(f"Cannot rename {name!r} to {new_name!r}: a region of that name exists already.")
         return self._with(old, replace(old, **fields))
 
     def configured(self, name: str, config: Mapping[str, Any], direction: Direction | None = None) -> Plan:

@@ -120,9 +120,8 @@ def _other_partitions(region: str, direction: str, before: int, now: int) -> Dia
 
 
 def _other_environment(before: Environment, here: Environment) -> list[str]:
-    pairs = {
-        "torch": (before.torch, here.torch),
-        "device": (before.device, here.device),
-        "threads": (before.threads, here.threads),
-    }
-    return [f"{name} {old}, here {new}" for name, (old, new) in pairs.items() if old != new]
+    return [
+        f"{name} {old}, here {new}"
+        for name in ("torch", "device", "threads")
+        if (old := getattr(before, name)) != (new := getattr(here, name))
+    ]

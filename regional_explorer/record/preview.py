@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from regional_explorer.record.diagnostic import Diagnostic
@@ -20,8 +21,4 @@ class Preview:
 
     def counts(self, region: str) -> dict[str, int]:
         """Return how many partitions a region would have in each graph."""
-        found: dict[str, int] = {}
-        for part in self.partitions:
-            if part.region == region:
-                found[part.graph] = found.get(part.graph, 0) + 1
-        return found
+        return Counter(part.graph for part in self.partitions if part.region == region)

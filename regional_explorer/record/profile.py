@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -112,7 +111,3 @@ class Profile:
     def by(self, kind: ProfileKind) -> tuple[ProfileRow, ...]:
         """Return the rows of one kind, the longest first."""
         return tuple(row for row in self.rows if row.kind is kind)
-
-    def module_shares(self) -> Mapping[str, float]:
-        """Return the part of the time that each module takes, including the modules inside it."""
-        return {row.name: row.share for row in self.by(ProfileKind.MODULE)}

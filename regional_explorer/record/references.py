@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from regional_explorer.record.decode import MalformedError, shown
-from regional_explorer.record.graph import Graph
+from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.session import Session
 
@@ -53,15 +53,19 @@ def _check_graphs(graphs: Iterable[Graph]) -> Names:
             raise MalformedError(place, f"a second graph is called {shown(graph.id)}")
         if graph.parent is not None:
             _check_nodes(f"{place}.parent", nodes, graph.parent[0], [graph.parent[1]])
-        seen: set[str] = set()
-        for number, node in enumerate(graph.nodes):
-            if node.name in seen:
-                raise MalformedError(f"{place}.nodes[{number}]", f"a second node is called {shown(node.name)}")
-            # Inputs come before the node in the order they run, so there can be no cycle.
-            _check_known(f"{place}.nodes[{number}].inputs", "node before it", node.inputs, seen)
-            seen.add(node.name)
-        nodes[graph.id] = seen
+        nodes[graph.id] = _check_order(place, graph.nodes)
     return nodes
+
+
+def _check_order(place: str, nodes: Iterable[Node]) -> set[str]:
+    """Check that names are unique, and that inputs come before their readers, so that there is no cycle."""
+    seen: set[str] = set()
+    for number, node in enumerate(nodes):
+        if node.name in seen:
+            raise MalformedError(f"{place}.nodes[{number}]", f"a second node is called {shown(node.name)}")
+        _check_known(f"{place}.nodes[{number}].inputs", "node before it", node.inputs, seen)
+        seen.add(node.name)
+    return seen
 
 
 def _check_codes(session: Session) -> None:
@@ -85,12 +89,7 @@ def _check_lowered(place: str, code: ArtifactCode, size: int) -> None:
     for name, graph, most in (("after_passes", code.after_passes, size), ("output", code.output, len(code.kernels))):
         if graph is None:
             continue
-        seen: set[str] = set()
-        for number, node in enumerate(graph.nodes):
-            if node.name in seen:
-                raise MalformedError(f"{place}.{name}.nodes[{number}]", f"a second node is called {shown(node.name)}")
-            _check_known(f"{place}.{name}.nodes[{number}].inputs", "node before it", node.inputs, seen)
-            seen.add(node.name)
+        seen = _check_order(f"{place}.{name}", graph.nodes)
         for found in (graph.sources, graph.inferred):
             _check_known(f"{place}.{name}", "node", found, seen)
             for positions in found.values():
@@ -143,31 +142,26 @@ def _figures(session: Session) -> Iterator[tuple[str, str, float]]:
         "memory",
         "partitions",
         "compiles",
+        "kernel_times",
+        "conditions",
+        "profile",
     ):
-        for index, row in enumerate(getattr(session, field)):
-            yield from _numbers(f"{field}[{index}]", row)
-    for index, times in enumerate(session.kernel_times):
-        yield from _numbers(f"kernel_times[{index}]", times)
-        for number, kernel in enumerate(times.kernels):
-            yield from _numbers(f"kernel_times[{index}].kernels[{number}]", kernel) if kernel is not None else ()
+        yield from _numbers("", field, getattr(session, field))
     for index, made in enumerate(session.compiles):
         yield from ((f"compiles[{index}].phases", phase, value) for phase, value in made.phases.items())
-    if session.conditions is not None:
-        yield from _numbers("conditions", session.conditions)
-    if session.profile is not None:
-        yield from _numbers("profile", session.profile)
-        yield from _numbers("profile.bandwidth", session.profile.bandwidth)
-        for part in ("ops", "rows"):
-            for index, row in enumerate(getattr(session.profile, part)):
-                yield from _numbers(f"profile.{part}[{index}]", row)
 
 
-def _numbers(place: str, row: Any) -> Iterator[tuple[str, str, float]]:
-    for field in fields(row):
-        found = getattr(row, field.name)
-        for value in found if isinstance(found, tuple) else (found,):
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                yield place, field.name, value
+def _numbers(place: str, name: str, value: Any) -> Iterator[tuple[str, str, float]]:
+    """Yield place, name and value of every number in the field ``name`` of what is at ``place``."""
+    if is_dataclass(value):
+        inside = f"{place}.{name}".lstrip(".")
+        for field in fields(value):
+            yield from _numbers(inside, field.name, getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _numbers(place, f"{name}[{index}]" if is_dataclass(item) else name, item)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield place, name, value
 
 
 _SIGNED = frozenset({"seconds", "low_s", "high_s"})

@@ -1,4 +1,4 @@
-"""Regions, their selectors and configs, and which direction a config is for."""
+"""Regions: their selectors, configs and carved ops; the direction a config is for; DEFAULT, which removes a key."""
 
 from __future__ import annotations
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 
+from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import Node, Role, SourceLine
 from regional_explorer.record.kernels import ArtifactCode, Kernel
 from regional_explorer.record.partition import Partition
@@ -40,11 +41,9 @@ class Coverage:
         )
 
 
-def total_coverage(parts: tuple[Coverage, ...]) -> Coverage:
+def total_coverage(parts: Sequence[Coverage]) -> Coverage:
     """Return the coverage of several partitions together."""
-    rows = [(part.nodes, part.linked, part.recorded, part.kernels, part.linked_kernels) for part in parts]
-    nodes, linked, recorded, kernels, linked_kernels = map(sum, zip(*rows, strict=True)) if rows else [0] * 5
-    return Coverage(nodes, linked, recorded, kernels, linked_kernels)
+    return Coverage(*(sum(getattr(part, one.name) for part in parts) for one in fields(Coverage)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +131,6 @@ def partition_codes(session: Session) -> Iterator[PartitionCode]:
             yield PartitionCode(part, codes[part.artifact], nodes)
 
 
-def by_artifact(parts: tuple[PartitionCode, ...]) -> tuple[tuple[PartitionCode, ...], ...]:
+def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
     """Return the partitions in groups that share one artifact, and so have the same code, in order of the first."""
-    groups: dict[str, list[PartitionCode]] = {}
-    for part in parts:
-        groups.setdefault(part.code.artifact, []).append(part)
-    return tuple(map(tuple, groups.values()))
+    return list(grouped(parts, lambda part: part.code.artifact).values())

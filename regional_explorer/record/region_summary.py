@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
@@ -44,8 +44,7 @@ class RegionSummary:
     @property
     def compile_s(self) -> float | None:
         """Seconds that its own artifacts took to compile, cold and warm."""
-        known = [seconds for seconds in (self.compile_cold_s, self.compile_warm_s) if seconds is not None]
-        return sum(known) if known else None
+        return _total((self.compile_cold_s, self.compile_warm_s))
 
     @property
     def numerics(self) -> NumericsVerdict | None:
@@ -84,8 +83,8 @@ def _summary(session: Session, number: int, region: Region, timing: RegionTiming
         ops_forward=forward,
         ops_backward=backward,
         partitions=partitions,
-        compile_cold_s=_seconds([part for part in partitions if part.cache != "warm"]),
-        compile_warm_s=_seconds([part for part in partitions if part.cache == "warm"]),
+        compile_cold_s=_total(part.compile_s for part in partitions if part.cache != "warm"),
+        compile_warm_s=_total(part.compile_s for part in partitions if part.cache == "warm"),
         timing=timing,
         diagnostics=tuple(found for found in session.diagnostics if found.region == region.name),
     )
@@ -99,6 +98,6 @@ def _note(region: Region, state: State, counts: Mapping[State, int]) -> str:
     return "none of its ops could be cut out" if state is State.EAGER and not counts else ""
 
 
-def _seconds(partitions: Sequence[Partition]) -> float | None:
-    known = [part.compile_s for part in partitions if part.compile_s is not None]
+def _total(seconds: Iterable[float | None]) -> float | None:
+    known = [one for one in seconds if one is not None]
     return sum(known) if known else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.record.graph import GraphKind
@@ -81,7 +81,11 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
         mine = [timing for timing in valid if timing.region == region.name]
         parts = [part for part in session.partitions if part.region == region.name]
         for phase in Phase:
-            wanted = {part.id for part in parts if phase in (Phase.STEP, _phase(part, backward))}
+            wanted = {
+                part.id
+                for part in parts
+                if phase in (Phase.STEP, Phase.BACKWARD if part.graph in backward else Phase.FORWARD)
+            }
             chosen = [timing for timing in mine if timing.partition in wanted]
             if chosen and len(chosen) == len(wanted) and (phase is not Phase.STEP or session.grad):
                 rows.append(_summed(region.name, phase, chosen, [now[timing.partition] for timing in chosen]))
@@ -95,17 +99,10 @@ def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
 
 def current_timings(session: Session) -> tuple[PartitionTiming, ...]:
     """Return the timings of the partitions that still have the artifact that was timed."""
-    now = {part.id: part for part in session.partitions}
-    return tuple(timing for timing in session.partition_timings if _is_current(timing, now))
-
-
-def _phase(part: Partition, backward: Collection[str]) -> Phase:
-    return Phase.BACKWARD if part.graph in backward else Phase.FORWARD
-
-
-def _is_current(timing: PartitionTiming, now: Mapping[str, Partition]) -> bool:
-    part = now.get(timing.partition)
-    return part is not None and part.region == timing.region and part.artifact == timing.artifact
+    now = {(part.id, part.region, part.artifact) for part in session.partitions}
+    return tuple(
+        timing for timing in session.partition_timings if (timing.partition, timing.region, timing.artifact) in now
+    )
 
 
 def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts: Iterable[Partition]) -> RegionTiming:
@@ -120,7 +117,9 @@ def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts:
         region=region,
         phase=phase,
         eager_s=eager_s,
-        compiled_s=sum(_running_s(timing) * timing.runs for timing in chosen) if compiled else None,
+        compiled_s=sum((t.eager_s if t.compiled_s is None else t.compiled_s) * t.runs for t in chosen)
+        if compiled
+        else None,
         speedup=speedup if shown else None,
         speedup_low=low if shown else None,
         speedup_high=high if shown else None,
@@ -132,11 +131,6 @@ def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts:
         partitions=len(chosen),
         measured=sum(timing.measured_as is None for timing in chosen),
     )
-
-
-def _running_s(timing: PartitionTiming) -> float:
-    """Return the seconds of what runs: the artifact, or the eager piece if there is none."""
-    return timing.eager_s if timing.compiled_s is None else timing.compiled_s
 
 
 def _bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -125,22 +125,20 @@ class FullGraph:
 
 def borders(session: Session, full: Mapping[str, FullGraph]) -> tuple[Border, ...]:
     """Return the tensors that cross between partitions and eager ops, for the graphs in ``full``, by fused bytes."""
-    tensors: Counter[tuple[str, str]] = Counter()
-    moved: Counter[tuple[str, str]] = Counter()
-    fused: Counter[tuple[str, str]] = Counter()
-    fused_bytes: Counter[tuple[str, str]] = Counter()
+    sums: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for found in full.values():
         for value in _values(session, found):
-            first = True
-            for reader, readers in value.read_by.items():
-                row = value.source[0], reader[0]
-                together = all(value.is_fused_with(name) for name in readers)
-                tensors[row] += 1
-                fused[row] += together
-                moved[row] += value.bytes * (2 if first else 1)
-                fused_bytes[row] += value.bytes * (together + (first and value.never_stored))
-                first = False
-    rows = (Border(*row, tensors[row], moved[row], fused[row], fused_bytes[row]) for row in tensors)
+            for number, (reader, readers) in enumerate(value.read_by.items()):
+                first, together = number == 0, all(map(value.is_fused_with, readers))
+                row = sums[value.source[0], reader[0]]
+                row["tensors"] += 1
+                row["fused"] += together
+                row["moved_bytes"] += value.bytes * (2 if first else 1)
+                row["fused_bytes"] += value.bytes * (together + (first and value.never_stored))
+    rows = (
+        Border(*sides, row["tensors"], row["moved_bytes"], row["fused"], row["fused_bytes"])
+        for sides, row in sums.items()
+    )
     return tuple(sorted(rows, key=lambda row: (-row.fused_bytes, -row.moved_bytes)))
 
 
@@ -208,7 +206,7 @@ def _values(session: Session, found: FullGraph, *, crossing: bool = True) -> Ite
         if part.graph == graph.id and part.artifact
         for name in part.nodes
     }
-    readers, escaping = _readers(graph, nodes, views)
+    readers, escaping = _readers(graph, views)
     for name, read in readers.items():
         source = sides.get(name, (EAGER_OPS, name))
         others: dict[Side, list[str]] = {}
@@ -228,7 +226,7 @@ def _values(session: Session, found: FullGraph, *, crossing: bool = True) -> Ite
             )
 
 
-def _readers(graph: Graph, nodes: Mapping[str, Node], views: set[str]) -> tuple[dict[str, list[str]], set[str]]:
+def _readers(graph: Graph, views: set[str]) -> tuple[dict[str, list[str]], set[str]]:
     """Return the nodes that read each result, through views, and the results that leave the graph."""
     base: dict[str, str] = {}
     readers: dict[str, list[str]] = {}
@@ -245,7 +243,7 @@ def _readers(graph: Graph, nodes: Mapping[str, Node], views: set[str]) -> tuple[
             readers[node.name] = []
             for name in above:
                 readers[name].append(node.name)
-    return {name: read for name, read in readers.items() if name in nodes}, escaping
+    return readers, escaping
 
 
 def size_of(node: Node) -> int:

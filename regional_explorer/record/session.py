@@ -1,4 +1,4 @@
-"""The session: the frozen record of one exploration, as it is saved."""
+"""The session: the frozen record of one exploration, as it is saved, and the environment it was made in."""
 
 from __future__ import annotations
 

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from regional_explorer.errors import InvalidArgumentError, did_you_mean
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.kernels import LoweredGraph
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.region_code import PartitionCode
+from regional_explorer.record.region_code import PartitionCode, by_artifact
 from regional_explorer.record.session import Session
 from regional_explorer.record.stage_change import Change, change, computes
 
@@ -92,17 +93,14 @@ class PartitionStages:
 
 def region_stages(session: Session, codes: Iterable[PartitionCode]) -> tuple[PartitionStages, ...]:
     """Return the stages of the distinct partitions among ``codes``."""
-    equal: dict[str, list[PartitionCode]] = {}
-    for code in codes:
-        equal.setdefault(code.code.artifact, []).append(code)
     return tuple(
         PartitionStages(
             first.partition,
-            tuple(_with_changes(_stages(session, first))),
+            _with_changes([*_stages(session, first)]),
             tuple(code.partition.id for code in rest),
             first.code.problem,
         )
-        for first, *rest in equal.values()
+        for first, *rest in by_artifact(codes)
     )
 
 
@@ -117,15 +115,12 @@ def check_followed(found: Sequence[PartitionStages], names: Sequence[str]) -> No
             )
 
 
-def _with_changes(stages: Iterable[Stage]) -> Iterator[Stage]:
-    before: Stage | None = None
-    for stage in stages:
-        if before is None:
-            yield stage
-        else:
-            kernels = stage.kind is StageKind.OUTPUT
-            yield replace(stage, change=change(before.ops, stage.ops, stage.sources, kernels=kernels))
-        before = stage
+def _with_changes(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    changes = (
+        change(before.ops, stage.ops, stage.sources, kernels=stage.kind is StageKind.OUTPUT)
+        for before, stage in pairwise(stages)
+    )
+    return tuple(replace(stage, change=found) for stage, found in zip(stages, (None, *changes), strict=True))
 
 
 def _stages(session: Session, found: PartitionCode) -> Iterator[Stage]:

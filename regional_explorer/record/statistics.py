@@ -1,4 +1,4 @@
-"""Statistics of samples: medians, intervals, verdicts."""
+"""Statistics of samples: medians, confidence intervals, verdicts, noise floor, drift and outliers."""
 
 from __future__ import annotations
 

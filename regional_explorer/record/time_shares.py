@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 
+from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import GraphKind, Node, over_layers
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, Profile, ProfileKind, ProfileRow
 from regional_explorer.record.selector import Selector, SelectorKind
@@ -56,10 +57,7 @@ class TimeShares:
 
     def _modules(self, rows: Sequence[ProfileRow]) -> Iterable[TimeShare]:
         classes = {call.path: call.class_name for node in self._nodes.values() for call in node.modules}
-        alike: dict[tuple[str, str], list[ProfileRow]] = {}
-        for row in rows:
-            alike.setdefault((over_layers(row.name), classes.get(row.name, "")), []).append(row)
-        for some in alike.values():
+        for some in grouped(rows, lambda row: (over_layers(row.name), classes.get(row.name))).values():
             paths = tuple(row.name for row in some)
             glob = _glob(paths)
             # If modules of another class also have paths of that form, the glob would select them too.
@@ -133,19 +131,6 @@ def _picks(glob: str, path: str) -> bool:
     return len(wanted) == len(parts) and all(one in ("*", part) for one, part in zip(wanted, parts, strict=True))
 
 
-def _sum(name: str, rows: Iterable[ProfileRow]) -> ProfileRow:
-    first, *others = rows
-    for row in others:
-        first = replace(
-            first,
-            seconds=first.seconds + row.seconds,
-            low_s=first.low_s + row.low_s,
-            high_s=first.high_s + row.high_s,
-            forward_s=first.forward_s + row.forward_s,
-            backward_s=first.backward_s + row.backward_s,
-            share=first.share + row.share,
-            ops=first.ops + row.ops,
-            moved_bytes=first.moved_bytes + row.moved_bytes,
-            copy_s=first.copy_s + row.copy_s,
-        )
-    return replace(first, name=name)
+def _sum(name: str, rows: Sequence[ProfileRow]) -> ProfileRow:
+    summed = {one.name: sum(getattr(row, one.name) for row in rows) for one in fields(ProfileRow)[2:]}
+    return ProfileRow(rows[0].kind, name, **summed)

@@ -81,9 +81,9 @@ class NotebookDisplay:
         self._widget = widget
         self._static_copy: DisplayHandle | None = None
         self._shown: Session | None = None
-        self._note: DisplayHandle | None = None
         self._panel: Panel | None = None
-        self._pictures = PictureCache()
+        self._drawn: Any = None
+        self._picture = ""
 
     def begin(self) -> None:
         """Show what was captured."""
@@ -112,20 +112,16 @@ class NotebookDisplay:
             if self._widget:
                 yield progress
                 return
-            self._note = display(_note_bundle(f"{name} …"), raw=True, display_id=True)
+            note = display(_note_bundle(f"{name} …"), raw=True, display_id=True)
 
             def show_progress(doing: str, fraction: float) -> None:
                 progress(doing, fraction)
-                self._update_note(doing, fraction)
+                note.update(_note_bundle(doing, fraction), raw=True)
 
             try:
                 yield Throttle(show_progress)
             finally:
-                self._update_note("", None)
-
-    def _update_note(self, doing: str, fraction: float | None) -> None:
-        if self._note is not None:
-            self._note.update(_note_bundle(doing, fraction), raw=True)
+                note.update(_note_bundle(""), raw=True)
 
     def show_note(self, note: str) -> None:
         """Display a note below the cell."""
@@ -136,15 +132,16 @@ class NotebookDisplay:
 
     def _on_change(self, control: Control) -> None:
         """Update the static copy after a change by this cell or its panel; other cells have outputs of their own."""
-        if control.changed_by_cell:
-            return
-        if control.session is not self._shown and self._static_copy is not None:
+        if not control.changed_by_cell and control.session is not self._shown and self._static_copy is not None:
             self._shown = control.session
             self._static_copy.update(self._bundle(), raw=True)
 
     def _bundle(self) -> dict[str, str]:
         session = self._control.session
-        html = session_html(session, picture=self._pictures.of(session))
+        drawn = session.plan, session.partitions, session.graphs
+        if drawn != self._drawn:
+            self._drawn, self._picture = drawn, session_svg(session)
+        html = session_html(session, picture=self._picture)
         return {
             "text/plain": session_text(session),
             "text/html": f'<div class="{STATIC_COPY}">{html}</div>{HIDE_LOADING}',
@@ -163,21 +160,6 @@ class NotebookDisplay:
             self._panel.close()
         if not self._control.listeners:
             self._control.jobs.cancel()
-
-
-class PictureCache:
-    """Caches the picture of a session until something in it changes."""
-
-    def __init__(self) -> None:
-        self._key: Any = None
-        self._picture = ""
-
-    def of(self, session: Session) -> str:
-        """Return the picture of ``session``."""
-        key = (session.plan, session.partitions, session.graphs)
-        if key != self._key:
-            self._key, self._picture = key, session_svg(session)
-        return self._picture
 
 
 class _DisplaysByCell:

@@ -139,21 +139,15 @@ class PanelState:
 
     def edited(self, plan: Plan) -> Self:
         """Return the state with a new ``plan``; the previous one can be restored with ``undone``."""
-        if plan == self.plan:
-            return self
-        return self._at(plan, (*self.past, self.plan)[-MAX_UNDO:], ())
+        return self if plan == self.plan else self._at(plan, (*self.past, self.plan)[-MAX_UNDO:], ())
 
     def undone(self) -> Self:
         """Return the state with the previous plan."""
-        if not self.past:
-            return self
-        return self._at(self.past[-1], self.past[:-1], (self.plan, *self.future))
+        return self._at(self.past[-1], self.past[:-1], (self.plan, *self.future)) if self.past else self
 
     def redone(self) -> Self:
         """Return the state with the plan that ``undone`` left."""
-        if not self.future:
-            return self
-        return self._at(self.future[0], (*self.past, self.plan), self.future[1:])
+        return self._at(self.future[0], (*self.past, self.plan), self.future[1:]) if self.future else self
 
     def _at(self, plan: Plan, past: tuple[Plan, ...], future: tuple[Plan, ...]) -> Self:
         # Invalid text is dropped once its field has another value or no longer exists.
@@ -214,8 +208,7 @@ class PanelState:
         """Return the state with the rows from the first selected one to ``name`` selected, in the ``order`` shown."""
         first = self.picked[0] if self.picked and self.picked[0] in order else name
         low, high = sorted((order.index(first), order.index(name)))
-        between = order[low : high + 1]
-        return self.with_rows_selected((first, *between))
+        return self.with_rows_selected((first, *order[low : high + 1]))
 
     def sorted_by(self, column: str) -> Self:
         """Return the state sorted by ``column``: ascending first, then descending, then plan order again."""
@@ -266,9 +259,8 @@ class PanelState:
 
     def progressed(self, doing: str, fraction: float) -> Self:
         """Return the state with the job's progress: what it is doing, and the fraction done."""
-        if self.job is None:
-            return self
-        return replace(self, job=replace(self.job, doing=doing, fraction=min(1.0, max(0.0, fraction))))
+        fraction = min(1.0, max(0.0, fraction))
+        return self if self.job is None else replace(self, job=replace(self.job, doing=doing, fraction=fraction))
 
     def cancelling(self) -> Self:
         """Return the state with the job marked as being cancelled."""

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from regional_explorer.render.report.text import (
-    diagnostics_text,
-    numerics_text,
-    partitions_text,
-    regions_text,
-    summary_text,
-    timings_text,
-)
+from regional_explorer.render.report.plan_tables import partitions_table, regions_table
+from regional_explorer.render.report.result_tables import numerics_table, timings_table
+from regional_explorer.render.report.text import diagnostics_text, summary_text, table_text
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
 
 if TYPE_CHECKING:
@@ -32,17 +27,14 @@ class TerminalDisplay:
     def begin(self) -> None:
         """Show what was captured."""
         session = self._exploration.session
-        print(summary_text(session), regions_text(session), sep="\n\n")  # noqa: T201 - a terminal's way to show
+        print(summary_text(session), table_text(regions_table(session)), sep="\n\n")  # noqa: T201 - a terminal's way to show
 
     @contextmanager
     def working(self, name: str) -> Iterator[ProgressCallback]:  # noqa: ARG002 - the notebook shows the name
         """Context manager around work: print its progress to stderr, and erase it afterwards."""
-        progress = StreamProgress(sys.stderr)
         self._measured = True
-        try:
+        with closing(StreamProgress(sys.stderr)) as progress:
             yield Throttle(progress)
-        finally:
-            progress.finish()
 
     def show_note(self, note: str) -> None:
         """Show a note."""
@@ -53,5 +45,6 @@ class TerminalDisplay:
         session = self._exploration.session
         parts = [diagnostics_text(session.diagnostics)]
         if self._measured:
-            parts = [partitions_text(session), timings_text(session), numerics_text(session), *parts]
+            tables = partitions_table(session), timings_table(session), numerics_table(session)
+            parts = [*map(table_text, tables), *parts]
         print("", *parts, sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show

@@ -100,7 +100,7 @@ def test_a_long_kernel_is_folded() -> None:
 @pytest.mark.parametrize("pygments", [True, False])
 def test_the_code_on_the_page_is_the_code(monkeypatch: pytest.MonkeyPatch, pygments: bool) -> None:
     if not pygments:
-        monkeypatch.setitem(sys.modules, "pygments", None)
+        monkeypatch.setitem(sys.modules, "pygments.lexers", None)
     parser = Text()
     page = code_html("r", (shown(),))
     parser.feed(page)

@@ -76,7 +76,7 @@ def cells(table_text: str, start: str) -> list[str]:
 
 
 def test_text_tells_run_times_with_their_honesty() -> None:
-    said = text.timings_text(sessions.measured(), width=120)
+    said = text.table_text(timings_table(sessions.measured()), width=120)
     assert cells(said, "forward  regional")[2:] == [
         "320 µs",
         "6.40 µs",
@@ -101,7 +101,7 @@ def test_text_tells_run_times_with_their_honesty() -> None:
 
 def test_no_speedup_stands_beside_failed_numerics() -> None:
     session = sessions.measured(numerics=NumericsVerdict.FAILED)
-    said = text.timings_text(session, width=120)
+    said = text.table_text(timings_table(session), width=120)
     assert cells(said, "forward  regional")[2:] == ["320 µs", "6.40 µs", "–", "–", "numerics failed", "failed", "40"]
     assert "1.24" not in text.session_text(session)
     assert "1.24" not in html.session_html(session)
@@ -112,7 +112,9 @@ def test_no_speedup_stands_beside_failed_numerics() -> None:
 def test_warnings_of_timings_are_told() -> None:
     base = sessions.measured()
     loud = tuple(replace(found, warnings=("the clock is coarse",)) for found in base.timings)
-    assert "eager, aot_eager, regional, full: the clock is coarse" in text.timings_text(replace(base, timings=loud))
+    assert "eager, aot_eager, regional, full: the clock is coarse" in text.table_text(
+        timings_table(replace(base, timings=loud))
+    )
 
 
 def test_a_warning_of_several_variants_is_told_once_whatever_its_figures() -> None:
@@ -121,11 +123,11 @@ def test_a_warning_of_several_variants_is_told_once_whatever_its_figures() -> No
         replace(found, warnings=(f"the machine got quicker meanwhile, by {20 + n}%: look",))
         for n, found in enumerate(base.timings)
     )
-    assert text.timings_text(replace(base, timings=loud)).count("got quicker") == 1
+    assert text.table_text(timings_table(replace(base, timings=loud))).count("got quicker") == 1
 
 
 def test_a_figure_stays_beside_its_unit() -> None:
-    said = text.timings_text(sessions.measured(), width=60)
+    said = text.table_text(timings_table(sessions.measured()), width=60)
     assert "320 µs" in said
     assert "µs" not in said.split("\n")
 
@@ -178,7 +180,7 @@ def test_a_config_that_was_not_applied_as_asked_is_flagged_with_a_word() -> None
         "max_autotune=True, epilogue_fusion=True (differs), shape_padding missing, cpp_wrapper=True (not requested)"
     )
     assert applied.tone == "warn"
-    assert "differs" in text.partitions_text(session)
+    assert "differs" in text.table_text(partitions_table(session))
 
 
 def test_a_failed_partition_shows_its_error() -> None:
@@ -186,7 +188,7 @@ def test_a_failed_partition_shows_its_error() -> None:
     page = Page(to_html(*html.results_nodes(session)))
     assert page.cells[4] == "✗ failed"
     assert "mlp in 0/backward: CppCompileError: no compiler" in page.words
-    assert "mlp in 0/forward: CppCompileError: no compiler" in text.partitions_text(session)
+    assert "mlp in 0/forward: CppCompileError: no compiler" in text.table_text(partitions_table(session))
 
 
 def test_numerics_show_the_nearest_to_failing_and_all_that_failed() -> None:
@@ -253,7 +255,7 @@ def test_text_keeps_to_the_width(width: int) -> None:
 
 
 def test_narrow_columns_break_between_words_only() -> None:
-    said = text.numerics_text(sessions.measured(numerics=NumericsVerdict.FAILED), width=80)
+    said = text.table_text(numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)), width=80)
     assert {"regional", "float32", "gradient", "layers.0.w"} <= set(said.split())
 
 
@@ -261,7 +263,7 @@ def test_text_aligns_wide_characters() -> None:
     session = replace(
         sessions.measured(), timings=(sessions.timing("日本", 1e-3, 1.0), sessions.timing("ab", 1e-3, 1.0))
     )
-    lines = [line for line in text.timings_text(session).splitlines() if "ms" in line]
+    lines = [line for line in text.table_text(timings_table(session)).splitlines() if "ms" in line]
     assert lines[0].index("1.00 ms") == lines[1].index("1.00 ms") - 2
 
 

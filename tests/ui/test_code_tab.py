@@ -8,10 +8,10 @@ import pytest
 
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.insight.code import RegionCode
+from regional_explorer.render.report.tokens import tokens_by_line
 from regional_explorer.render.style.element import words
 from regional_explorer.render.viewer import code_tree
 from regional_explorer.render.viewer.code_tree import code_rows
-from regional_explorer.render.viewer.tokens import tokens_by_line
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.panel import Panel
 from tests.ui.conftest import elements, text

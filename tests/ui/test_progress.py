@@ -35,7 +35,7 @@ def test_a_pipe_gets_one_line_per_kind() -> None:
     progress = StreamProgress(stream)
     for doing in ("compiling a", "round 1", "round 22"):
         progress(doing, 0.5)
-    progress.finish()
+    progress.close()
     assert stream.getvalue() == "compiling a\nround 1\n"
 
 
@@ -44,7 +44,7 @@ def test_a_terminal_gets_one_line_that_goes_away() -> None:
     progress = StreamProgress(stream)
     progress("round 1", 0.25)
     progress("round 2", 0.5)
-    progress.finish()
+    progress.close()
     assert "\n" not in stream.getvalue()
     assert "round 2" in stream.getvalue()
     assert stream.getvalue().endswith("\r\x1b[K")

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,14 +42,11 @@ def _path(node: cst.CSTNode, wanted: cst.CSTNode) -> list[cst.CSTNode] | None:
     return None
 
 
-def _evaluated_before(holder: cst.CSTNode, inner: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield the parts of an expression that are evaluated before one of its parts."""
+def _evaluated_before(holder: cst.CSTNode, inner: cst.CSTNode) -> Iterable[cst.CSTNode]:
+    """Return the parts of an expression that are evaluated before one of its parts."""
     if isinstance(holder, (cst.Assign, cst.AnnAssign)):
-        return  # the value comes first
-    for child in holder.children:
-        if child is inner:
-            return
-        yield child
+        return ()  # the value comes first
+    return itertools.takewhile(lambda child: child is not inner, holder.children)
 
 
 def _is_plain(node: cst.CSTNode) -> bool:
@@ -77,10 +74,9 @@ class Hoisted:
 def hoisted(call: cst.Call, module: str, used: Collection[str]) -> Hoisted:
     """Return ``call`` of the submodule ``module`` as statements, with variable names that are not in ``used``."""
     base = next((part for part in reversed(module.split(".")) if part.isidentifier()), "module")
-    names = _fresh(base, set(used))
-    output = next(names("output"))
+    output = cst.Name(next(fresh_names(f"{base}_output", used)))
     inputs, arguments = [], []
-    fresh = names("input")
+    fresh = fresh_names(f"{base}_input", used)
     for argument in call.args:
         if _is_plain(argument.value):
             arguments.append(argument)
@@ -88,27 +84,17 @@ def hoisted(call: cst.Call, module: str, used: Collection[str]) -> Hoisted:
         name = cst.Name(next(fresh))
         inputs.append(_assign(name, argument.value))
         arguments.append(argument.with_changes(value=name))
-    return Hoisted(inputs, _assign(cst.Name(output), call.with_changes(args=arguments)), cst.Name(output))
+    return Hoisted(inputs, _assign(output, call.with_changes(args=arguments)), output)
 
 
-def _fresh(base: str, used: set[str]) -> Any:
-    def names(kind: str) -> Iterator[str]:
-        number = 1
-        while True:
-            name = f"{base}_{kind}" + (f"_{number}" if number > 1 else "")
-            if name not in used:
-                used.add(name)
-                yield name
-            number += 1
-
-    return names
+def fresh_names(base: str, used: Collection[str]) -> Iterator[str]:
+    """Return an iterator over ``base``, ``base_2``, ``base_3`` and so on, without the names in ``used``."""
+    names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
+    return (name for name in names if name not in used)
 
 
 def _assign(name: cst.Name, value: cst.BaseExpression) -> cst.SimpleStatementLine:
     bare = value.with_changes(lpar=[], rpar=[])  # parentheses of an expression that no longer needs them
-    keep = isinstance(value, cst.GeneratorExp) or _spans_lines(value)
+    spans_lines = bool(value.lpar) and "\n" in cst.Module([]).code_for_node(value)
+    keep = isinstance(value, cst.GeneratorExp) or spans_lines
     return cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(name)], value if keep else bare)])
-
-
-def _spans_lines(value: cst.CSTNode) -> bool:
-    return bool(getattr(value, "lpar", ())) and "\n" in cst.Module([]).code_for_node(value)

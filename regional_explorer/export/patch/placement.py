@@ -7,12 +7,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
+import libcst as cst
+
 from regional_explorer.export.patch.new_marks import NewMark, Placement, reused_mark
 from regional_explorer.export.patch.predicted_plan import Claims, annotation_keys, predicted_plan
 from regional_explorer.export.patch.refusals import why_unwritable
 from regional_explorer.export.patch.sites import Sites
-from regional_explorer.export.patch.source_file import Mark, Statement, parser
+from regional_explorer.export.patch.source_file import Statement
 from regional_explorer.export.patch.spans import StatementRange, is_loop
+from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
@@ -109,15 +112,13 @@ class _Placer:
         reused = {id(mark) for one in found.marks if (mark := reused_mark(one)) is not None}
         found.obsolete = [
             mark
-            for mark in self._marks_in_source()
-            if mark.value is not None
+            for place, held in self.sites.held.items()
+            if held
+            and (mark := place.mark) is not None
+            and mark.value is not None
             and annotation_key(_as_recorded(mark.value)) not in stay
             and id(mark) not in reused
         ]
-
-    def _marks_in_source(self) -> Iterator[Mark]:
-        """Yield the marks in the source that ops of this trace ran through."""
-        return (place.mark for place, held in list(self.sites.held.items()) if held and place.mark is not None)
 
     # -------------------------------------------------------------------------------------------- one region: its marks
 
@@ -183,19 +184,16 @@ class _Placer:
         if spans is None or len(self._instances(region)) < 2:  # noqa: PLR2004 - there is nothing to distinguish
             return None
         groups, numbered = [], []
-        blocks: list[StatementRange] = [
-            span for span in spans if isinstance(span, StatementRange)
-        ]  # no other is in a loop
+        blocks = [span for span in spans if isinstance(span, StatementRange)]  # no other is in a loop
         for block in blocks:
-            held = self.sites.ops_of(block)
-            around = list(block.statements[0].around)
-            loops = (parser().For, parser().While)
-            if any(isinstance(one.node, loops) and not is_loop(one) for one in around):
+            own = self.sites.ops_of(block) & ops.own
+            loops = [one for one in block.statements[0].around if isinstance(one.node, (cst.For, cst.While))]
+            if not all(map(is_loop, loops)) or not self.sites.runs_once(block):
                 return None
-            if not self.sites.runs_once(block):
-                return None
-            numbered.append(self._knows_iterations(block, held & ops.own))
-            groups.append({self.claims[origin][1] for origin in held & ops.own})
+            # Whether the record shows which iteration of the one loop around the block each op comes from.
+            known = all(self.sites.iteration(block.function, origin) is not None for origin in own)
+            numbered.append(known and len(_loops(block)) == 1)
+            groups.append({self.claims[origin][1] for origin in own})
         same = all(group == groups[0] for group in groups)
         if not same and sum(map(len, groups)) > len(set().union(*groups)):
             return None
@@ -204,17 +202,9 @@ class _Placer:
             for number, block in enumerate(blocks)
         ]
 
-    def _knows_iterations(self, block: StatementRange, own: AbstractSet[int]) -> bool:
-        """Return whether the record shows which iteration of the one loop around a block each op comes from."""
-        return len(_loops(block)) == 1 and all(
-            self.sites.iteration(block.suite.function, origin) is not None for origin in own
-        )
-
     def _instances(self, region: Region) -> dict[Instance, set[int]]:
-        found: dict[Instance, set[int]] = {}
-        for origin in sorted(self.ops[region.name].own):
-            found.setdefault(self.claims[origin][1], set()).add(origin)
-        return found
+        found = grouped(sorted(self.ops[region.name].own), lambda origin: self.claims[origin][1])
+        return {instance: set(origins) for instance, origins in found.items()}
 
     def _carving_marks(self, region: Region, marks: Sequence[NewMark]) -> list[NewMark] | None:
         """Return marks that leave the carved ops inside ``marks`` to eager; None if they cannot be marked."""

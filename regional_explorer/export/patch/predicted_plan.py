@@ -10,6 +10,7 @@ from typing import Any
 from regional_explorer.export.patch.new_marks import NewMark, Placement
 from regional_explorer.export.patch.source_file import Function, Statement
 from regional_explorer.export.patch.spans import StatementRange, WholeFunction
+from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Region
@@ -32,16 +33,15 @@ def predicted_plan(
     """
     owners = _owners(claims, placement)
     carved = {origin for origin, (_, _, eager) in owners.items() if eager}
-    parts: dict[tuple[str, Any], set[int]] = {}
-    for origin in sorted(owners):
-        name, instance, _ = owners[origin]
-        parts.setdefault((name, instance), set()).add(origin)
+    parts = grouped(sorted(owners), lambda origin: owners[origin][:2])
     names: dict[str, str] = {}
     regions = [*placement.kept.values()]
     for number, ((name, _), origins) in enumerate(parts.items()):
         if name not in placement.kept:
             names[f"{name} {number}"] = name
-            regions.append(_region_of_nodes(graphs, f"{name} {number}", plan[name], origins, carved & origins))
+            regions.append(
+                _region_of_nodes(graphs, f"{name} {number}", plan[name], set(origins), carved.intersection(origins))
+            )
     return replace(plan, regions=(*regions, *map(plan.__getitem__, placement.refused))), names
 
 
@@ -91,7 +91,7 @@ def _owner_below(mark: NewMark, origin: int, outer: Any, claims: Claims, placeme
     numbers = tuple(part for part in mark.instance if isinstance(part, int))
     iteration: object = None
     if mark.by_number and isinstance(mark.span, StatementRange):
-        iteration = placement.sites.iteration(mark.span.suite.function, origin)
+        iteration = placement.sites.iteration(mark.span.function, origin)
     elif len(numbers) < len(mark.instance):
         iteration = claims.get(origin, ("", None))[1]
     return mark.region.name, (numbers, iteration), False

@@ -9,8 +9,8 @@ from typing import Any
 import libcst as cst
 
 from regional_explorer.export.patch.hoist import Hoisted, hoisted
-from regional_explorer.export.patch.new_marks import NewMark, Placement, reused_mark
-from regional_explorer.export.patch.source_file import Function, SourceFile, dotted_name
+from regional_explorer.export.patch.new_marks import Placement, reused_mark
+from regional_explorer.export.patch.source_file import SourceFile, dotted_name
 from regional_explorer.export.patch.spans import StatementRange, SubmoduleCalls, WholeFunction, submodule_calls
 from regional_explorer.export.patch.values import TRACEBACK, LoopIndices, changed_call, names_in, value_text
 
@@ -32,15 +32,13 @@ class _Edits:
 
 def rewritten(file: SourceFile, placement: Placement) -> str:
     """Return the text of ``file`` with the marks of ``placement`` in it."""
-    inside = {id(function): function for function in file.functions}
-    mine = [one for one in placement.marks if id(_function(one)) in inside]
+    mine = [one for one in placement.marks if one.span.function in file.functions]
     indices = LoopIndices()
-    edits = _Edits(gone={id(mark.call) for mark in placement.obsolete})
+    edits = _Edits(gone={id(mark.call) for mark in placement.obsolete}, loops=indices.added)
     for new in mine:
         value = value_text(new, indices)
-        call = reused_mark(new)
-        if call is not None:
-            edits.values[id(call.call)] = changed_call(call, new, value)
+        if (mark := reused_mark(new)) is not None:
+            edits.values[id(mark.call)] = changed_call(mark, new, value)
             continue
         match new.span:
             case StatementRange(suite, first, last):
@@ -53,23 +51,12 @@ def rewritten(file: SourceFile, placement: Placement) -> str:
                 taken |= {one.name.value for found in edits.hoists.values() for _, one, _ in found}
                 entry = call_node, hoisted(call_node, attribute, taken), f"{TRACEBACK}.annotate({value})"
                 edits.hoists.setdefault(id(statement.node), []).append(entry)
-    edits.loops = indices.added
     module: cst.Module = file.module.visit(_Writer(edits))
     # A mark that was there before has its imports; a file without changes is returned as it is.
     uses_torch = edits.wraps or edits.decorators or edits.hoists or any(one.instance for one in mine)
     if uses_torch and not _imports_torch(file):
         module = _with_import(module)
     return module.code
-
-
-def _function(new: NewMark) -> Function:
-    match new.span:
-        case StatementRange(suite):
-            return suite.function
-        case WholeFunction(function):
-            return function
-        case SubmoduleCalls(statement):
-            return statement.suite.function
 
 
 # ---------------------------------------------------------------------------------------------------------- the imports
@@ -158,7 +145,6 @@ class _Writer(cst.CSTTransformer):
     ) -> cst.IndentedBlock:
         """Wrap statements in a new mark, and unwrap those whose mark is removed."""
         lines: list[list[Any]] = []
-        footer = list(updated_node.footer)
         carried: list[cst.EmptyLine] = []
         for old, new in zip(original_node.body, updated_node.body, strict=True):
             unwrapped, carried_on = self._unwrapped(old, new, updated_node.indent)
@@ -166,7 +152,7 @@ class _Writer(cst.CSTTransformer):
             carried = carried_on
         wraps = sorted(self._edits.wraps.get(id(original_node), ()), key=lambda one: (one[0], -one[1]))
         body = _wrapped(lines, 0, len(lines), wraps, updated_node.indent)
-        return updated_node.with_changes(body=body, footer=[*carried, *footer])
+        return updated_node.with_changes(body=body, footer=[*carried, *updated_node.footer])
 
     def _unwrapped(self, old: Any, new: Any, indent: str | None) -> tuple[list[Any], list[cst.EmptyLine]]:
         """Return the statements that replace ``old``, and the comments that go below them."""
@@ -226,6 +212,5 @@ def _with(text: str, body: Sequence[Any], indent: str | None) -> cst.With:
         head = f"with {name}(\n    {value[:-1]}\n):"
     made = cst.parse_statement(f"{head}\n    pass\n")
     assert isinstance(made, cst.With)  # noqa: S101 - that is how it is written
-    above = getattr(body[0], "leading_lines", ())
     inside = [body[0].with_changes(leading_lines=[]), *body[1:]]
-    return made.with_changes(leading_lines=above, body=cst.IndentedBlock(inside, indent=indent))
+    return made.with_changes(leading_lines=body[0].leading_lines, body=cst.IndentedBlock(inside, indent=indent))

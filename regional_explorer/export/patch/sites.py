@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
+from regional_explorer.export.patch.hoist import can_be_hoisted
 from regional_explorer.export.patch.source_file import Function, SourceFile, Statement
 from regional_explorer.export.patch.spans import (
     Span,
@@ -62,7 +63,6 @@ class Sites:
         self.held: dict[Any, set[int]] = defaultdict(set)
         self._calls: dict[Statement, dict[str, set[int]]] = {}
         self._blocks: dict[StatementRange, set[int]] = {}
-        self._once: dict[StatementRange, bool] = {}
         for origin, stack in stacks.items():
             found = enumerate(map(located, stack))
             self.frames[origin] = [replace(frame, depth=depth) for depth, frame in found if frame is not None]
@@ -162,8 +162,6 @@ class Sites:
 
         Calls that cannot be moved out of the statement are left out.
         """
-        from regional_explorer.export.patch.hoist import can_be_hoisted  # imports libcst
-
         if (known := self._calls.get(statement)) is not None:
             return known
         found = self._calls[statement] = {}
@@ -198,20 +196,16 @@ class Sites:
 
     def runs_once(self, span: StatementRange) -> bool:
         """Return whether the ops of statements come from one run of their function, as far as the record shows."""
-        if span not in self._once:
-            self._once[span] = self._from_one_run(span.suite.function, self.ops_of(span))
-        return self._once[span]
-
-    def _from_one_run(self, function: Function, origins: Collection[int]) -> bool:
+        origins = self.ops_of(span)
         paths = {
             tuple(self.ops[origin].stack[: frame.depth])
             for origin in origins
             for frame in self.frames[origin]
-            if frame.function is function
+            if frame.function is span.function
         }
         if paths == {()}:
             return True
-        method_of, _, name = function.scope.rpartition(".")
+        method_of, _, name = span.function.scope.rpartition(".")
         holder = method_of.rpartition(".")[2]
         chains = [self.ops[origin].modules for origin in origins]
         if any(call.class_name == holder for call in _common_start(chains)):
@@ -237,12 +231,8 @@ class Sites:
 
 
 def _common_start(chains: Sequence[Chain]) -> Sequence[ModuleCall]:
-    first, *others = chains
-    length = len(first)
-    for chain in others:
-        with contextlib.suppress(StopIteration):
-            length = next(n for n in range(length) if n >= len(chain) or chain[n] != first[n])
-    return first[:length]
+    in_step = itertools.takewhile(lambda calls: len(set(calls)) == 1, zip(*chains, strict=False))
+    return [calls[0] for calls in in_step]
 
 
 def _is_in_call(node: Node, attribute: str) -> bool:

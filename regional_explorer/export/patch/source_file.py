@@ -8,31 +8,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from regional_explorer.errors import MissingPackageError
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
 from regional_explorer.record.graph import SourceLine
-
-if TYPE_CHECKING:
-    import libcst as cst
 
 REGION_KEY = "compile_with_inductor"
 """The key of the annotations that upstream's regional inductor reads."""
-
-
-def parser() -> Any:
-    """Import and return libcst, which keeps comments and layout of a file, unlike Python's ``ast``.
-
-    Raises:
-        MissingPackageError: libcst is not installed.
-    """
-    try:
-        import libcst
-    except ImportError as error:
-        raise MissingPackageError(
-            "Writing a plan into the source needs libcst: pip install libcst. ex.save_plan(…) does without."
-        ) from error
-    return libcst
 
 
 @dataclass(eq=False, repr=False)
@@ -99,14 +83,10 @@ class SourceFile:
     """A parsed file. ``cell`` says that it is a cell of a notebook, which is not a file on disk.
 
     Raises:
-        MissingPackageError: libcst is not installed.
         OSError, ValueError: the file cannot be read, or is not Python.
     """
 
     def __init__(self, path: str) -> None:
-        cst = parser()
-        from libcst.metadata import MetadataWrapper, PositionProvider
-
         self.path = path
         self.cell = not Path(path).is_file()
         if self.cell:
@@ -132,14 +112,10 @@ class SourceFile:
         now = self._lines[line.line - 1].strip() if 0 < line.line <= len(self._lines) else ""
         return not line.text or now == line.text.strip()
 
-    def function_at(self, line: SourceLine) -> Function | None:
-        """Return the innermost function that contains the line and has the name recorded for it."""
-        around = (one for one in self.functions if one.name == line.function and one.first <= line.line <= one.last)
-        return max(around, key=lambda one: one.first, default=None)
-
     def path_to(self, line: SourceLine) -> tuple[Function | None, list[Statement]]:
-        """Return the function that contains the line, and its statements around the line, outermost first."""
-        function = self.function_at(line)
+        """Return the innermost function around the line, by its name, and its statements there, outermost first."""
+        around = (one for one in self.functions if one.name == line.function and one.first <= line.line <= one.last)
+        function = max(around, key=lambda one: one.first, default=None)
         found: list[Statement] = []
         suites = [function.body] if function is not None else []
         while suites:
@@ -149,7 +125,6 @@ class SourceFile:
         return function, found
 
     def _functions(self, node: Any, scope: str, *, nested: bool = False) -> Iterator[Function]:
-        cst = parser()
         for child in node.children:
             inner, function = scope, isinstance(child, cst.FunctionDef)
             if isinstance(child, (cst.FunctionDef, cst.ClassDef)):
@@ -169,7 +144,6 @@ class SourceFile:
 
     def _suite(self, block: Any, function: Function, parent: Statement | None) -> Suite:
         """Return the statements of a block; none if they are on the line of its header, where no mark fits."""
-        cst = parser()
         suite = Suite(block, function, parent)
         if not isinstance(block, cst.IndentedBlock):
             return suite
@@ -187,7 +161,6 @@ class SourceFile:
 
 def _blocks(node: Any) -> Iterator[Any]:
     """Yield the indented blocks of a compound statement, including those of ``else``, ``except`` and ``case``."""
-    cst = parser()
     for child in node.children:
         if isinstance(child, cst.IndentedBlock):
             yield child
@@ -199,7 +172,6 @@ def _blocks(node: Any) -> Iterator[Any]:
 
 def _yields(body: Any) -> bool:
     """Return whether a function's own body has a ``yield``, nested functions excluded."""
-    cst = parser()
     if isinstance(body, cst.Yield):
         return True
     return any(
@@ -209,7 +181,6 @@ def _yields(body: Any) -> bool:
 
 def dotted_name(node: Any) -> str:
     """Return a dotted name as text, such as ``torch.fx.traceback.annotate``; empty for any other expression."""
-    cst = parser()
     if isinstance(node, cst.Name):
         return str(node.value)
     if isinstance(node, cst.Attribute):
@@ -225,14 +196,13 @@ def literal(node: Any) -> Any:
         ValueError: it is not a literal.
     """
     try:
-        return ast.literal_eval(parser().Module(body=[]).code_for_node(node).strip())
+        return ast.literal_eval(cst.Module(body=[]).code_for_node(node).strip())
     except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 
 def _mark(node: Any) -> Mark | None:
     """Return the region mark that an item of a ``with`` or a decorator makes, or None."""
-    cst = parser()
     if not isinstance(node, cst.Call) or not node.args:
         return None
     name = dotted_name(node.func)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from regional_explorer.errors import SourcePatchError
 from regional_explorer.export.patch.placement import PreviewPartitions, place
-from regional_explorer.export.patch.source_file import SourceFile, parser
+from regional_explorer.export.patch.rewrite import rewritten
+from regional_explorer.export.patch.source_file import SourceFile
 from regional_explorer.export.patch.working_tree import root_of, write_all
 from regional_explorer.record.graph import Graph, GraphBreak, is_library
 from regional_explorer.record.plan import Plan
@@ -66,8 +67,7 @@ class SourcePatch:
             yield f"# Region {name!r} is not in the source below: {reason}.\n{plan_source(self.plan, [name])}"
         if self.kept:
             yield f"# In the source already: {', '.join(map(repr, self.kept))}.\n"
-        libraries = [one.path for one in self.changed if not one.file.cell and is_library(one.file.path)]
-        if libraries:
+        if any(not one.file.cell and is_library(one.file.path) for one in self.changed):
             yield "# This changes an installed library: make it in a copy of your own.\n"
 
     def _cells(self) -> Iterator[str]:
@@ -82,8 +82,7 @@ class SourcePatch:
         Raises:
             SourcePatchError: a file is a notebook's cell, is not tracked by git or not clean, or cannot be written.
         """
-        cells = [one for one in self.changed if one.file.cell]
-        if cells:
+        if any(one.file.cell for one in self.changed):
             raise SourcePatchError(
                 "The function is defined in a notebook, which is not a file to patch; nothing was written. Paste the "
                 "cell that ex.to_source() returns."
@@ -94,14 +93,7 @@ class SourcePatch:
 def source_patch(
     graphs: Sequence[Graph], breaks: Sequence[GraphBreak], plan: Plan, preview: PreviewPartitions
 ) -> SourcePatch:
-    """Return the change that expresses ``plan`` in the source that ``graphs`` were traced from.
-
-    Raises:
-        MissingPackageError: libcst is not installed.
-    """
-    parser()  # raises an error that names the package to install, unlike the import below
-    from regional_explorer.export.patch.rewrite import rewritten
-
+    """Return the change that expresses ``plan`` in the source that ``graphs`` were traced from."""
     placement = place(graphs, breaks, plan, preview)
     return SourcePatch(
         plan,

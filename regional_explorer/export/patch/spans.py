@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regional_explorer.export.patch.source_file import Function, Statement, Suite, parser
+import libcst as cst
+
+from regional_explorer.export.patch.source_file import Function, Statement, Suite
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,11 @@ class StatementRange:
     suite: Suite
     first: int
     last: int
+
+    @property
+    def function(self) -> Function:
+        """The function that they are in."""
+        return self.suite.function
 
     @property
     def statements(self) -> Sequence[Statement]:
@@ -37,6 +44,11 @@ class SubmoduleCalls:
     statement: Statement
     attribute: str
 
+    @property
+    def function(self) -> Function:
+        """The function that the statement is in."""
+        return self.statement.suite.function
+
 
 Span = StatementRange | WholeFunction | SubmoduleCalls
 """What one mark in the source can surround."""
@@ -50,12 +62,11 @@ def span_of(statement: Statement) -> StatementRange:
 
 def is_loop(statement: Statement) -> bool:
     """Return whether a statement is a ``for`` loop with its body on lines of its own."""
-    return isinstance(statement.node, parser().For) and statement.node.asynchronous is None and bool(statement.suites)
+    return isinstance(statement.node, cst.For) and statement.node.asynchronous is None and bool(statement.suites)
 
 
 def submodule_calls(statement: Statement) -> Mapping[str, list[Any]]:
     """Return the calls of ``self.name(…)`` in a statement, by the name of the submodule."""
-    cst = parser()
     found: dict[str, list[Any]] = {}
 
     def visit(node: Any) -> None:
@@ -71,7 +82,6 @@ def submodule_calls(statement: Statement) -> Mapping[str, list[Any]]:
 
 def _submodule_path(node: Any) -> str:
     """Return ``blocks.0.mlp`` for the expression ``self.blocks[0].mlp``, and an empty text for any other."""
-    cst = parser()
     if isinstance(node, cst.Attribute):
         if isinstance(node.value, cst.Name) and node.value.value == "self":
             return str(node.attr.value)

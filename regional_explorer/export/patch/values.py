@@ -8,6 +8,7 @@ from typing import Any
 
 import libcst as cst
 
+from regional_explorer.export.patch.hoist import fresh_names
 from regional_explorer.export.patch.new_marks import NewMark
 from regional_explorer.export.patch.source_file import REGION_KEY, Mark, Statement, dotted_name
 from regional_explorer.record.region import Direction, Region, config_of
@@ -32,8 +33,7 @@ class LoopIndices:
             return counted
         if id(node) not in self.added:
             used = {name.value for name in names_in(loop.suite.function.node)} | set(self.added.values())
-            free = (name for name in ("index", *(f"index_{number}" for number in range(2, 1000))) if name not in used)
-            self.added[id(node)] = next(free)
+            self.added[id(node)] = next(fresh_names("index", used))
         return self.added[id(node)]
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
-from regional_explorer.render.report.code_sections import CodeSection, sections
+from regional_explorer.render.report.code_sections import sections
 from regional_explorer.render.report.code_tables import kernels_table
 from regional_explorer.render.report.code_text import MOST_TEXT, cut_note, equal_code, not_compiled
 from regional_explorer.render.report.table_node import table_nodes
+from regional_explorer.render.report.tokens import tokens_by_line
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.element import to_html
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean_page, markup, sendable
@@ -24,10 +25,8 @@ MOST_HIGHLIGHTED = 100_000
 CODE_CSS = (
     "% .rx-code{font:12px/1.5 var(--jp-code-font-family,ui-monospace,monospace);margin:0;padding:6px 8px;"
     "overflow-x:auto;white-space:pre;background:var(--rx-box);color:var(--rx-ink);border-radius:4px;tab-size:4}"
-    "% .rx-code .c,% .rx-code .c1,% .rx-code .cm,% .rx-code .cp,% .rx-code .sd{color:var(--rx-quiet)}"
-    "% .rx-code .k,% .rx-code .kt,% .rx-code .kn,% .rx-code .kd{font-weight:600}"
-    "% .rx-code .s,% .rx-code .s1,% .rx-code .s2,% .rx-code .sa{color:var(--rx-good)}"
-    "% .rx-code .m,% .rx-code .mi,% .rx-code .mf{color:var(--rx-warn)}"
+    "% .rx-code .c{color:var(--rx-quiet)}% .rx-code .k{font-weight:600}"
+    "% .rx-code .s{color:var(--rx-good)}% .rx-code .m{color:var(--rx-warn)}"
     "% .rx-code [data-kernels]{box-shadow:-3px 0 0 var(--rx-line)}"
 ).replace("%", f".{PAGE}" * 2)
 
@@ -41,7 +40,7 @@ def code_html(region: str, parts: Sequence[PartitionCode], note: str = "") -> st
 
 def code_parts(parts: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[str]:
     """Yield the kernels and code of each partition, equal code once; ``named`` returns a node's name in the page."""
-    for first, *others in by_artifact(tuple(parts)):
+    for first, *others in by_artifact(parts):
         yield to_html(*table_nodes(kernels_table(first)))
         if others:
             tables = "".join(to_html(*table_nodes(kernels_table(part))) for part in others)
@@ -62,7 +61,7 @@ def partition_html(part: PartitionCode, named: Callable[[str], str] = sendable) 
         if not shown:
             break
         own = [kernels[number - 1] for number in section.kernels]
-        rows = highlighted(shown, _language(part, section)) if coloured else [escape(line) for line in shown]
+        rows = highlighted(shown, section.language) if coloured else [escape(line) for line in shown]
         marked = (
             _line(row, own or [called[n]] if own or n in called else [], part, named)
             for n, row in enumerate(rows, section.first)
@@ -87,20 +86,9 @@ def _line(row: str, kernels: Sequence[LinkedKernel], part: PartitionCode, named:
     return f'<span data-kernels="{numbers}" data-nodes="{escape(nodes, quote=True)}">{row}</span>'
 
 
-def _language(part: PartitionCode, section: CodeSection) -> str:
-    return "cpp" if section.kernels and part.code.language == "C++" else "python"
-
-
 def highlighted(lines: Sequence[str], language: str) -> list[str]:
     """Return ``lines`` as HTML, coloured if Pygments is installed, as it is with Jupyter."""
-    plain = [escape(line) for line in lines]
-    try:
-        from pygments import highlight
-        from pygments.formatters import HtmlFormatter
-        from pygments.lexers import get_lexer_by_name
-    except ImportError:
-        return plain
-    lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    rows = str(highlight("\n".join(lines), lexer, HtmlFormatter(nowrap=True))).removesuffix("\n").split("\n")
-    rows += [""] * (len(lines) - len(rows))
-    return rows if len(rows) == len(lines) else plain
+    return [
+        "".join(f'<span class="{kind}">{escape(text)}</span>' if kind else escape(text) for kind, text in row)
+        for row in tokens_by_line(lines, language)
+    ]

@@ -17,13 +17,17 @@ _HARNESS = re.compile(r"def (get_args|benchmark_compiled_module)\(|if __name__ =
 
 @dataclass(frozen=True, slots=True)
 class CodeSection:
-    """Lines ``first`` to ``last`` of the code, counted from 1; ``kernels`` are the numbers of those defined in it."""
+    """Lines ``first`` to ``last`` of the code, counted from 1; ``kernels`` are the numbers of those defined in it.
+
+    ``language`` is that of its lines, as Pygments names it.
+    """
 
     title: str
     first: int
     last: int
     folded: bool
     kernels: tuple[int, ...] = ()
+    language: str = "python"
 
     @property
     def lines(self) -> int:
@@ -46,8 +50,8 @@ def _sections(code: ArtifactCode, lines: list[str]) -> Iterator[CodeSection]:
     for (first, last), numbers in sorted(defined.items()):
         if not end or first > end + 1:
             yield CodeSection("Imports and settings" if not end else "Between kernels", end + 1, first - 1, folded=True)
-        name = code.kernels[numbers[0] - 1].name
-        yield CodeSection(name, first, last, folded=last - first >= LONG_KERNEL, kernels=tuple(numbers))
+        name, language = code.kernels[numbers[0] - 1].name, "cpp" if code.language == "C++" else "python"
+        yield CodeSection(name, first, last, last - first >= LONG_KERNEL, tuple(numbers), language)
         end = last
     calls = _first(_CALLS, lines, end)
     yield CodeSection("Between kernels" if end else "Imports and settings", end + 1, calls, folded=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regional_explorer.errors.texts import count, listing
+from regional_explorer.record.components import grouped
 from regional_explorer.record.gpu_targets import GPU_TARGETS, GpuTarget
 from regional_explorer.record.kernels import Kernel, RefusedFusion
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
@@ -29,12 +30,7 @@ def kernels_table(code: PartitionCode) -> Table:
         note += f"\nInductor refused to fuse {count(len(refused), 'pair')} of loops that touch the same data."
     return Table(
         title=f"Kernels of {code.partition.id}" + (f" for {target.title}, which is not here" if target else ""),
-        columns=(
-            *COLUMNS[:7],
-            *(GPU_COLUMNS if target else ()),
-            *COLUMNS[7:],
-            *([KEPT_APART] if refused else ()),
-        ),
+        columns=(*COLUMNS[:7], *(GPU_COLUMNS if target else ()), *COLUMNS[7:], *([KEPT_APART] if refused else ())),
         rows=tuple(
             (*_row(linked, target), *([Cell(refusals(linked, refused) or NONE)] if refused else ()))
             for linked in code.kernels
@@ -48,10 +44,8 @@ def kernels_table(code: PartitionCode) -> Table:
 def refusals(linked: LinkedKernel, refused: Sequence[RefusedFusion]) -> str:
     """Return which kernels Inductor would not fuse a kernel with, why, and how many bytes they share."""
     place = linked.number - 1
-    by_reason: dict[str, list[RefusedFusion]] = {}
-    for one in sorted(refused, key=lambda one: -one.shared_bytes):
-        if place in (one.first, one.second):
-            by_reason.setdefault(clean(one.reason, LONG_TEXT), []).append(one)
+    mine = sorted((one for one in refused if place in (one.first, one.second)), key=lambda one: -one.shared_bytes)
+    by_reason = grouped(mine, lambda one: clean(one.reason, LONG_TEXT))
     return "; ".join(
         f"{', '.join(dict.fromkeys(_other(one, place) for one in pairs))}: {reason} ({size(pairs[0].shared_bytes)})"
         for reason, pairs in list(by_reason.items())[:MOST_REFUSALS]

@@ -32,7 +32,7 @@ def cut_note(part: PartitionCode) -> str:
 
 
 def _texts(parts: Sequence[PartitionCode]) -> Iterator[str]:
-    for first, *others in by_artifact(tuple(parts)):
+    for first, *others in by_artifact(parts):
         lines = dict.fromkeys(f"# from {line}: {clean(line.text)}" for part in (first, *others) for line in part.source)
         same = f"\n# {equal_code(others)}" if others else ""
         rest = f"\n# {cut_note(first)}" if cut_note(first) else ""

@@ -22,12 +22,12 @@ def diagnostics_nodes(found: Sequence[Diagnostic], extra: Extra = lambda _number
     infos = [item for severity, item in items if severity is Severity.INFO]
     return [
         *([node("h4", count(len(severe), "diagnostic")), node("ul", *severe, class_="rx-list")] if severe else []),
-        *([_fold(infos)] if infos else []),
+        *(
+            [node("details", node("summary", count(len(infos), "info")), node("ul", *infos, class_="rx-list"))]
+            if infos
+            else []
+        ),
     ]
-
-
-def _fold(infos: Sequence[Node]) -> Node:
-    return node("details", node("summary", count(len(infos), "info")), node("ul", *infos, class_="rx-list"))
 
 
 def diagnostic_item(found: Diagnostic, extra: Node | None = None, *, short: bool = False) -> Node:

@@ -29,7 +29,7 @@ def _variant(timing: Timing) -> str:
     low, high, middle = timing.speedup_low, timing.speedup_high, timing.speedup
     if middle is None:
         return f"{timing.variant}: {timing.verdict}"
-    between = f" ({bounds(low, high)})" if bounds(low, high) else ""
+    between = f" ({found})" if (found := bounds(low, high)) else ""
     if timing.verdict is Verdict.FASTER:
         return f"{timing.variant} {speedup(timing)} faster than eager{between}"
     if timing.verdict is Verdict.SLOWER and low and high:

@@ -58,16 +58,15 @@ def _run_times(session: Session) -> list[Node]:
     rest = replace(table, rows=tuple(row for row in table.rows if row[0].text != whole), note="")
     if not rest.rows:
         return table_nodes(table, regions=session)
-    inside = table_nodes(rest, titled=False)
     return [
         *table_nodes(first, regions=session),
-        node("details", node("summary", "Forward and backward"), *inside),
+        node("details", node("summary", "Forward and backward"), *table_nodes(rest, titled=False)),
     ]
 
 
 def _adding_up(session: Session) -> list[Node]:
     # Totals without a note are among the run times already.
-    parts = [row for row in session.reconciliation if not row.total or row.note]
+    parts = any(not row.total or row.note for row in session.reconciliation)
     return folded_table(reconciliation_table(session), session) if parts else []
 
 

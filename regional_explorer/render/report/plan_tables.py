@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from regional_explorer.errors.texts import count, listing
+from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.region import Region
@@ -28,8 +30,7 @@ def breaks_table(session: Session) -> Table:
         )
         for found in session.breaks[:MOST_BREAKS]
     )
-    more = len(session.breaks) - len(rows)
-    note = f"{more} more are in the saved session." if more else ""
+    note = f"{more} more are in the saved session." if (more := len(session.breaks) - len(rows)) else ""
     return Table("Graph breaks", ("where", "code", "reason"), rows, "No graph break: the call is one graph.", note)
 
 
@@ -48,18 +49,13 @@ def regions_table(session: Session) -> Table:
 
 def partitions_table(session: Session) -> Table:
     """Return one row per group of equal partitions of a region."""
-    alike: dict[tuple[object, ...], list[Partition]] = {}
-    for cut in session.partitions:
-        key = (
-            cut.region,
-            cut.graph,
-            len(cut.nodes),
-            cut.state,
-            repr(cut.config_requested),
-            repr(cut.config_applied),
-            cut.error,
-        )
-        alike.setdefault(key, []).append(cut)
+    alike = grouped(
+        session.partitions,
+        lambda cut: (
+            *(cut.region, cut.graph, len(cut.nodes), cut.state, cut.error),
+            *(repr(cut.config_requested), repr(cut.config_applied)),
+        ),
+    )
     index = {region.name: number for number, region in enumerate(session.plan.regions)}
     empty = (
         "Nothing is cut yet. ex.compile() cuts the regions out and compiles them."
@@ -142,21 +138,18 @@ def _applied(cut: Partition) -> tuple[str, str]:
     """Return the applied config, with keys marked that differ from the requested one, and a tone."""
     if cut.config_applied is None:
         return "not seen yet", "quiet"
-    words, differs = [], False
-    for key in (*cut.config_requested, *(key for key in cut.config_applied if key not in cut.config_requested)):
-        requested = cut.config_requested.get(key)
-        if key not in cut.config_applied:
-            words.append(clean(f"{key} missing", 2 * SHORT))
-            differs = True
-        elif key not in cut.config_requested:
-            words.append(clean(f"{key}={cut.config_applied[key]!r} (not requested)", 2 * SHORT))
-            differs = True
-        elif cut.config_applied[key] != requested:
-            words.append(clean(f"{key}={cut.config_applied[key]!r} (differs)", 2 * SHORT))
-            differs = True
-        else:
-            words.append(clean(f"{key}={requested!r}", 2 * SHORT))
-    return (listing(words, MOST_KEYS) if differs else "same"), "warn" if differs else ""
+    if cut.config_applied == cut.config_requested:
+        return "same", ""
+    keys = {**cut.config_requested, **cut.config_applied}
+    words = (_applied_key(key, cut.config_requested, cut.config_applied) for key in keys)
+    return listing((clean(word, 2 * SHORT) for word in words), MOST_KEYS), "warn"
+
+
+def _applied_key(key: str, requested: Mapping[str, Any], applied: Mapping[str, Any]) -> str:
+    if key not in applied:
+        return f"{key} missing"
+    note = " (not requested)" if key not in requested else " (differs)" if applied[key] != requested[key] else ""
+    return f"{key}={applied[key]!r}{note}"
 
 
 def _instances(numbers: Sequence[int]) -> str:

@@ -114,9 +114,8 @@ def _part_row(row: Reconciled, index: dict[str, int]) -> tuple[Cell, ...]:
 
 
 def _memory_row(peak: MemoryPeak) -> tuple[Cell, ...]:
-    below = peak.peak_bytes < peak.least_bytes
     return (
         Cell(clean(peak.variant, SHORT)),
-        Cell(f"below {size(peak.least_bytes)}" if below else size(peak.peak_bytes)),
+        Cell(f"below {size(peak.least_bytes)}" if peak.peak_bytes < peak.least_bytes else size(peak.peak_bytes)),
         Cell(clean(peak.how), "quiet"),
     )

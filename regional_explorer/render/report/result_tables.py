@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from regional_explorer.errors.texts import count, listing
+from regional_explorer.record.components import grouped
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, Phase, Timing
 from regional_explorer.render.report.table import Cell, Table, of_measured_plan
@@ -23,8 +24,7 @@ _NUMBERS = re.compile(r"\d+")
 
 def timings_table(session: Session) -> Table:
     """Return one row per phase and variant; without a speedup if the numerics failed."""
-    order = list(Phase)
-    timings = sorted(session.timings, key=lambda timing: order.index(timing.phase))
+    timings = sorted(session.timings, key=lambda timing: list(Phase).index(timing.phase))
     notes = [conditions(session)]
     if any(failed_numerics(timing) for timing in timings):
         notes.append("A variant whose numerics failed gets no speedup.")
@@ -65,9 +65,7 @@ def compile_table(session: Session) -> Table:
 
 def numerics_table(session: Session) -> Table:
     """Return the tensors that failed, and for each variant without failures the tensor closest to failing."""
-    by_variant: dict[str, list[Numerics]] = {}
-    for found in session.numerics:
-        by_variant.setdefault(found.variant, []).append(found)
+    by_variant = grouped(session.numerics, lambda found: found.variant)
     shown = [
         found
         for tensors in by_variant.values()

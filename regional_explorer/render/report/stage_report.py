@@ -31,16 +31,15 @@ def stages_text(region: str, parts: Sequence[PartitionStages], followed: Sequenc
 
 def stages_table(part: PartitionStages, followed: Sequence[str] = ()) -> Table:
     """Return one row per stage."""
-    found = part.followed(followed) if followed else {}
+    found = part.followed(followed)
     columns = ("stage", "ops", "views", "what it changed")
     rows = []
     for stage in part.stages:
-        made = stage.change
         cells = (
             Cell(stage.title),
             Cell(str(stage.computing)),
             Cell(str(len(stage.ops) - stage.computing)),
-            Cell(NONE if made is None else str(made)),
+            Cell(NONE if stage.change is None else str(stage.change)),
         )
         rows.append((*cells, *([Cell(listing(sorted(found[stage.kind]), 8) or "none")] if followed else [])))
     notes = [stage.note for stage in part.stages if stage.note]
@@ -68,9 +67,8 @@ def stages_html(
 def _partitions(session: Session, parts: Sequence[PartitionStages], followed: Sequence[str]) -> Iterator[str]:
     for part in parts:
         yield to_html(*table_nodes(stages_table(part, followed)))
-        found = part.followed(followed) if followed else {}
+        found = part.followed(followed)
         for stage in part.stages:
-            mine = found.get(stage.kind, frozenset())
-            drawn = picture_html(stage_svg(session, stage, mine, ", ".join(followed), time_limit_s=PICTURE_LIMIT_S))
+            svg = stage_svg(session, stage, found[stage.kind], ", ".join(followed), time_limit_s=PICTURE_LIMIT_S)
             words = f"<span class='rx-quiet'> · {markup(str(stage.change), LONG_TEXT)}</span>" if stage.change else ""
-            yield f"<details open><summary>{markup(stage.title)}{words}</summary>{drawn}</details>"
+            yield f"<details open><summary>{markup(stage.title)}{words}</summary>{picture_html(svg)}</details>"

@@ -51,26 +51,6 @@ def summary_text(session: Session) -> str:
     return "\n".join([clean(session.title), *(f"  {label:<{wide}}  {text}" for label, text in facts)])
 
 
-def regions_text(session: Session, *, width: int = WIDTH) -> str:
-    """Return the table of regions."""
-    return table_text(regions_table(session), width=width)
-
-
-def partitions_text(session: Session, *, width: int = WIDTH) -> str:
-    """Return the table of partitions."""
-    return table_text(partitions_table(session), width=width)
-
-
-def timings_text(session: Session, *, width: int = WIDTH) -> str:
-    """Return the table of run times with its conditions."""
-    return table_text(timings_table(session), width=width)
-
-
-def numerics_text(session: Session, *, width: int = WIDTH) -> str:
-    """Return the table of numerics."""
-    return table_text(numerics_table(session), width=width)
-
-
 def diagnostics_text(diagnostics: Sequence[Diagnostic], *, width: int = WIDTH) -> str:
     """Return the diagnostics as paragraphs."""
     if not diagnostics:

@@ -19,8 +19,7 @@ def script(name: str) -> str:
     """Return the JavaScript module ``name`` bundled with its imports."""
     parts: dict[str, str] = {}
     _collect(name, parts)
-    *needed, entry = parts.values()
-    return _stripped("\n".join([*needed, entry]))
+    return _stripped("\n".join(parts.values()))
 
 
 def style(name: str, *, common: bool = True) -> str:

@@ -26,6 +26,7 @@ export class Bars {
 
   press(name, on) {
     this.button(name).setAttribute("aria-pressed", String(on));
+    return on;
   }
 
   showStatus(picture, many, elsewhere) {
@@ -42,16 +43,12 @@ export class Bars {
     if (path === this.path) return;
     this.path = path;
     const parts = path.split(".").filter(Boolean);
-    this.trail.replaceChildren(
-      ...parts.map((part, at) => {
-        const whole = parts.slice(0, at + 1).join(".");
-        return el(
-          "button",
-          { type: "button", title: `Select the nodes of module ${whole}`, "data-do": "module", "data-of": whole },
-          part,
-        );
-      }),
-    );
+    const link = (part, at) => {
+      const whole = parts.slice(0, at + 1).join("."),
+        title = `Select the nodes of module ${whole}`;
+      return el("button", { type: "button", title, "data-do": "module", "data-of": whole }, part);
+    };
+    this.trail.replaceChildren(...parts.map(link));
   }
 
   showTip(picture, box, x, y) {

@@ -80,7 +80,7 @@ export class View extends ElementTree {
     const payload = this.get("payload");
     if (!payload?.places) return;
     const before = this.picture,
-      focus = before?.firstNode(before.nearest(this.camera));
+      focus = before?.ids[before.nodesIn(before.nearest(this.camera))[0]];
     this.picture = this.camera.picture = new Picture(payload);
     Object.assign(this, { hovered: -1, cursor: -1, linked: [] });
     const same = before?.tab === payload.tab;
@@ -277,11 +277,8 @@ export class View extends ElementTree {
     const { x, y, w, h } = picture.rect(this.cursor);
     const [px, py] = this.camera.toWindow(x + w, y + h);
     this.hover(this.cursor, px, py);
-    const facts = picture
-      .about(this.cursor)
-      .map((pair) => pair.join(" "))
-      .join(", ");
-    this.say(`${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}. ${facts}`);
+    const facts = picture.about(this.cursor).map((pair) => pair.join(" "));
+    this.say(`${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}. ${facts.join(", ")}`);
     this.draw();
   }
 
@@ -321,25 +318,20 @@ export class View extends ElementTree {
   act(name, of) {
     const { bars, camera, picture } = this;
     const toggle = (key) => bars.press(key, (this[key] = !this[key]));
-    const own =
-      picture &&
-      {
-        in: () => camera.zoom(1.3),
-        out: () => camera.zoom(1 / 1.3),
-        fit: () => camera.fit(),
-        next: () => this.nextHit(1),
-        previous: () => this.nextHit(-1),
-        matched: () => this.pick(this.matched),
-        region: () => this.pick(picture.nodesOfRegion(Number(of))),
-        module: () => this.pick(picture.nodesOfModule(of)),
-        lasso: () => toggle("lasso"),
-        map: () => (this.mapOff = !this.mapOff),
-        help: () => {
-          toggle("help");
-          bars.help.hidden = !this.help;
-        },
-      }[name];
-    if (own) own();
+    const own = {
+      in: () => camera.zoom(1.3),
+      out: () => camera.zoom(1 / 1.3),
+      fit: () => camera.fit(),
+      next: () => this.nextHit(1),
+      previous: () => this.nextHit(-1),
+      matched: () => this.pick(this.matched),
+      region: () => this.pick(picture.nodesOfRegion(Number(of))),
+      module: () => this.pick(picture.nodesOfModule(of)),
+      lasso: () => toggle("lasso"),
+      map: () => (this.mapOff = !this.mapOff),
+      help: () => (bars.help.hidden = !toggle("help")),
+    }[name];
+    if (picture && own) own();
     else this.sendCommand(name, of);
     if (/^(in|out|fit)$/.test(name)) this.aim = name === "fit" ? "fit" : null;
     this.root.classList.toggle("rxg-lassoing", Boolean(this.lasso));

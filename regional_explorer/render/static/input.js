@@ -104,49 +104,36 @@ export function listen(view) {
       box = boxAt(point),
       nodes = box < 0 ? hullAt(point) : [...picture.nodesIn(box)];
     view.cursor = -1;
-    if (onPlus(box, point)) {
-      view.fold(box);
-      return;
-    }
-    if (box >= 0 && event.shiftKey && anchor >= 0 && anchor < picture.boxes) {
-      view.pick(picture.range(anchor, box), adds(event) ? "add" : "only");
-      return;
-    }
+    if (onPlus(box, point)) return view.fold(box);
+    if (box >= 0 && event.shiftKey && anchor >= 0 && anchor < picture.boxes)
+      return view.pick(picture.range(anchor, box), adds(event) ? "add" : "only");
     if (box >= 0) view.anchor = box;
     if (nodes.length || !(adds(event) || event.shiftKey)) view.pick(nodes, adds(event) ? "toggle" : "only");
   }
 
   // Select the boxes whose middle is inside.
   function pickInside(line, add) {
-    const {
-      picture,
-      painter: { pen },
-    } = view;
+    const { picture } = view,
+      { pen } = view.painter;
     pen.resetTransform();
     const inside = (box) => {
       const { x, y, w, h } = picture.rect(box);
       return pen.isPointInPath(line, ...camera.toWindow(x + w / 2, y + h / 2));
     };
-    view.pick(
-      picture.where((node) => inside(picture.nodeBoxes[node])),
-      add ? "add" : "only",
-    );
+    const nodes = picture.where((node) => inside(picture.nodeBoxes[node]));
+    view.pick(nodes, add ? "add" : "only");
     if (view.lasso) view.act("lasso");
   }
 
   // The plain wheel scrolls the page; with Ctrl or ⌘, or as a pinch, which browsers report as Ctrl, it zooms.
-  on(
-    view.canvas,
-    "wheel",
-    (event) => {
-      view.hover(-1);
-      if (!view.picture || !adds(event)) return;
-      event.preventDefault();
-      const unit = event.deltaMode === 1 ? 16 : 1;
-      move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...at(event));
-    },
-    { passive: false },
-  );
+  const wheel = (event) => {
+    view.hover(-1);
+    if (!view.picture || !adds(event)) return;
+    event.preventDefault();
+    const unit = event.deltaMode === 1 ? 16 : 1;
+    move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...at(event));
+  };
+  on(view.canvas, "wheel", wheel, { passive: false });
 
   const walk = (box, extend) => {
     const from = view.cursor;
@@ -174,19 +161,18 @@ export function listen(view) {
       view.anchor = near();
       view.pick([...view.picture.nodesIn(near())], adds(event) ? "toggle" : "only");
     },
-    a: (event) => {
-      if (adds(event)) view.pick(view.picture.where(() => true));
-    },
-    Enter: () => {
-      if (near() >= 0) view.fold(near());
-    },
+    a: (event) => adds(event) && view.pick(view.picture.where(() => true)),
+    Enter: () => near() >= 0 && view.fold(near()),
     "/": () => bars.search.select(),
+  };
+  const leave = () => {
+    view.cursor = -1;
+    view.hover(-1);
   };
   // If there is neither a help to close nor a lasso to end, the event also reaches the panel around the view.
   const escape = (event) => {
     if (bars.help.hidden && !view.lasso) {
-      view.cursor = -1;
-      view.hover(-1);
+      leave();
       view.pick([]);
       return;
     }
@@ -207,10 +193,7 @@ export function listen(view) {
     event.preventDefault();
     event.stopPropagation();
   });
-  on(stage, "blur", () => {
-    view.cursor = -1;
-    view.hover(-1);
-  });
+  on(stage, "blur", leave);
 
   let typing;
   const search = () => {

@@ -88,12 +88,8 @@ export class Letters {
       middle = head < size ? y - size / 2 : y + (head + 1) / 2;
     middle = Math.min(Math.max(middle, size / 2 + 3), y + h - size / 2 - 4);
     if (text === words.at(-1)) [left, middle] = [x + w / 2 - this.width(text, size) / 2, y + h / 2];
-    Object.assign(this.pen, {
-      font: `600 ${size}px ${this.family}`,
-      strokeStyle: paper,
-      lineWidth: 3,
-      lineJoin: "round",
-    });
+    this.pen.font = `600 ${size}px ${this.family}`;
+    Object.assign(this.pen, { strokeStyle: paper, lineWidth: 3, lineJoin: "round" });
     if (k < 0.7) this.pen.strokeText(text, left, middle);
     this.write(text, left, middle, size, colour, 600);
   }

@@ -32,10 +32,7 @@ export class Minimap {
     this.k = Math.min(WIDEST / w, HIGHEST / h);
     this.ratio = window.devicePixelRatio || 1;
     this.still = painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, this.ratio, {});
-    for (const [side, length] of [
-      ["width", w],
-      ["height", h],
-    ]) {
+    for (const [side, length] of Object.entries({ width: w, height: h })) {
       const shown = Math.max(length * this.k, SMALLEST);
       this.canvas[side] = Math.round(shown * this.ratio);
       this.canvas.style[side] = `${shown}px`;

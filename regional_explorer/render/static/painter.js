@@ -47,13 +47,10 @@ export class Painter {
   prepare(picture, theme, paper, font, heat) {
     const { ground, boxes, hulls, regions } = picture.styles[theme];
     const filled = (style) => (style.fill === "paper" ? { ...style, fill: paper } : style);
-    const tiled = (style) => ({
-      ...filled(style),
-      tile: style.hatch && this.pen.createPattern(hatch(style), "repeat"),
-    });
+    const pattern = (style) => style.hatch && this.pen.createPattern(hatch(style), "repeat");
     Object.assign(this, { picture, paper, heat, regions });
     this.ground = { ...ground, paper };
-    this.hulls = hulls.map(tiled);
+    this.hulls = hulls.map((style) => ({ ...filled(style), tile: pattern(style) }));
     this.letters.font(font);
     const styles = boxes.map(filled),
       looks = new Map();
@@ -156,10 +153,8 @@ export class Painter {
   }
 
   drawHulls(k, inside) {
-    const {
-      pen,
-      picture: { groups, groupPieces, pieces, pieceStyles },
-    } = this;
+    const { pen } = this,
+      { groups, groupPieces, pieces, pieceStyles } = this.picture;
     for (let at = 0; at < groups.length; at += 4) {
       if (!inside(groups, at)) continue;
       const number = groupPieces[at / 4],
@@ -175,11 +170,9 @@ export class Painter {
   }
 
   edges(k, seen, now) {
-    const {
-      pen,
-      picture: { edges },
-    } = this;
-    const far = [];
+    const { pen } = this,
+      { edges } = this.picture,
+      far = [];
     pen.beginPath();
     for (let edge = 0; edge < edges.length / 2; edge += 1) {
       const [x0, y0, x1, y1] = ends(this.picture, edge);
@@ -275,26 +268,18 @@ export class Painter {
   }
 
   rings(k, inside, now) {
-    const {
-        pen,
-        picture,
-        ground: { ink },
-      } = this,
+    const { pen, picture } = this,
+      { ink } = this.ground,
       small = Math.min(k, 1);
     const ring = (box, gap, width, colour, dash, alpha) => {
       const { x, y, w, h } = picture.rect(box),
         out = gap / small;
       pen.beginPath();
       pen.roundRect(x - out, y - out, w + 2 * out, h + 2 * out, 4 + out);
-      this.stroke(
-        colour,
-        width / small,
-        dash.map((length) => length / small),
-        alpha,
-      );
+      const dashes = dash.map((length) => length / small);
+      this.stroke(colour, width / small, dashes, alpha);
     };
     for (let box = 0; box < picture.boxes; box += 1) {
-      if (!now.selected[box] && !(now.finding && now.found[box])) continue;
       if (!inside(picture.rects, box * 4)) continue;
       if (now.finding && now.found[box]) ring(box, 2.5, box === now.hit ? 4 : 3, HIT, [], box === now.hit ? 1 : 0.75);
       // A box with only some nodes selected has a dashed ring.
@@ -323,13 +308,10 @@ export class Painter {
         { letter } = picture.regions[piece.region];
       const [left, top, w, h] = picture.groups.subarray(at, at + 4),
         [x, y] = camera.toWindow(left, top);
-      letters.hull(
-        [...words.map((some) => (label ? `${some} · ${label}` : some)), warm ? label : words.at(-1), letter],
-        { x, y, w: w * camera.k, h: h * camera.k },
-        warm?.text ?? style.text,
-        warm?.fill ?? style.ground,
-        camera.k,
-      );
+      const labelled = words.map((some) => (label ? `${some} · ${label}` : some)),
+        rect = { x, y, w: w * camera.k, h: h * camera.k };
+      const [ink, paper] = [warm?.text ?? style.text, warm?.fill ?? style.ground];
+      letters.hull([...labelled, warm ? label : words.at(-1), letter], rect, ink, paper, camera.k);
     }
   }
 }

@@ -63,9 +63,8 @@ export class Picture {
       for (let i = graph.first; i < graph.first + graph.count; i += 1)
         this.ids.push(`${graph.id}:${payload.node_names[i]}`);
     }
-    this.shared = [];
-    for (let box = 0; box < this.boxes; box += 1)
-      if (this.boxShareEnds[box] > (this.boxShareEnds[box - 1] ?? 0)) this.shared.push(box);
+    const boxes = Array.from(this.boxPieces.keys());
+    this.shared = boxes.filter((box) => this.boxShareEnds[box] > (this.boxShareEnds[box - 1] ?? 0));
     this.byId = new Map(this.ids.map((id, node) => [id, node]));
     this.place(payload.places);
   }
@@ -82,30 +81,16 @@ export class Picture {
   text(box, which) {
     return this.texts[this.boxTexts[box * BOX_TEXTS + which]];
   }
-  title(box) {
-    return this.text(box, 0);
-  }
-  detail(box) {
-    return this.text(box, 1);
-  }
-  signs(box) {
-    return this.text(box, 2);
-  }
-  opens(box) {
-    return this.text(box, 3);
-  } // the key of the fold to open; "" if there is none
-  around(box) {
-    return this.text(box, 4);
-  } // the key of the open fold around it
+  title = (box) => this.text(box, 0);
+  detail = (box) => this.text(box, 1);
+  signs = (box) => this.text(box, 2);
+  opens = (box) => this.text(box, 3); // the key of the fold to open; "" if there is none
+  around = (box) => this.text(box, 4); // the key of the open fold around it
   fact(node, which) {
     return this.texts[this.nodeFacts[node * FACTS + which]];
   }
-  module(node) {
-    return this.fact(node, 3);
-  }
-  piece(box) {
-    return this.boxPieces[box] < 0 ? null : this.pieces[this.boxPieces[box]];
-  }
+  module = (node) => this.fact(node, 3);
+  piece = (box) => this.pieces[this.boxPieces[box]] ?? null;
 
   // The share of each region in the nodes of a box, as pairs of a region and a fraction.
   shares(box) {
@@ -141,10 +126,6 @@ export class Picture {
     return -1;
   }
 
-  firstNode(box) {
-    return this.ids[this.nodesIn(box)[0]];
-  }
-
   // The box whose middle is nearest to a point; -1 if there is none.
   nearest({ x, y }) {
     let best = -1,
@@ -176,17 +157,9 @@ export class Picture {
     return found;
   }
 
-  nodesOfPiece(piece) {
-    return this.where((node) => this.nodePieces[node] === piece);
-  }
-
-  nodesOfRegion(region) {
-    return this.where((node) => this.pieces[this.nodePieces[node]]?.region === region);
-  }
-
-  nodesOfModule(path) {
-    return this.where((node) => `${this.module(node)}.`.startsWith(`${path}.`));
-  }
+  nodesOfPiece = (piece) => this.where((node) => this.nodePieces[node] === piece);
+  nodesOfRegion = (region) => this.where((node) => this.pieces[this.nodePieces[node]]?.region === region);
+  nodesOfModule = (path) => this.where((node) => `${this.module(node)}.`.startsWith(`${path}.`));
 
   // All nodes between two boxes in the order they run, both included; within the graph of the second one.
   range(from, to) {

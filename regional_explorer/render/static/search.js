@@ -34,9 +34,6 @@ export function matches(picture, query) {
     const [, field, rest] = /^(name|op|shape|dtype|module|line|region|state):(.+)$/.exec(word) ?? [];
     return [field ? [field] : PLAIN, simple(rest ?? word)];
   });
-  const found =
-    (node) =>
-    ([fields, wanted]) =>
-      fields.some((field) => simple(read(field, node)).includes(wanted));
-  return { nodes: picture.where((node) => words.every(found(node))) };
+  const has = (node, [fields, wanted]) => fields.some((field) => simple(read(field, node)).includes(wanted));
+  return { nodes: picture.where((node) => words.every((word) => has(node, word))) };
 }

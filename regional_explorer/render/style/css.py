@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from regional_explorer.render.style.palette import DARK, LIGHT, Ground, Paint, Tone
@@ -35,9 +35,11 @@ def picture_css(paints: Iterable[Paint]) -> str:
     """Return the style sheet of a picture in which the regions are painted with ``paints``."""
     tones = {paint.hue: paint for paint in paints}
     scope = f".{PICTURE}"
-    colours = (f"{scope} {rule}" for rule in _colours(LIGHT, {hue: paint.light for hue, paint in tones.items()}))
+    light_colours = _colours(LIGHT, {hue: paint.light for hue, paint in tones.items()})
+    colours = (f"{scope} {selector}{{{colour}}}" for selector, colour in light_colours.items())
     light = f"{scope}{{background:{LIGHT.paper}}}{_rules('picture')}{''.join(colours)}"
-    dark = "".join(_colours(DARK, {h: p.dark for h, p in tones.items()}))
+    dark_colours = _colours(DARK, {hue: paint.dark for hue, paint in tones.items()})
+    dark = "".join(f"{selector}{{{colour}}}" for selector, colour in dark_colours.items())
     # In a standalone SVG file the picture is the root element, without a page around it.
     return light + themed(
         f"{{background:{DARK.paper};{dark}}}", f"{_UNDECIDED} {scope},{_UNDECIDED}{scope}", f"{_DARK_PAGE} {scope}"
@@ -49,22 +51,21 @@ def themed(dark: str, undecided: str, page: str) -> str:
     return f"@media(prefers-color-scheme:dark){{{undecided}{dark}}}{page}{dark}"
 
 
-def _colours(ground: Ground, tones: Mapping[int, Tone]) -> Iterator[str]:
+def _colours(ground: Ground, tones: Mapping[int, Tone]) -> dict[str, str]:
+    """Return the colours of pictures by selector."""
     # Not plain `text`: some browsers do not allow a nested rule to begin with an element name.
-    yield f":is(text){{fill:{ground.ink}}}"
-    for quiet in (".d", ".m", ".h", ".i text"):
-        yield f"{quiet}{{fill:{ground.quiet}}}"
-    yield f".b rect{{fill:{ground.box};stroke:{ground.edge}}}"
-    yield ".b.i rect{fill:none;stroke:none}"
-    yield f".e{{stroke:{ground.edge}}}"
-    yield f".a{{fill:{ground.edge}}}"
+    colours = {":is(text)": f"fill:{ground.ink}"}
+    colours |= dict.fromkeys((".d", ".m", ".h", ".i text"), f"fill:{ground.quiet}")
+    colours |= {".b rect": f"fill:{ground.box};stroke:{ground.edge}", ".b.i rect": "fill:none;stroke:none"}
+    colours |= {".e": f"stroke:{ground.edge}", ".a": f"fill:{ground.edge}"}
     for hue, tone in tones.items():
-        yield f".r{hue} rect{{fill:{ground.paper};stroke:{tone.stroke}}}"
-        yield f".r{hue}.f rect{{fill:{tone.fill}}}"
-        yield f".r{hue} text{{fill:{tone.text}}}"
-        yield f".s.r{hue} rect{{fill:{tone.stroke};stroke:none}}"
-    yield f".x rect{{stroke:{ground.bad}}}"
-    yield f".x text{{fill:{ground.bad}}}"
+        colours |= {
+            f".r{hue} rect": f"fill:{ground.paper};stroke:{tone.stroke}",
+            f".r{hue}.f rect": f"fill:{tone.fill}",
+            f".r{hue} text": f"fill:{tone.text}",
+            f".s.r{hue} rect": f"fill:{tone.stroke};stroke:none",
+        }
+    return colours | {".x rect": f"stroke:{ground.bad}", ".x text": f"fill:{ground.bad}"}
 
 
 def page_css(paints: Sequence[Paint]) -> str:

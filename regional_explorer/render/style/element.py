@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
 from html import escape
 from typing import Any
 
@@ -103,13 +102,10 @@ def _text(child: object) -> str:
 
 def _element(part: Node) -> str:
     tag, attributes, *children = part
-    head = f"<{tag}{''.join(_attributes(attributes.items()))}>"
+    written = (f" {name}" if value is True else f' {name}="{escape(str(value))}"' for name, value in attributes.items())
+    head = f"<{tag}{''.join(written)}>"
     if tag in VOID:
         return f"{head[:-1]}/>"
     # A style sheet is not markup and not escaped; only style_sheet() makes it, never from text of the user's program.
     inside = "".join(children) if tag == "style" else to_html(*children)
     return f"{head}{inside}</{tag}>"
-
-
-def _attributes(attributes: Iterable[tuple[str, object]]) -> Iterable[str]:
-    return (f" {name}" if value is True else f' {name}="{escape(str(value))}"' for name, value in attributes)

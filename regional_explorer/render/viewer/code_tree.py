@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.graph import SourceLine
-from regional_explorer.record.region_code import LinkedKernel, PartitionCode, total_coverage
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, total_coverage
 from regional_explorer.render.report.code_sections import CodeSection, sections
+from regional_explorer.render.report.tokens import Tokens, tokens_by_line
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet, verbatim
 from regional_explorer.render.style.formats import duration, size
 from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import LONG, clean, clean_page, sendable
 from regional_explorer.render.viewer.source_tree import LIVE_REGION
-from regional_explorer.render.viewer.tokens import Tokens, tokens_by_line
 
 MOST_LINES = 3_000
 """How many lines of one partition's code are shown at most; ``ex.code`` has all."""
@@ -39,14 +39,11 @@ def code_rows(parts: Sequence[PartitionCode]) -> CodeRows:
     """Return the code of a region's partitions; partitions of equal code are shown once, linked to the nodes of all."""
     if not parts:
         return CodeRows([LIVE_REGION])
-    by_code: dict[str, list[PartitionCode]] = {}
-    for part in parts:
-        by_code.setdefault(part.code.artifact, []).append(part)
     nodes: dict[str, tuple[str, ...]] = {}
     blocks = [*_source_lines(parts, nodes)]
-    for number, alike in enumerate(by_code.values()):
+    for number, alike in enumerate(by_artifact(parts)):
         blocks += _partition(number, alike, nodes)
-    coverage = node("p", f"{total_coverage(tuple(part.coverage for part in parts))}.", class_="rx-quiet")
+    coverage = node("p", f"{total_coverage([part.coverage for part in parts])}.", class_="rx-quiet")
     listed = node("div", style_sheet(page_css(())), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox")
     listed[1] |= {"aria-multiselectable": "true", "aria-label": "Kernels and code"}
     return CodeRows([listed, LIVE_REGION], nodes)
@@ -123,9 +120,8 @@ def _code(number: int, part: PartitionCode) -> Iterator[Node]:
         shown = lines[section.first - 1 : section.last]
         if not shown:
             break
-        language = "cpp" if section.kernels and part.code.language == "C++" else "python"
         coloured = not section.folded and len(whole) <= MOST_COLOURED
-        rows = tokens_by_line(shown, language) if coloured else [[("", line)] for line in shown]
+        rows = tokens_by_line(shown, section.language) if coloured else [[("", line)] for line in shown]
         kinds = f" · {part.kernels[section.kernels[0] - 1].kernel.kind}" if section.kernels else ""
         summary = node("summary", node("b", section.title), node("span", f"{kinds} · {count(section.lines, 'line')}"))
         inside = _section(number, section, rows, called)

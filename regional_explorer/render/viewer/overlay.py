@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -83,18 +83,16 @@ def box_heat(shares: TimeShares, picture: Picture, tab: str) -> dict[str, Any]:
         "steps": [round(STEPS * one / most) if nodes else -1 for one, nodes in zip(seconds, boxes, strict=True)],
         "labels": [percent(one / whole) for one in seconds],
         "tooltips": [f"{percent(one / whole)} of the call, {duration(one)}{where}" for one in seconds],
-        **{theme: list(_steps(cold, warm)) for theme, (cold, warm) in _SCALES.items()},
+        **{
+            theme: [_painted(mix(cold, warm, _REACH * step / STEPS)) for step in range(STEPS + 1)]
+            for theme, (cold, warm) in _SCALES.items()
+        },
     }
 
 
-def _steps(cold: str, warm: str) -> Iterator[dict[str, str]]:
-    for step in range(STEPS + 1):
-        fill = mix(cold, warm, _REACH * step / STEPS)
-        yield {"fill": fill, "text": _readable(fill)}
-
-
-def _readable(fill: str) -> str:
-    return max("#000000", "#ffffff", key=partial(contrast, fill))
+def _painted(fill: str) -> dict[str, str]:
+    """Return a fill, and the colour in which text on it is readable."""
+    return {"fill": fill, "text": max("#000000", "#ffffff", key=partial(contrast, fill))}
 
 
 _SCALES = {"light": ("#f3f6fa", "#08306b"), "dark": ("#22303f", "#9ecbff")}
@@ -112,11 +110,7 @@ def partition_heat(overlay: Overlay) -> dict[str, Any]:
         share = (value - low) / (high - low) if high > low else 0.5
         label = _figure(value, overlay)
         found[partition] = {
-            theme: {
-                "label": label,
-                "fill": (fill := mix(cold, warm, share * _REACH)),
-                "text": _readable(fill),
-            }
+            theme: {"label": label, **_painted(mix(cold, warm, share * _REACH))}
             for theme, (cold, warm) in _SCALES.items()
         }
     return found

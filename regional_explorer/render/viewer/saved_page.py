@@ -43,14 +43,10 @@ SOURCE_HEIGHT = 10_000
 def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     """Return ``session`` as a page; ``plans`` is the table of measured plans."""
     number = {name: place for place, name in enumerate(_names(session))}
-
-    def numbered(name: str) -> str:
-        return str(number[sendable(name)])
-
     code = script("page")
-    sheet = page_css([paint(number) for number in range(len(session.plan.regions))])
+    sheet = page_css([paint(place) for place in range(len(session.plan.regions))])
     views = (style(name, common=False) for name in ("common", "panel", "graph", "source"))
-    styles = [sheet, CODE_CSS, *views, saved_css()]
+    styles = "".join([sheet, CODE_CSS, *views, saved_css()])
     facts = " · ".join(f"{word} {text}" for word, text in summary(session))
     results = results_nodes(session)
     first = 1 if headline(session) else 0
@@ -73,7 +69,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
         '<!DOCTYPE html><html lang="en" style="color-scheme:light dark"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(code)}">'
-        f"<title>{markup(session.title)}</title><style>{''.join(styles)}</style></head>"
+        f"<title>{markup(session.title)}</title><style>{styles}</style></head>"
         f'<body style="margin:0"><main class="rx rx-panel rx-page">{to_html(*above)}'
         '<div class="rx-views" hidden><div data-view="graph"></div>'
         f'<div class="rx-beside"><div class="rx-pane"><div>{"".join(beside)}</div></div></div></div>'
@@ -129,8 +125,8 @@ def _data(session: Session, number: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _codes(session: Session) -> list[tuple[str, Any]]:
-    found = ((region.name, region_code(session, region.name)) for region in session.plan.regions)
-    return [(name, parts) for name, parts in found if parts]
+    names = (region.name for region in session.plan.regions)
+    return [(name, parts) for name in names if (parts := region_code(session, name))]
 
 
 def _pane(title: str, inside: str, *, opened: bool = False, classes: str = "") -> str:

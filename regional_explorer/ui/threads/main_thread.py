@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from typing import Generic, Protocol, TypeVar
 
 from regional_explorer.compiler.thread_modes import ThreadModes
@@ -43,7 +42,7 @@ class MainThread:
             return work()
         task = _Task(work)
         self._loop.add_callback(task.run)
-        while not task.done(_POLL_S):
+        while wait([task.future], _POLL_S).not_done:
             if self._cancelled() and task.future.cancel():
                 raise CancelledError
         return task.future.result()
@@ -72,7 +71,3 @@ class _Task(Generic[T]):
             self._modes.run(lambda: self.future.set_result(self._work()))
         except BaseException as error:  # noqa: BLE001 - raised by the waiting thread
             self.future.set_exception(error)
-
-    def done(self, timeout_s: float) -> bool:
-        """Wait up to ``timeout_s`` for the work; return whether it is done."""
-        return not concurrent.futures.wait([self.future], timeout_s).not_done

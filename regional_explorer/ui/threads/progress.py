@@ -49,7 +49,7 @@ class StreamProgress:
             self._stream.write(f"{doing}\n")
         self._stream.flush()
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Erase the progress bar."""
         if self._live:
             self._stream.write("\r\x1b[K")
