@@ -35,7 +35,7 @@ def is_held(path: Path) -> bool:
         return False
     try:
         # Shared, so that processes that only ask do not see each other.
-        return _is_free(number, shared=True) is False
+        return _take(number, shared=True) is False
     finally:
         os.close(number)
 
@@ -50,12 +50,12 @@ def _opened(path: Path) -> int | None:
 
 def _acquired(number: int, patience_s: float) -> bool:
     until = time.monotonic() + patience_s
-    while (free := _is_free(number)) is False and time.monotonic() < until:
+    while (taken := _take(number)) is False and time.monotonic() < until:
         time.sleep(_POLL_S)
-    return free is True
+    return taken is True
 
 
-def _is_free(number: int, *, shared: bool = False) -> bool | None:
+def _take(number: int, *, shared: bool = False) -> bool | None:
     """Take the lock of an open file if it is free, and return whether it was; None if there are no locks."""
     if sys.platform == "win32":
         return None
