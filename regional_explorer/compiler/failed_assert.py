@@ -41,8 +41,7 @@ def failed_assert(
 
 
 def _fits(value: Any, layout: Layout) -> bool:
-    sized = not isinstance(value, torch.Tensor) or tuple(value.shape) == layout.size
-    return sized and as_recorded(value, layout)
+    return (not isinstance(value, torch.Tensor) or tuple(value.shape) == layout.size) and as_recorded(value, layout)
 
 
 def _named(name: str, nodes: Mapping[str, Node]) -> str:

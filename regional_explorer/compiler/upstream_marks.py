@@ -121,8 +121,7 @@ class Marks:
         config = config_of(region, Direction.FORWARD)
         if not (known.annotated and any(one.kind is SelectorKind.ANNOTATION for one in region.selectors)):
             return {"inductor_region": region.name, "inductor_configs": config}
-        given = annotation_of(node)
-        named = {"inductor_region": given["inductor_region"]} if marked_region(known.annotation) else {}
+        named = {"inductor_region": annotation_of(node)["inductor_region"]} if marked_region(known.annotation) else {}
         return {**named, "inductor_configs": config}
 
     # -------------------------------------------------------------------------------------------------------- compiling

@@ -225,8 +225,7 @@ def _constant(target: str, value: Any, bodies: Mapping[int, str]) -> str:
     wide = value.detach().cpu().flatten()
     numbers = (wide.double() if value.dtype.is_floating_point else wide).tolist()
     items = ", ".join(literal(number, f"the constant {target!r}") for number in numbers)
-    made = f"torch.tensor([{items}], dtype={value.dtype}, device={str(value.device)!r})"
-    return f"{made}.reshape({tuple(value.shape)})"
+    return f"torch.tensor([{items}], dtype={value.dtype}, device={str(value.device)!r}).reshape({tuple(value.shape)})"
 
 
 def _statement(node: fx.Node) -> str:
