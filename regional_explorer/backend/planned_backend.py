@@ -42,15 +42,13 @@ class PlannedBackend:
         self.__name__ = "regional_explorer"  # the name of the backend in torch.compile's logs
         self.options = options
         self.loaded = options.load()
-        plan = self.loaded.plan
         self.traced = TracedGraphs(self.loaded.partitioner)
-        folder = None if options.artifacts is None else folder_at(options.artifacts)
         self.program = PlannedProgram(
             self.traced,
-            plan or Plan(),
-            ArtifactStore(folder=folder),
+            self.loaded.plan or Plan(),
+            ArtifactStore(folder=None if options.artifacts is None else folder_at(options.artifacts)),
             report=self.report,
-            from_source=plan is None,
+            from_source=self.loaded.plan is None,
         )
         self.findings: list[Diagnostic] = []
         self._checked = False
@@ -85,8 +83,7 @@ class PlannedBackend:
         """Return the differences from the exploration that a saved plan comes from."""
         if self.loaded.explored is None:
             return []
-        here = environment_of(self.traced.graphs)
-        return differences_from(self.loaded.explored, here, partitions(self.program))
+        return differences_from(self.loaded.explored, environment_of(self.traced.graphs), partitions(self.program))
 
     def report(self, found: Diagnostic) -> None:
         """Warn, once per region and code, that something does not run as planned.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,7 +56,10 @@ class PlannedProgram(CutProgram):
     def _first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
         def first_run(args: list[Any]) -> Any:
             given = list(args)
-            self._start_recording(cut)
+            for switch in cut.switches:
+                self._keys.pop(switch, None)
+                switch.on_eager = functools.partial(self._report_eager, switch)
+                switch.record()
             try:
                 results = cut.run(args)
             except Exception as error:  # noqa: BLE001 - raised again, unless the graph can be repaired
@@ -71,12 +75,6 @@ class PlannedProgram(CutProgram):
             return results
 
         return first_run
-
-    def _start_recording(self, cut: SwitchedGraph) -> None:
-        for switch in cut.switches:
-            self._keys.pop(switch, None)
-            switch.on_eager = self._on_eager(switch)
-            switch.record()
 
     def _repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
         """Repair a graph that fails as torch traced it, by copies of tensors; run it and cut it again."""
@@ -118,17 +116,7 @@ class PlannedProgram(CutProgram):
         for found in compile_failures(self, failed):
             self.report(found)
 
-    def _on_eager(self, switch: Switch) -> Callable[[str], None]:
-        def report_eager(why: str) -> None:
-            region, graph = switch.piece.claim.region, switch.piece.graph_id
-            self.report(
-                Diagnostic(
-                    DiagnosticCode.REGION_FAILED,
-                    f"A partition of region {region!r} runs eagerly in graph {graph}: {why}.",
-                    region=region,
-                    graph=graph,
-                    nodes=switch.piece.nodes,
-                )
-            )
-
-        return report_eager
+    def _report_eager(self, switch: Switch, why: str) -> None:
+        region, graph, nodes = switch.piece.claim.region, switch.piece.graph_id, switch.piece.nodes
+        message = f"A partition of region {region!r} runs eagerly in graph {graph}: {why}."
+        self.report(Diagnostic(DiagnosticCode.REGION_FAILED, message, region=region, graph=graph, nodes=nodes))

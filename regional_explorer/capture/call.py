@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from regional_explorer.capture.gradients import (
+    GradientInput,
     draw_cotangents,
     gradient_inputs,
     next_sequence_number,
@@ -26,9 +27,6 @@ from regional_explorer.capture.source_lines import user_line
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, ClosedError, RefusalCode
 from regional_explorer.torch_api import compile_lock
-
-if TYPE_CHECKING:
-    from regional_explorer.capture.gradients import GradientInput
 
 
 class Call:
@@ -141,6 +139,11 @@ class Call:
         tensors, cotangents = zip(*pairs, strict=True)
         return torch.autograd.grad(tensors, self._gradient_inputs, cotangents, allow_unused=True)  # type: ignore[arg-type]  # mixed lists work
 
+    def run(self, fn: Callable[..., Any] | None = None) -> tuple[Any, tuple[torch.Tensor | None, ...]]:
+        """Run the call as ``forward`` does, with its backward if it has one; return its outputs and its gradients."""
+        outputs = self.forward(fn)
+        return outputs, self.backward(outputs) if self.grad else ()
+
     def restore(self) -> None:
         """Restore what the call changed in place or assigned, and the random generators."""
         self._restore_state()
@@ -179,10 +182,7 @@ class Call:
         names = parameter_names(self.modules)
         for name, tensor in (*tensors_in(self.args, "args"), *tensors_in(self.kwargs, "kwargs")):
             names.setdefault(id(tensor), name)
-        found = []
-        for index, one in enumerate(self._gradient_inputs):
-            found.append(f"grad {names.get(id(one), f'of leaf {index}')}")
-        return found
+        return [f"grad {names.get(id(one), f'of leaf {index}')}" for index, one in enumerate(self._gradient_inputs)]
 
 
 def closed(*_args: Any, **_kwargs: Any) -> NoReturn:

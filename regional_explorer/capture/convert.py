@@ -68,8 +68,9 @@ def record_graphs(
     found = [Graph(graph_id, kind, frame, nodes, body_context.parent if body_context else None)]
     modules = {node.name: node.modules for node in nodes}
     for node, body in bodies(gm):
-        held = [other for other in gm.graph.find_nodes(op="get_attr") if resolve(gm, other) is body]
-        users = [user for holder in held for user in holder.users]
+        users = [
+            user for other in gm.graph.find_nodes(op="get_attr") if resolve(gm, other) is body for user in other.users
+        ]
         inner, *further = record_graphs(
             body,
             f"{graph_id}/{node.target}",
@@ -98,12 +99,7 @@ def _recorded_options(call: fx.Node) -> SubgraphOptions | None:
     options = subgraph_options(call)
     if options is None:
         return None
-    backward = options.backward_config
-    return replace(
-        options,
-        config=json_safe(options.config),
-        backward_config=None if backward is None else json_safe(backward),
-    )
+    return replace(options, config=json_safe(options.config), backward_config=json_safe(options.backward_config))
 
 
 class _NodeConverter:
@@ -185,8 +181,9 @@ class _NodeConverter:
             paths = self._names.get(int(identity)) if identity.isdigit() else None
             path, *aliases = paths or (_strip_root(expression),)
             class_name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-            number = int(call) if call.isdigit() else 0
-            calls.append(ModuleCall(path, class_name.rsplit(".", 1)[-1], number, tuple(aliases)))
+            calls.append(
+                ModuleCall(path, class_name.rsplit(".", 1)[-1], int(call) if call.isdigit() else 0, tuple(aliases))
+            )
         return with_callers(tuple(calls), self._callers)
 
 
@@ -212,9 +209,7 @@ def _readable(expression: str) -> str:
 def _target_name(node: fx.Node) -> str:
     """Return a readable, stable name of what a node calls, such as ``aten.mul.Tensor``."""
     target = node.target
-    if isinstance(target, str):
-        return target
-    if is_operator(target):
+    if isinstance(target, str) or is_operator(target):
         return str(target)
     module = getattr(target, "__module__", None) or ""
     name = getattr(target, "__name__", str(target))

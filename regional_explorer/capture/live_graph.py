@@ -51,7 +51,7 @@ class LiveGraph:
         self.raised, self.failed_ops, self.failed_targets = False, repairing.failed, repairing.targets
 
         def run(args: list[Any]) -> Any:
-            result = repairing.call_boxed(args)
+            result = repairing.boxed_run(args)
             self.run_as_captured(self.failed_targets)
             return result
 

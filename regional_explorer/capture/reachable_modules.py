@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
+
+from regional_explorer.record.grouping import grouped
 
 MAX_DEPTH = 8
 MAX_SEEN = 20_000
@@ -70,7 +73,9 @@ def _contents(value: Any) -> Iterator[Any]:
     elif isinstance(value, types.MethodType):
         yield from (value.__self__, value.__func__)
     elif isinstance(value, types.FunctionType):
-        yield from (cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                yield cell.cell_contents
         if not value.__globals__.get("__name__", "").startswith("torch."):
             yield from (value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__)
         yield from (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
@@ -100,23 +105,10 @@ def _attributes(value: Any) -> Iterator[Any]:
         yield from (item for item in vars(kind).values() if isinstance(item, (nn.Module, list, tuple, dict)))
 
 
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - an empty cell raises here
-    except ValueError:
-        return False
-    return True
-
-
 def module_names(roots: Sequence[nn.Module]) -> dict[int, tuple[str, ...]]:
     """Return every path of every module below ``roots``, keyed by ``id(module)``; a shared module has several."""
-    names: dict[int, list[str]] = {}
-    for root in roots:
-        for path, module in root.named_modules(remove_duplicate=False):
-            known = names.setdefault(id(module), [])
-            if path not in known:
-                known.append(path)
-    return {key: tuple(paths) for key, paths in names.items()}
+    names = ((id(module), path) for root in roots for path, module in root.named_modules(remove_duplicate=False))
+    return {key: tuple(dict.fromkeys(paths)) for key, paths in grouped(names).items()}
 
 
 def parameter_names(roots: Sequence[nn.Module]) -> dict[int, str]:

@@ -10,7 +10,7 @@ from torch import fx
 
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph
-from regional_explorer.torch_api import BoxedInterpreter, size_hint
+from regional_explorer.torch_api import size_hint
 
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
 
@@ -22,7 +22,7 @@ _SILENTLY_WRONG = {
 """Operators that refuse an input's strides, each with one that instead reads it in the wrong order (torch 2.13)."""
 
 
-class RepairRun(BoxedInterpreter):
+class RepairRun(fx.Interpreter):
     """Runs a graph op by op; an op that fails on the strides of an input gets a copy of that input.
 
     AOTAutograd decides by the strides of fake tensors whether ``reshape`` is a ``view``, and in which order group norm

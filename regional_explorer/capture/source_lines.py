@@ -84,8 +84,6 @@ def innermost_user_line(frames: traceback.StackSummary) -> SourceLine | None:
 
 def is_internal(file: str) -> bool:
     """Return whether a file belongs to torch, to this package or to the interpreter, rather than to the user."""
-    if file.startswith("<ipython-input"):
-        return False
-    return (
+    return not file.startswith("<ipython-input") and (
         file.startswith((_TORCH, _THIS_PACKAGE, "<")) or "/unittest/mock.py" in file or file.endswith("/contextlib.py")
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.capture.convert import record_graphs
@@ -69,6 +70,18 @@ class TracedGraphs:
     def live(self) -> list[LiveGraph]:
         """All graphs that AOTAutograd runs."""
         return [live for frame in self.frames for live in frame.live]
+
+    @contextlib.contextmanager
+    def running(self, implementation: Callable[[LiveGraph], BoxedCall]) -> Iterator[None]:
+        """A block in which each graph runs what ``implementation`` makes of it."""
+        before = [(live, live.implementation) for live in self.live]
+        try:
+            for live, _ in before:
+                live.implementation = implementation(live)
+            yield
+        finally:
+            for live, found in before:
+                live.implementation = found
 
     def close(self) -> None:
         """Free the live graphs; the record stays."""

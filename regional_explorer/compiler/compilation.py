@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,7 +51,11 @@ def compile_stale(
     known_failures = dict(store.failures)
     requested = {key: program.config_for(switch) for key, switch in stale.items()}
     # Saved artifacts are loaded first: without a compiler the first compile ends this function.
-    wanted = {key: switch for key, switch in stale.items() if cold or not _loaded(program, key, switch, requested[key])}
+    wanted = {
+        key: switch
+        for key, switch in stale.items()
+        if cold or store.load(key, switch.piece, switch.inputs or (), requested[key]) is None
+    }
 
     def sendable(key: str) -> bytes | None:
         try:
@@ -85,23 +90,17 @@ def compile_stale(
         program.apply_artifacts()
 
 
-def _loaded(program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any]) -> bool:
-    """Load an artifact that an earlier process saved; return whether there was one."""
-    assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
-    return program.store.load(key, switch.piece, switch.inputs, config) is not None
-
-
 def _artifact(
     program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool
 ) -> Artifact:
     """Compile a partition; after a failure while helper processes run, try again without them."""
-    assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
+    make = functools.partial(program.store.make, key, switch.piece, switch.inputs or (), config)
     try:
-        return program.store.make(key, switch.piece, switch.inputs, config)
+        return make()
     except RegionCompileError:
         if not compile_pool.stop_helpers():
             raise
-        return program.store.make(key, switch.piece, switch.inputs, config)
+        return make()
 
 
 class Compiling:
@@ -134,7 +133,8 @@ class Compiling:
                 if self._program.stale(everything=cold):
                     self.start_toolchain(run.progress)
                 for step in compile_stale(self._program, run.cancelled, on_wait, cold=cold):
-                    run.progress(_describe(step), step.done / step.total)
+                    doing = f"compiling {step.region}: {step.partition} ({step.done + 1} of {step.total})"
+                    run.progress(doing, step.done / step.total)
             return {key for key, made in self._program.store.artifacts.items() if before.get(key) is not made}
 
     def start_toolchain(self, progress: ProgressCallback) -> None:
@@ -154,7 +154,3 @@ def _is_free_to_compile(cancelled: Callable[[], bool], on_wait: Callable[[], Non
     """Wait until no other thread compiles; return False if cancelled meanwhile."""
     with compile_lock(cancelled, on_wait) as is_free:
         return is_free
-
-
-def _describe(step: CompileStep) -> str:
-    return f"compiling {step.region}: {step.partition} ({step.done + 1} of {step.total})"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from regional_explorer.compiler.artifacts.tensor_layout import Layout, same_dtype, same_strides
+from regional_explorer.compiler.artifacts.tensor_layout import Layout, as_recorded
 from regional_explorer.errors import RegionAssertionError
 from regional_explorer.record.graph import Node
 from regional_explorer.regions.cutting.cut import Piece
@@ -41,8 +41,7 @@ def failed_assert(
 
 
 def _fits(value: Any, layout: Layout) -> bool:
-    sized = not isinstance(value, torch.Tensor) or tuple(value.shape) == layout.size
-    return sized and same_dtype(value, layout) and same_strides(value, layout)
+    return (not isinstance(value, torch.Tensor) or tuple(value.shape) == layout.size) and as_recorded(value, layout)
 
 
 def _named(name: str, nodes: Mapping[str, Node]) -> str:
@@ -67,8 +66,7 @@ def _not_finite(value: Any) -> str:
 def _values(gm: fx.GraphModule, args: Sequence[Any]) -> Iterator[tuple[fx.Node, Any]]:
     """Run the graph on copies of ``args`` and yield each op with its result; random generators are restored."""
     interpreter = fx.Interpreter(gm)
-    copies = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
-    given = iter(copies)
+    given = iter([value.clone() if isinstance(value, torch.Tensor) else value for value in args])
     with torch.no_grad(), torch.random.fork_rng():
         for node in gm.graph.nodes:
             if node.op == "placeholder":

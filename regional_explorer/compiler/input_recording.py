@@ -50,9 +50,7 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
         for switch in switches:
             stack.enter_context(switch.watched(watcher(switch)))
         stack.enter_context(call.kept())
-        outputs = call.forward(capture.run)
-        if call.grad:
-            call.backward(outputs)
+        call.run(capture.run)
     return Recorded(found[0][0], found[0][1], runs) if found else Recorded(None, None, runs)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -16,6 +15,7 @@ from regional_explorer.compiler.recompiles import recompiles
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.preview import Preview
@@ -30,12 +30,9 @@ from regional_explorer.regions.cutting.preview import preview
 def partitions(program: CutProgram) -> tuple[Partition, ...]:
     """Return the record of all partitions."""
     keys = program.keys()
-    first: dict[str, str] = {}
-    found = []
-    for switch in program.switches:
-        key = keys.get(switch, "")
-        found.append(_partition(program, switch, key, first.setdefault(key, switch.partition.name)))
-    return tuple(found)
+    keyed = [(switch, keys.get(switch, "")) for switch in program.switches]
+    equal = grouped((key, switch.partition.name) for switch, key in keyed)
+    return tuple(_partition(program, switch, key, equal[key][0]) for switch, key in keyed)
 
 
 def _partition(program: CutProgram, switch: Switch, key: str, first: str) -> Partition:
@@ -122,7 +119,11 @@ def inert_configs(program: CutProgram, parts: Sequence[Partition], device_type: 
     found = []
     for region in program.plan.regions:
         for direction, _ in region.configs if region.enabled else ():
-            mine = [part for part in parts if part.region == region.name and direction in (None, _direction(part))]
+            mine = [
+                part
+                for part in parts
+                if part.region == region.name and direction in (None, Direction.of_graph(part.graph))
+            ]
             if not mine:
                 continue
             where, only = ("", "") if direction is None else (f" ({direction})", f', direction="{direction}"')
@@ -145,10 +146,6 @@ def inert_configs(program: CutProgram, parts: Sequence[Partition], device_type: 
     return found
 
 
-def _direction(part: Partition) -> Direction:
-    return Direction.of_graph(part.graph)
-
-
 def _without_effect(program: CutProgram) -> dict[tuple[str, Direction | None], set[str]]:
     """Return the config keys that made no difference to the code of any partition they were tried on.
 
@@ -164,16 +161,12 @@ def _without_effect(program: CutProgram) -> dict[tuple[str, Direction | None], s
             continue
         tried = program.tried.get(switch.fingerprint(), {})
         region = program.plan[switch.piece.claim.region]
-        both = region.backward_config is None
-        place = region.name, None if both else Direction.of_graph(switch.piece.graph_id)
+        direction = None if region.backward_config is None else Direction.of_graph(switch.piece.graph_id)
         for other, config in tried.items():
-            differing = _differing(tried.get(mine.key, {}), config)
+            own = tried.get(mine.key, {})
+            differing = {key for key in {*own, *config} if own.get(key, DEFAULT) != config.get(key, DEFAULT)}
             code = program.store.code_hash(other)
             if len(differing) == 1 and code is not None:
                 equal = code == program.store.code_hash(mine.key)
-                (same if equal else changed).setdefault(place, set()).update(differing)
+                (same if equal else changed).setdefault((region.name, direction), set()).update(differing)
     return {place: found - changed.get(place, set()) for place, found in same.items()}
-
-
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
-    return {key for key in {*one, *other} if one.get(key, DEFAULT) != other.get(key, DEFAULT)}

@@ -75,9 +75,7 @@ class Program(CutProgram):
         try:
             self.select_regional(on=True)
             with self.capture.call.kept():
-                outputs = self.capture.call.forward(self.capture.run)
-                if self.capture.call.grad:
-                    self.capture.call.backward(outputs)
+                self.capture.call.run(self.capture.run)
             for switch in self.switches:
                 if switch.inputs is None and switch.failure is None:
                     switch.assume()
@@ -115,17 +113,15 @@ class Program(CutProgram):
         Raises:
             RegionCompileError: it does not compile.
         """
-        assert switch.inputs is not None  # noqa: S101 - layouts are recorded before an artifact is compiled
         requested = {**self.config_for(switch), **config}
         key = artifact_key(switch.fingerprint(), requested, surroundings())
-        return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, requested)
+        return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs or (), requested)
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
         switches = [(switch.inputs, switch.refusal) for switch in self.switches]
         made = [(key, artifact.made) for key, artifact in self.store.artifacts.items()]
-        tried = sum(map(len, self.tried.values()))
-        store = (*made, *self.store.failures, tried)
+        store = (*made, *self.store.failures, sum(map(len, self.tried.values())))
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
 
     def close(self) -> None:

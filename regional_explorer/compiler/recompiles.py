@@ -15,6 +15,7 @@ from regional_explorer.capture.live_graph import Frame
 from regional_explorer.compiler.cut_program import CutProgram
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Node, Role
+from regional_explorer.record.grouping import grouped
 
 _CACHE_ENTRY = re.compile(r"^\d+/\d+: ")
 _FOUND = re.compile(r"[.,]? *\b(expected|actual)\b.*| == .*?(?= +#|$)")
@@ -46,11 +47,12 @@ def stacklevel_of_caller() -> int:
 
 def recompiles(program: CutProgram) -> list[Diagnostic]:
     """Return one ``recompiled`` per region and failed guard; graphs without regions get one without a region."""
-    found: dict[tuple[str | None, frozenset[str]], list[tuple[Frame, Node | None]]] = {}
-    for frame in program.capture.frames:
-        if frame.late:
-            for region, node in _regions(program, frame).items():
-                found.setdefault((region, _guards(frame.reason)), []).append((frame, node))
+    found = grouped(
+        ((region, _guards(frame.reason)), (frame, node))
+        for frame in program.capture.frames
+        if frame.late
+        for region, node in _regions(program, frame).items()
+    )
     return [_recompiled(region, places) for (region, _), places in found.items()]
 
 

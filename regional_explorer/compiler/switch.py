@@ -190,9 +190,7 @@ class Switch:
                 error.add_note(f"Raised in the compiled code of region {region!r}, graph {self.piece.graph_id}.")
                 raise
 
-        if not wrong:
-            return settled
-        return lambda args: self._relaid(settled(args), wrong)
+        return (lambda args: self._relaid(settled(args), wrong)) if wrong else settled
 
     def _relaid(self, results: Any, wrong: list[int]) -> Any:
         if not wrong:

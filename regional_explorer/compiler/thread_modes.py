@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +47,6 @@ class ThreadModes:
         self.context.copy().run(self._run, work)
 
     def _run(self, work: Callable[[], None]) -> None:
-        with self._entered():
-            work()
-
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
         with ExitStack() as stack:
             if self.cuda_stream is not None:
                 stack.enter_context(torch.cuda.stream(self.cuda_stream))
@@ -65,4 +60,4 @@ class ThreadModes:
                 if enabled or torch.is_autocast_enabled(device):
                     on = torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=self.autocast_cache)
                     stack.enter_context(on)
-            yield
+            work()

@@ -12,6 +12,7 @@ from regional_explorer.compiler.cut_program import CutProgram
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, marked_region
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Direction, Region, config_of
 from regional_explorer.record.selector import SelectorKind
@@ -93,15 +94,16 @@ class Marks:
                 known = nodes[node.name]
                 if known.origin is not None:
                     claim = self.assignment.claim(record.id, known, with_carved=True)
-                    carved = self.assignment.is_carved(known)
-                    mark_node(node, known.origin, self._value(claim, known, node), carved=carved)
+                    mark_node(
+                        node,
+                        known.origin,
+                        self._value(claim, known, node),
+                        carved=self.assignment.is_carved(known),
+                    )
 
     def _records_of(self, gm: fx.GraphModule) -> list[Graph]:
         names = [[node.name for node in graph.graph.nodes] for graph in all_graphs(gm)]
-        frames: dict[int, list[Graph]] = {}
-        for record in self.graphs:
-            if record.kind is GraphKind.DYNAMO:
-                frames.setdefault(record.frame, []).append(record)
+        frames = grouped((record.frame, record) for record in self.graphs if record.kind is GraphKind.DYNAMO)
         fitting = [
             records for records in frames.values() if [[node.name for node in one.nodes] for one in records] == names
         ]
@@ -117,11 +119,9 @@ class Marks:
         if region is None or not region.enabled:
             return None
         config = config_of(region, Direction.FORWARD)
-        by_source = known.annotated and any(one.kind is SelectorKind.ANNOTATION for one in region.selectors)
-        if not by_source:
+        if not (known.annotated and any(one.kind is SelectorKind.ANNOTATION for one in region.selectors)):
             return {"inductor_region": region.name, "inductor_configs": config}
-        given = annotation_of(node)
-        named = {"inductor_region": given["inductor_region"]} if marked_region(known.annotation) else {}
+        named = {"inductor_region": annotation_of(node)["inductor_region"]} if marked_region(known.annotation) else {}
         return {**named, "inductor_configs": config}
 
     # -------------------------------------------------------------------------------------------------------- compiling

@@ -101,9 +101,7 @@ class Variants:
                 as_first_call(self.call.fn),
                 marks.watched(name) if marks is not None else nullcontext(),
             ):
-                outputs = self.call.forward(compiled)
-                if self.call.grad:
-                    self.call.backward(outputs)
+                self.call.run(compiled)
         except BaseException:
             release_compiled(compiled)
             raise

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from regional_explorer.errors.texts import listing
-from regional_explorer.record.components import grouped
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
@@ -25,7 +25,7 @@ def numerics_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any]
     partitions = {part.id: part for part in session.partitions}
     return [
         _numerics_diagnostic(partitions[name], max(rows, key=lambda row: row.share), cures.get(name))
-        for name, rows in grouped(wrong, lambda row: row.partition).items()
+        for name, rows in grouped((row.partition, row) for row in wrong).items()
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regional_explorer.measure.benchmark import Outcome
-from regional_explorer.record.components import grouped
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan_content import PartitionContent, PlanContent, partition_content, plan_content
 from regional_explorer.record.timing import Numerics, PartitionTiming, Reconciled
@@ -99,7 +99,7 @@ def _by_content(
 ) -> dict[PartitionContent, MeasuredPartition]:
     contents = {part.id: partition_content(part) for part in partitions}
     results = outcome.partition_results
-    numerics = grouped(results.numerics, lambda row: row.partition)
+    numerics = grouped((row.partition, row) for row in results.numerics)
     found = {}
     for timing in results.timings:
         name = timing.measured_as or timing.partition

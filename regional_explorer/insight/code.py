@@ -142,14 +142,12 @@ class RegionCode:
 
 
 def _gpu_figures(kernel: Kernel, target_name: str) -> tuple[Any, ...]:
-    target, gpu = GPU_TARGETS.get(target_name), kernel.gpu
+    target = GPU_TARGETS.get(target_name)
     if target is None:
         return ()
     bound_s = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype)
-    bound_us = None if bound_s is None else bound_s * MICRO
-    if gpu is None:
-        return (bound_us, None, None, None, None, None)
-    return (bound_us, gpu.registers, gpu.spilled_bytes, gpu.shared_bytes, gpu.occupancy, gpu.launch)
+    resources = (getattr(kernel.gpu, column, None) for column in GPU_COLUMNS[1:])
+    return (None if bound_s is None else bound_s * MICRO, *resources)
 
 
 def _gpu_note(target: GpuTarget | None) -> str:

@@ -45,8 +45,9 @@ class Codes:
         }
         for key, switch in _in_turn(wanted, region, run):
             config = program.config_for(switch)
-            inputs = switch.inputs or ()
-            self.found[key] = artifact_code(store.artifacts[key], switch.piece, inputs, config, store.generated)
+            self.found[key] = artifact_code(
+                store.artifacts[key], switch.piece, switch.inputs or (), config, store.generated
+            )
 
     def under(
         self,
@@ -65,7 +66,12 @@ class Codes:
         program = self._program
         program.record_layouts()
         place = "" if target is None else target.name
-        keys = {switch: self._key(switch, changes) for switch in self._switches(region) if switch.inputs is not None}
+        here = surroundings()
+        keys = {
+            switch: artifact_key(switch.fingerprint(), self._config(switch, changes), here)
+            for switch in self._switches(region)
+            if switch.inputs is not None
+        }
         wanted = {key: switch for switch, key in keys.items() if _missing(self._others.get((key, place)))}
         with ExitStack() as stack:
             generator = None
@@ -100,9 +106,6 @@ class Codes:
     def _config(self, switch: Switch, changes: Mapping[str, Any]) -> dict[str, Any]:
         merged = {**self._program.config_for(switch), **changes}
         return {key: value for key, value in merged.items() if value is not DEFAULT}
-
-    def _key(self, switch: Switch, changes: Mapping[str, Any]) -> str:
-        return artifact_key(switch.fingerprint(), self._config(switch, changes), surroundings())
 
 
 def _missing(found: ArtifactCode | None) -> bool:

@@ -1,4 +1,4 @@
-"""``ex.diagnose``: finds why regions are fast or slow, and times each remedy before it is recommended."""
+"""``ex.diagnose``: collects why regions are fast or slow, and times each remedy before it is recommended."""
 
 from __future__ import annotations
 
@@ -131,8 +131,9 @@ class Diagnoses:
         try:
             calls = run.executor.run_untimed(lambda: self._calls(switch, args, config))
             with as_in_the_call():
-                options = BenchmarkOptions(budget_s=budget_s)
-                result = run_rounds(calls, options, baseline="now", context=replace(run, progress=no_progress))
+                result = run_rounds(
+                    calls, BenchmarkOptions(budget_s), baseline="now", context=replace(run, progress=no_progress)
+                )
         except (RegionCompileError, MeasureError):
             return None
         return next(

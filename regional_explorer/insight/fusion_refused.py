@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from regional_explorer.errors.texts import count
@@ -38,17 +39,8 @@ def fusion_remedies(parts: Sequence[PartitionCode]) -> list[Remedy[Fused]]:
     """Return the configs that may fuse what was refused in these partitions."""
     reasons = {refused.reason for part in parts for refused in part.code.refused}
     configs = [config for words, config in REMEDIES.items() if any(words in reason for reason in reasons)]
-    return [_remedy(config) for number, config in enumerate(configs) if config not in configs[:number]]
-
-
-def _remedy(config: Mapping[str, Any]) -> Remedy[Fused]:
-    def diagnostic(region: str, found: Fused, timing: Timing) -> Diagnostic:
-        return fusion_refused(region, config, found, timing)
-
-    def cured(part: PartitionCode, after: ArtifactCode) -> Fused | None:
-        return fused(config, part, after)
-
-    return Remedy(config, cured, diagnostic)
+    distinct = [config for number, config in enumerate(configs) if config not in configs[:number]]
+    return [Remedy(config, partial(fused, config), partial(fusion_refused, config)) for config in distinct]
 
 
 def fused(config: Mapping[str, Any], part: PartitionCode, after: ArtifactCode) -> Fused | None:
@@ -60,7 +52,7 @@ def fused(config: Mapping[str, Any], part: PartitionCode, after: ArtifactCode) -
     return Fused(part, max(mine, key=lambda one: one.shared_bytes), len(mine))
 
 
-def fusion_refused(region: str, config: Mapping[str, Any], found: Fused, timing: Timing) -> Diagnostic:
+def fusion_refused(config: Mapping[str, Any], region: str, found: Fused, timing: Timing) -> Diagnostic:
     """Return the diagnostic of a refused fusion whose remedy was measured to be faster."""
     refused = found.refused
     pair = [found.part.kernels[place] for place in dict.fromkeys((refused.first, refused.second))]

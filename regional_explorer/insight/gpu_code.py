@@ -6,7 +6,6 @@ import os
 import pickle
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 from regional_explorer.compiler.processes.child import Child, can_have_children
@@ -82,9 +81,7 @@ class GpuCodeGenerator:
             raise CompileEnvironmentError(f"No code for {self.target.title}: {problem}.")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """End the child."""
         self._child.end()
 

@@ -22,15 +22,13 @@ def main() -> None:
     from regional_explorer.torch_api.virtual_gpu import load_device_guard, virtual_gpu
 
     target, compiler, folder, settings = requests.get()
+    problem = "the settings of your process could not be applied"
     try:
         pickle.loads(settings).apply()  # noqa: S301 - from the process that started this one
-    except Exception as error:  # noqa: BLE001 - reported in place of the code
-        answer(f"the settings of your process could not be applied: {type(error).__name__}: {error}")
-        return
-    try:
+        problem = "the device guard could not be built"
         load_device_guard(compiler, Path(folder))
     except Exception as error:  # noqa: BLE001 - reported in place of the code
-        answer(f"the device guard could not be built: {type(error).__name__}: {error}")
+        answer(f"{problem}: {type(error).__name__}: {error}")
         return
     answer(None)
     with virtual_gpu(target):

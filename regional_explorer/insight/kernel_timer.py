@@ -19,6 +19,7 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.rates import matrix_s, traffic_s
 from regional_explorer.insight.timed_code import build_timed, build_untimed
 from regional_explorer.measure.partition_benchmark import as_in_the_call, timed_calls
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.torch_api import fake_mode_with_symbols
@@ -44,10 +45,11 @@ class KernelTimes:
     ) -> None:
         """Time the kernels of each distinct partition of a region; times measured before a cancel are kept."""
         program = self._program
-        switches: dict[str, list[Switch]] = {}
-        for switch in program.switches:
-            if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes:
-                switches.setdefault(switch.artifact.key, []).append(switch)
+        switches = grouped(
+            (switch.artifact.key, switch)
+            for switch in program.switches
+            if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes
+        )
         for done, (key, equal) in enumerate(switches.items()):
             if run.cancelled():
                 return
@@ -92,7 +94,9 @@ def _measured(
         return None
     return ArtifactKernelTimes(
         code.artifact,
-        kernels=tuple(_kernel_time(kernel, notes.of(number), args) for number, kernel in enumerate(code.kernels)),
+        kernels=tuple(
+            _kernel_time(kernel, notes.times.get(number, ()), args) for number, kernel in enumerate(code.kernels)
+        ),
         whole_s=statistics.median(one.whole_s for one in rounds),
         between_s=statistics.median(one.clocked_s - one.kernels_s for one in rounds),
         around_s=max(0.0, statistics.median(one.whole_s - one.generated_s for one in rounds)),
@@ -113,10 +117,6 @@ class _Notes:
         """Record the time of one launch."""
         self.times.setdefault(kernel, []).append(seconds)
         self.total_s += seconds
-
-    def of(self, kernel: int) -> list[float]:
-        """Return the times of one kernel."""
-        return self.times.get(kernel, [])
 
 
 @dataclass(frozen=True)

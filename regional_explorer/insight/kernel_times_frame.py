@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kernel_times import ArtifactKernelTimes
 from regional_explorer.record.region_code import PartitionCode, region_code
 from regional_explorer.record.session import Session
@@ -46,9 +47,7 @@ def kernel_times_frame(session: Session, region: str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    parts: dict[str, list[PartitionCode]] = {}
-    for part in region_code(session, session.plan[region].name):
-        parts.setdefault(part.code.artifact, []).append(part)
+    parts = grouped((part.code.artifact, part) for part in region_code(session, session.plan[region].name))
     times = {found.artifact: found for found in session.kernel_times}
     rows = [row for key, equal in parts.items() if key in times for row in _rows(equal, times[key])]
     rows.sort(key=lambda row: -(row["wasted_us"] or 0.0))

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import GraphKind, Node, Role
 from regional_explorer.record.kernels import LoweredGraph
+from regional_explorer.torch_api.lower_piece import Lowered
 
 if TYPE_CHECKING:
     from torch import fx
-
-    from regional_explorer.torch_api.lower_piece import Lowered
 
 
 def after_passes(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:

@@ -225,8 +225,7 @@ def _constant(target: str, value: Any, bodies: Mapping[int, str]) -> str:
     wide = value.detach().cpu().flatten()
     numbers = (wide.double() if value.dtype.is_floating_point else wide).tolist()
     items = ", ".join(literal(number, f"the constant {target!r}") for number in numbers)
-    made = f"torch.tensor([{items}], dtype={value.dtype}, device={str(value.device)!r})"
-    return f"{made}.reshape({tuple(value.shape)})"
+    return f"torch.tensor([{items}], dtype={value.dtype}, device={str(value.device)!r}).reshape({tuple(value.shape)})"
 
 
 def _statement(node: fx.Node) -> str:
@@ -234,12 +233,13 @@ def _statement(node: fx.Node) -> str:
         return f"{node.name} = graph.placeholder({node.name!r})"
     if node.op == "get_attr":
         return f"{node.name} = graph.get_attr({str(node.target)!r})"
+    what = f"an argument of {node.name} ({node.target})"
     if node.op == "output":
-        return f"graph.output({_argument(node.args[0], node)})"
+        return f"graph.output({literal(node.args[0], what)})"
     if node.op != "call_function":
         raise ReproError(f"node {node.name} is a {node.op}, which cannot be written down.")
-    kwargs = f", {_argument(dict(node.kwargs), node)}" if node.kwargs else ""
-    return f"{node.name} = graph.call_function({_target(node)}, {_argument(tuple(node.args), node)}{kwargs})"
+    kwargs = f", {literal(node.kwargs, what)}" if node.kwargs else ""
+    return f"{node.name} = graph.call_function({_target(node)}, {literal(node.args, what)}{kwargs})"
 
 
 def _target(node: fx.Node) -> str:
@@ -259,16 +259,3 @@ def _target(node: fx.Node) -> str:
     if module in ("math", "torch") or (module.startswith("torch.") and "<" not in name):
         return f"{module}.{name}"
     raise ReproError(f"it calls {target}, which a script on its own does not have.")
-
-
-def _argument(value: Any, node: fx.Node) -> str:
-    if isinstance(value, fx.Node):
-        return value.name
-    if isinstance(value, (tuple, list)):
-        items = ", ".join(_argument(item, node) for item in value)
-        return f"[{items}]" if isinstance(value, list) else f"({items},)" if value else "()"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key!r}: {_argument(item, node)}' for key, item in value.items())}}}"
-    if isinstance(value, slice):
-        return f"slice({', '.join(_argument(part, node) for part in (value.start, value.stop, value.step))})"
-    return literal(value, f"an argument of {node.name} ({node.target})")

@@ -8,19 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from regional_explorer.compiler.artifacts.canonical import Symbols
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
 from regional_explorer.errors import ReproError
+from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api import symbols_of
 
 
 def literal(value: Any, what: str) -> str:
-    """Return a value as source code.
+    """Return a value as source code, a node in it as its name.
 
     Raises:
         ReproError: it cannot be written as code; the message says ``what`` it is.
     """
+    if isinstance(value, fx.Node):
+        return value.name
+    if isinstance(value, slice):
+        return f"slice({', '.join(literal(part, what) for part in (value.start, value.stop, value.step))})"
     if isinstance(value, float) and not math.isfinite(value):
         return f"float({str(value)!r})"
     if isinstance(value, torch.device):
@@ -48,18 +54,15 @@ def real_inputs(inputs: Sequence[Layout], symbols: Symbols) -> Iterator[str]:
     for storage, views in shared.items():
         yield f"storage_{storage} = tensor(({max(map(_end, views))},), (1,), {views[0].dtype}, {views[0].device!r})"
     for number, layout in enumerate(inputs):
-        made = _view(layout) if layout.storage in shared else _real_input(number, layout)
-        yield f"inputs.append({made})"
+        view = f"storage_{layout.storage}.as_strided({layout.size}, {layout.stride}, {layout.offset})"
+        yield f"inputs.append({view if layout.storage in shared else _real_input(number, layout)})"
     sizes = [f"inputs[{argument}].shape[{dim}]" for _, (argument, dim) in symbols if dim >= 0]
     yield f"return [{''.join(f'{size}, ' for size in sizes)}*inputs]"
 
 
 def _shared(inputs: Sequence[Layout]) -> dict[int, list[Layout]]:
     """Return the inputs that share a storage, by its number."""
-    found: dict[int, list[Layout]] = {}
-    for layout in inputs:
-        if layout.storage >= 0:
-            found.setdefault(layout.storage, []).append(layout)
+    found = grouped((layout.storage, layout) for layout in inputs if layout.storage >= 0)
     shared = {storage: views for storage, views in found.items() if len(views) > 1}
     for views in shared.values():
         if len({view.dtype for view in views}) > 1:
@@ -73,10 +76,6 @@ def _end(layout: Layout) -> int:
         return layout.offset
     steps = zip(layout.size, layout.stride, strict=True)
     return layout.offset + 1 + sum((size - 1) * stride for size, stride in steps)
-
-
-def _view(layout: Layout) -> str:
-    return f"storage_{layout.storage}.as_strided({layout.size}, {layout.stride}, {layout.offset})"
 
 
 def _real_input(number: int, layout: Layout) -> str:

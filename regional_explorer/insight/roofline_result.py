@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,27 +54,21 @@ class Roofline:
     problems: tuple[str, ...] = ()
 
     @property
-    def bitwise_under(self) -> tuple[BitwiseTrial, ...]:
-        """The trials in which every output and gradient was bitwise eager's."""
-        return tuple(trial for trial in self.trials if trial.equal)
-
-    @property
     def border_frame(self) -> pd.DataFrame:
         """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
-        rows = _records(self.borders)
-        for row, border in zip(rows, self.borders, strict=True):
-            row["at_most_us"] = border.fused_bytes / self.bandwidth.bytes_per_s * 1e6 if self.bandwidth else None
-        return _frame(rows)
+        frame, rate = _frame(self.borders), self.bandwidth.bytes_per_s if self.bandwidth else None
+        frame["at_most_us"] = [None if rate is None else border.fused_bytes / rate * 1e6 for border in self.borders]
+        return frame
 
     @property
     def op_frame(self) -> pd.DataFrame:
         """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
-        return _frame(_records(self.ops))
+        return _frame(self.ops)
 
     @property
     def region_frame(self) -> pd.DataFrame:
         """One row per region: its gain, and its share of the gain of full."""
-        return _frame(_records(self.regions))
+        return _frame(self.regions)
 
     def _tables(self) -> Iterator[Table]:
         yield reach_table(self.reach, self.launches, self.problems)
@@ -97,11 +90,7 @@ class Roofline:
         return {"text/plain": str(self), "text/html": html}
 
 
-def _records(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(row) for row in rows]
-
-
-def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _frame(rows: Sequence[Any]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame(rows)

@@ -27,7 +27,6 @@ from regional_explorer.record.variant_name import VariantName
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.regions.instances import Claim
 from regional_explorer.torch_api import (
-    BoxedInterpreter,
     as_first_call,
     compile_isolated,
     config_entries,
@@ -70,8 +69,7 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     piece = Piece(Claim(WHOLE), live.id, gm, names, tuple(node.name for node in inputs), outputs)
     layouts = traced_layouts(inputs)
     if layouts is None:
-        problem = "the sizes of its inputs are not all known"
-        return FullGraph(live.id, names, ArtifactCode(live.id, "", problem=problem))
+        return FullGraph(live.id, names, ArtifactCode(live.id, "", problem="the sizes of its inputs are not all known"))
     try:
         code = code_under(live.id, piece, layouts, {}, program.store.generated)
     except Exception as error:  # noqa: BLE001 - whatever Inductor raises for a graph that is never compiled as a whole
@@ -129,7 +127,7 @@ class _Difference:
     decomposed: list[float] = field(default_factory=list)
 
 
-class _Compared(BoxedInterpreter):
+class _Compared(fx.Interpreter):
     """Runs a captured graph, and compares each op that Inductor would decompose with its decomposition."""
 
     def __init__(self, gm: fx.GraphModule, seen: dict[str, _Difference]) -> None:
@@ -190,14 +188,10 @@ def op_differences(variants: Variants) -> tuple[OpDifference, ...]:
     """Run the captured graphs once, ops that Inductor decomposes in both forms, and return the differences per op."""
     program, seen = variants.program, dict[str, _Difference]()
     program.select_regional(on=False)
-    before = [(live, live.implementation) for live in program.capture.live]
     try:
-        for live, _ in before:
-            live.implementation = _Compared(live.gm, seen).call_boxed
-        run_once(variants.call, program.capture.run)
+        with program.capture.running(lambda live: _Compared(live.gm, seen).boxed_run):
+            run_once(variants.call, program.capture.run)
     finally:
-        for live, implementation in before:
-            live.implementation = implementation
         program.select_regional(on=True)
     rows = (
         OpDifference(

@@ -1,7 +1,8 @@
-"""Diagnostics of why a region is fast or slow: the bound of its kernels, what is recomputed, what a remedy wins."""
+"""The ``kernel-bound``, ``launch-bound`` and ``op-recomputed`` diagnostics; a remedy: a config that may be faster."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -120,12 +121,8 @@ def recomputed(part: PartitionCode, kept: ArtifactCode) -> Recomputed | None:
 
 
 def _counts(code: ArtifactCode) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for kernel in code.kernels:
-        for op, times in kernel.loop_ops.items():
-            if op in EXPENSIVE:
-                found[op] = found.get(op, 0) + times
-    return found
+    counts = sum((Counter(kernel.loop_ops) for kernel in code.kernels), Counter[str]())
+    return {op: times for op, times in counts.items() if op in EXPENSIVE}
 
 
 def op_recomputed(region: str, found: Recomputed, timing: Timing) -> Diagnostic:

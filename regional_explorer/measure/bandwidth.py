@@ -1,10 +1,12 @@
-"""Measures the copy bandwidth of a device: the rate at which one tensor is copied to another."""
+"""The copy bandwidth of a device, which profile and roofline compare bytes with: copies of one large tensor."""
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
-from regional_explorer.measure.timing.clock import clock_for
+from regional_explorer.measure.timing.clock import CpuClock, clock_for
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.statistics import bootstrap_interval, median_and_iqr
 
@@ -14,8 +16,6 @@ COPIED_BYTES = 128 << 20
 SAMPLES = 15
 _WARM_UP = 2
 
-_measured: dict[tuple[str, int], Bandwidth] = {}
-
 
 def copy_bandwidth(device: str) -> Bandwidth:
     """Return how many bytes ``device`` moves in a second in ``dst.copy_(src)``, counting reads and writes.
@@ -24,15 +24,13 @@ def copy_bandwidth(device: str) -> Bandwidth:
     than writing memory in use. Measured once per process, device and number of threads: the median of ``SAMPLES``
     copies of ``COPIED_BYTES`` each.
     """
-    key = device.partition(" ")[0], torch.get_num_threads()
-    if key not in _measured:
-        _measured[key] = _measure(device)
-    return _measured[key]
+    return _measured(device.partition(" ")[0], torch.get_num_threads())
 
 
-def _measure(device: str) -> Bandwidth:
+@functools.cache
+def _measured(device: str, threads: int) -> Bandwidth:
     clock = clock_for(device)
-    source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device=device.partition(" ")[0])
+    source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device=device)
     marks = []
     for _ in range(_WARM_UP + SAMPLES):
         target = torch.empty_like(source)
@@ -46,6 +44,6 @@ def _measure(device: str) -> Bandwidth:
     rates = [moved / max(clock.seconds(begin, end), 1e-9) for begin, end in marks[_WARM_UP:]]
     median, _ = median_and_iqr(rates)
     low, high = bootstrap_interval(torch.tensor(rates, dtype=torch.float64).numpy(), 0.99, 0) or (median, median)
-    threads = f", {torch.get_num_threads()} threads" if clock.__class__.__name__ == "CpuClock" else ""
-    how = f"median of {SAMPLES} copies of {COPIED_BYTES >> 20} MiB to fresh memory, reads and writes counted{threads}"
+    host = f", {threads} threads" if isinstance(clock, CpuClock) else ""
+    how = f"median of {SAMPLES} copies of {COPIED_BYTES >> 20} MiB to fresh memory, reads and writes counted{host}"
     return Bandwidth(median, low, high, how)

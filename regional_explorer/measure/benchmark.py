@@ -21,7 +21,7 @@ from regional_explorer.measure.peak_memory import Gauge, gauge_for, peak
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.measured_rounds import MeasureContext, measure_rounds
 from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop
-from regional_explorer.measure.timing.timed_call import TimedCall
+from regional_explorer.measure.timing.timed_call import TimedCall, do_nothing
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.timing import (
     CompileCost,
@@ -171,7 +171,8 @@ def timed_call(call: Call, variant: Variant) -> TimedCall:
         name=variant.name,
         forward=variant.forward,
         backward=variant.backward,
-        before=before if casting or call.stateful else _nothing,
+        # Else there is nothing to restore: the call neither changes tensors nor draws random numbers.
+        before=before if casting or call.stateful else do_nothing,
         select=select,
     )
 
@@ -192,10 +193,6 @@ def _memory_peak(variants: Variants, variant: Variant, gauge: Gauge) -> MemoryPe
             return peak(variant.name, work, gauge)
     finally:
         variants.program.select_regional(on=True)
-
-
-def _nothing() -> None:
-    """Restore nothing: the call neither changes tensors nor draws random numbers."""
 
 
 def _ready(variants: Variants, names: Sequence[VariantName], run: RunContext) -> tuple[list[Variant], Outcome]:

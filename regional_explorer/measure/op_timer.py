@@ -49,17 +49,17 @@ class OpTimer:
 
     def runs(self) -> Iterator[tuple[Any, Any]]:
         """Yield the first and the last mark of each run."""
-        step = len(self._names) + 1
-        for start in range(0, len(self._marks) - step + 1, step):
-            yield self._marks[start], self._marks[start + step - 1]
+        return ((marks[0], marks[-1]) for marks in self._marks_of_runs())
 
     def spans(self) -> Iterator[tuple[str, float]]:
         """Yield name and seconds of each op that ran, in order, once the clock is synchronized."""
-        step = len(self._names) + 1
-        for start in range(0, len(self._marks) - step + 1, step):
-            moments = self._marks[start : start + step]
-            for name, (begin, end) in zip(self._names, pairwise(moments), strict=True):
+        for marks in self._marks_of_runs():
+            for name, (begin, end) in zip(self._names, pairwise(marks), strict=True):
                 yield name, self._clock.seconds(begin, end)
+
+    def _marks_of_runs(self) -> Iterator[list[Any]]:
+        step = len(self._names) + 1
+        return (self._marks[start : start + step] for start in range(0, len(self._marks) - step + 1, step))
 
 
 def overhead_s(clock: Clock[Any]) -> float:

@@ -83,10 +83,10 @@ def distinct(program: Program) -> list[list[Switch]]:
     program.apply_artifacts()
     kinds: dict[tuple[Any, ...], list[Switch]] = {}
     for switch in program.switches:
-        key = program.store.code_hash(switch.artifact.key) if switch.artifact is not None else None
-        key = key or (switch.artifact.key if switch.artifact is not None else None)
+        made = switch.artifact
+        code = None if made is None else program.store.code_hash(made.key) or made.key
         # A piece that the call does not run, with inputs of unknown sizes, has no fingerprint: it is its own kind.
-        kind = (key, switch.fingerprint(), switch.inputs) if switch.inputs is not None else (switch,)
+        kind = (code, switch.fingerprint(), switch.inputs) if switch.inputs is not None else (switch,)
         kinds.setdefault(kind, []).append(switch)
     return list(kinds.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import statistics
 import threading
 import time
@@ -107,11 +108,8 @@ def _reset_high_water() -> bool:
 
 
 def _status(key: str) -> int:
-    for line in (_PROC / "status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == key:
-            return int(value.split()[0]) * 1024
-    return 0
+    kilobytes = re.search(rf"^{key}:\s*(\d+)", (_PROC / "status").read_text(), re.MULTILINE)
+    return int(kilobytes[1]) * 1024 if kilobytes else 0
 
 
 @contextmanager

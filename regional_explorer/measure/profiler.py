@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
@@ -181,8 +181,9 @@ def _summarize(
     for place, (graph, name) in enumerate(keys):
         if graph != NO_GRAPH:
             seconds, low, high = middle.figures(samples[:, place])
-            short = seconds < SHORT * overhead
-            ops[place] = OpTime(graph, name, seconds, low, high, int(moved[place]), too_short=short)
+            ops[place] = OpTime(
+                graph, name, seconds, low, high, int(moved[place]), too_short=seconds < SHORT * overhead
+            )
     total_s, total_low_s, total_high_s = middle.figures(samples[:, list(ops)].sum(axis=1))
     groups = _groups(ops, nodes, overhead)
     groups |= {(ProfileKind.AROUND, name): [place] for place, (_, name) in enumerate(keys) if place not in ops}
@@ -231,15 +232,11 @@ def _groups(
     short = f"ops shorter than {SHORT * overhead * 1e6:.1f} µs each"
     for place, op in ops.items():
         node = nodes[op.graph].get(op.node)
-        for module in _modules(node) if node else (OUTSIDE,):
+        modules = dict.fromkeys(call.path for call in node.modules if call.path) if node else ()
+        for module in modules or (OUTSIDE,):
             found.setdefault((ProfileKind.MODULE, module), []).append(place)
         line = str(node.source) if node and node.source else UNKNOWN_LINE
         found.setdefault((ProfileKind.LINE, line), []).append(place)
         name = short if op.too_short else node.target if node else op.node
         found.setdefault((ProfileKind.OP, name), []).append(place)
     return found
-
-
-def _modules(node: Node) -> Iterable[str]:
-    """Return the paths of the modules around a node, without the root."""
-    return tuple(dict.fromkeys(call.path for call in node.modules if call.path)) or (OUTSIDE,)

@@ -42,7 +42,12 @@ def _dispatch(variants: Variants, options: BenchmarkOptions, context: MeasureCon
     whole, regional = variants.get(VariantName.AOT_EAGER), variants.get(VariantName.REGIONAL)
     for switch in program.switches:
         switch.use_eager()
-    silent = replace(context.run, progress=no_progress)
     with call.kept():
         entries = [timed_call(call, whole), replace(timed_call(call, regional), name=CUT)]
-        return run_rounds(entries, options, baseline=AOT_EAGER, clock=context.clock, context=silent)
+        return run_rounds(
+            entries,
+            options,
+            baseline=AOT_EAGER,
+            clock=context.clock,
+            context=replace(context.run, progress=no_progress),
+        )

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import Node, Role, SourceLine
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kernels import ArtifactCode, Kernel
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.session import Session
@@ -133,4 +133,4 @@ def partition_codes(session: Session) -> Iterator[PartitionCode]:
 
 def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
     """Return the partitions in groups that share one artifact, and so have the same code, in order of the first."""
-    return list(grouped(parts, lambda part: part.code.artifact).values())
+    return list(grouped((part.code.artifact, part) for part in parts).values())

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import GraphKind, Node, over_layers
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, Profile, ProfileKind, ProfileRow
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.record.session import Session
@@ -57,7 +57,7 @@ class TimeShares:
 
     def _modules(self, rows: Sequence[ProfileRow]) -> Iterable[TimeShare]:
         classes = {call.path: call.class_name for node in self._nodes.values() for call in node.modules}
-        for some in grouped(rows, lambda row: (over_layers(row.name), classes.get(row.name))).values():
+        for some in grouped(((over_layers(row.name), classes.get(row.name)), row) for row in rows).values():
             paths = tuple(row.name for row in some)
             glob = _glob(paths)
             # If modules of another class also have paths of that form, the glob would select them too.

@@ -39,10 +39,8 @@ def region(name: str, /, *presets: str, **configs: Any) -> AbstractContextManage
             x = self.mlp(x)
     """
     require_name(name)
-    given: dict[str, Any] = {}
-    for one in presets:
-        given |= preset(one)
-    configs = {**given, **configs}
+    for one in reversed(presets):  # the last one wins over those before it, and ``configs`` over all
+        configs = {**preset(one), **configs}
     for key, value in configs.items():
         if not isinstance(value, CONFIG_TYPES):  # Dynamo keeps the mark, and supports only constants
             raise InvalidConfigValueError(

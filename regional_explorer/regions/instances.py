@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from regional_explorer.record.components import connected
 from regional_explorer.record.graph import Graph, GraphKind
+from regional_explorer.record.grouping import connected, grouped
 
 Instance = tuple[str, int] | None
 """What identifies an instance within its region: module path and call, or the number of the connected piece;
@@ -47,14 +47,12 @@ def number_instances(
         picked: the origins that each selector of each region picks.
         joined: the merged regions: what feeds each other directly is one instance, whichever selector picked it.
     """
-    own: dict[str, list[int]] = {}
-    for origin in sorted(owners):
-        own.setdefault(owners[origin].region, []).append(origin)
+    own = grouped((owners[origin].region, origin) for origin in sorted(owners))
     feeds = direct_feeds(graphs)
     for region, origins in own.items():
         if region in joined:
             units = _units(origins, picked[region], feeds)
-            groups = _joined(units, _dependencies(graphs, units))
+            groups = _joined(units, *_dependencies(graphs, units))
             instances: Mapping[int, Instance] = {
                 origin: ("", number) for number, group in enumerate(groups) for unit in group for origin in units[unit]
             }
@@ -100,30 +98,20 @@ Unit = tuple[int, Instance]
 
 def _units(origins: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[Unit, list[int]]:
     """Return the origins of each unit, in the order in which units begin; the last selector that picks one has it."""
-    by_selector: dict[int, list[int]] = {}
-    for origin in origins:
-        by_selector.setdefault(max(n for n, one in enumerate(picked) if origin in one.part), []).append(origin)
+    by_selector = grouped((max(n for n, one in enumerate(picked) if origin in one.part), origin) for origin in origins)
     unit_of: dict[int, Unit] = {}
     for number, mine in by_selector.items():
         part = picked[number].part
         loose = [origin for origin in mine if part[origin] is None]
         instances = {**part, **_pieces(loose, [picked[number]], feeds)}
         unit_of.update({origin: (number, instances[origin]) for origin in mine})
-    units: dict[Unit, list[int]] = {}
-    for origin in origins:
-        units.setdefault(unit_of[origin], []).append(origin)
-    return units
+    return grouped((unit_of[origin], origin) for origin in origins)
 
 
-@dataclass(frozen=True)
-class _UnitDependencies:
-    """How units depend on each other: direct feeds as pairs, and all units that each one depends on, as bit sets."""
-
-    feeds: Sequence[tuple[int, int]]
-    above: Sequence[int]
-
-
-def _dependencies(graphs: Sequence[Graph], units: Mapping[Unit, Sequence[int]]) -> _UnitDependencies:
+def _dependencies(
+    graphs: Sequence[Graph], units: Mapping[Unit, Sequence[int]]
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return which units feed each other directly, as pairs, and all units that each one depends on, as bit sets."""
     number = {origin: index for index, origins in enumerate(units.values()) for origin in origins}
     feeds: set[tuple[int, int]] = set()
     above = [0] * len(units)
@@ -142,24 +130,26 @@ def _dependencies(graphs: Sequence[Graph], units: Mapping[Unit, Sequence[int]]) 
                 above[mine] |= waits & ~(1 << mine)
                 waits |= 1 << mine
             seen[node.name] = waits
-    return _UnitDependencies(sorted(feeds, key=lambda pair: (pair[1], pair[0])), above)
+    return sorted(feeds, key=lambda pair: (pair[1], pair[0])), above
 
 
-def _joined(units: Mapping[Unit, Sequence[int]], dependencies: _UnitDependencies) -> list[list[Unit]]:
+def _joined(
+    units: Mapping[Unit, Sequence[int]], feeds: Sequence[tuple[int, int]], above: Sequence[int]
+) -> list[list[Unit]]:
     """Group units that feed each other directly into instances, but no dependent units of the same selector.
 
     So merging two modules of each layer gives one instance per layer, although one layer feeds the next.
     """
     names = list(units)
     clash = [0] * len(names)
-    for later, waits in enumerate(dependencies.above):
+    for later, waits in enumerate(above):
         for earlier in range(len(names)):
             if waits >> earlier & 1 and names[earlier][0] == names[later][0]:
                 clash[later] |= 1 << earlier
                 clash[earlier] |= 1 << later
     group = list(range(len(names)))
     members = [1 << index for index in range(len(names))]
-    for source, user in dependencies.feeds:
+    for source, user in feeds:
         one, other = group[source], group[user]
         barred = 0
         for index, home in enumerate(group):
@@ -168,7 +158,4 @@ def _joined(units: Mapping[Unit, Sequence[int]], dependencies: _UnitDependencies
         if one != other and not barred & members[other]:
             members[one] |= members[other]
             group = [one if home == other else home for home in group]
-    found: dict[int, list[Unit]] = {}
-    for index, home in enumerate(group):
-        found.setdefault(home, []).append(names[index])
-    return list(found.values())
+    return list(grouped(zip(group, names, strict=True)).values())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from regional_explorer.record.graph import Chain, Graph, GraphKind, ModuleCall, traced_from
 from regional_explorer.regions.instances import Instance
+from regional_explorer.regions.subgraphs import calls_of
 
 
 def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
@@ -30,17 +31,12 @@ def _shared_with(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
 
     A mark on one of these modules holds for that call only, so it picks nothing inside: other calls run the same body.
     """
-    by_id: dict[str, Graph] = {}
     found: dict[str, list[list[Chain]]] = {}
     for graph in graphs:
-        if graph.kind is not GraphKind.DYNAMO:
-            continue
-        by_id[graph.id], found[graph.id] = graph, []
-        if graph.parent is not None:
-            outer = by_id[graph.parent[0]]
-            held = outer.holding(graph.parent[1])
-            callers = [op.modules for op in outer.ops if held.intersection(op.inputs)]
-            found[graph.id] = [*found[outer.id], *([callers] if len(callers) > 1 else [])]
+        if graph.kind is GraphKind.DYNAMO:
+            around = found[graph.parent[0]] if graph.parent is not None else []
+            callers = [call.modules for call in calls_of(graph, graphs)]
+            found[graph.id] = [*around, *([callers] if len(callers) > 1 else [])]
     return found
 
 

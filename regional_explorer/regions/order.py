@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
 T = TypeVar("T", bound=Hashable)
@@ -63,28 +64,21 @@ def schedule(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> 
     """Return the units in an order that respects every dependency, and is otherwise that of their last nodes.
 
     Raises:
-        ValueError: the units feed each other in a cycle.
+        CycleError: the units feed each other in a cycle.
     """
     units, waits = condense(nodes, before, parts)
     position = {node: index for index, node in enumerate(nodes)}
     key = [max(position[node] for node in unit) for unit in units]
-    left = [len(wait) for wait in waits]
-    users: list[list[int]] = [[] for _ in units]
-    for index, wait in enumerate(waits):
-        for source in wait:
-            users[source].append(index)
-    ready = [(key[index], index) for index, count in enumerate(left) if count == 0]
-    heapq.heapify(ready)
+    sorter = TopologicalSorter(dict(enumerate(waits)))
+    sorter.prepare()
+    ready: list[tuple[int, int]] = []
     done = []
-    while ready:
+    while sorter.is_active():
+        for index in sorter.get_ready():
+            heapq.heappush(ready, (key[index], index))
         _, index = heapq.heappop(ready)
         done.append(units[index])
-        for user in users[index]:
-            left[user] -= 1
-            if left[user] == 0:
-                heapq.heappush(ready, (key[user], user))
-    if len(done) != len(units):
-        raise ValueError("the partitions feed each other in a cycle")
+        sorter.done(index)
     return done
 
 
@@ -94,51 +88,29 @@ def in_order(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> 
 
 
 def cycles(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[list[int]]:
-    """Return the cycles among partitions as lists of their indices (Tarjan, without recursion)."""
+    """Return the cycles among partitions as lists of their indices."""
     units, waits = condense(nodes, before, parts)
-    part_of = {id(part): index for index, part in enumerate(parts)}
-    return [
-        sorted(part_of[id(units[unit])] for unit in component if id(units[unit]) in part_of)
-        for component in _strongly_connected(waits)
-        if len(component) > 1
-    ]
+    try:
+        TopologicalSorter(dict(enumerate(waits))).prepare()
+    except CycleError:
+        number = {id(part): index for index, part in enumerate(parts)}
+        return _cycles([number.get(id(unit)) for unit in units], waits)
+    return []
 
 
-def _strongly_connected(edges: Sequence[Iterable[int]]) -> list[list[int]]:
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    components: list[list[int]] = []
-    for start in range(len(edges)):
-        if start in index:
-            continue
-        work: list[tuple[int, Iterator[int]]] = [(start, iter(edges[start]))]
-        index[start] = low[start] = len(index)
-        stack.append(start)
-        on_stack.add(start)
-        while work:
-            node, targets = work[-1]
-            for target in targets:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(edges[target])))
-                    break
-                if target in on_stack:
-                    low[node] = min(low[node], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    component = []
-                    while True:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        component.append(member)
-                        if member == node:
-                            break
-                    components.append(component)
-    return components
+def _cycles(numbers: Sequence[int | None], waits: Sequence[Collection[int]]) -> list[list[int]]:
+    """Return the cycles among units as lists of their ``numbers``: those of partitions, None for single ops."""
+    own = [0 if number is None else 1 << number for number in numbers]
+    above = [0] * len(own)  # the partitions that each unit depends on, as bit sets
+    known: list[int] = []
+    while above != known:
+        known = list(above)
+        for unit, sources in enumerate(waits):
+            for source in sources:
+                above[unit] |= above[source] | own[source]
+    # A partition that depends on itself is in a cycle, and all of a cycle depend on the same ones.
+    found: dict[int, list[int]] = {}
+    for number, mine, reached in zip(numbers, own, above, strict=True):
+        if number is not None and mine & reached:
+            found.setdefault(reached, []).append(number)
+    return [sorted(cycle) for cycle in found.values()]

@@ -39,7 +39,10 @@ def require_match(
                 if selector.kind is SelectorKind.LINES:
                     _require_one_file(pattern, graphs)
                 continue
-            real = selector.kind is SelectorKind.NODES and _exists(pattern, graphs)
+            names = (
+                name for graph in graphs for node in graph.nodes for name in (node.name, f"{graph.id}:{node.name}")
+            )
+            real = selector.kind is SelectorKind.NODES and pattern in names
             if real and whole:
                 continue
             why = (
@@ -70,10 +73,6 @@ def _cut(text: str) -> str:
 
 def _short(line: SourceLine) -> str:
     return line.file.rsplit("/", 1)[-1]
-
-
-def _exists(name: str, graphs: Sequence[Graph]) -> bool:
-    return any(name in (node.name, f"{graph.id}:{node.name}") for graph in graphs for node in graph.nodes)
 
 
 def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, marked_region
@@ -146,7 +146,10 @@ def _picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
                 if any(lines.contains(line) for lines in ranges for line in stack)
             }
         case SelectorKind.OPS:
-            return _pick(graphs, lambda _, node: any(_is_op(node, pattern) for pattern in selector.patterns))
+            return _pick(
+                graphs,
+                lambda _, node: any(fnmatchcase(name, one) for name in node.op_names for one in selector.patterns),
+            )
         case SelectorKind.NODES:
             return _pick_nodes(selector.patterns, graphs)
         case SelectorKind.SUBGRAPH | SelectorKind.SUBGRAPHS:
@@ -174,10 +177,6 @@ def _pick(graphs: Sequence[Graph], wanted: Any) -> dict[int, Instance]:
     return {
         node.origin: None for graph in graphs for node in graph.ops if node.origin is not None and wanted(graph, node)
     }
-
-
-def _is_op(node: Node, pattern: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for name in node.op_names)
 
 
 def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from regional_explorer.errors import PlanError, SelectorError, did_you_mean
-from regional_explorer.record.components import connected
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import Selector, SelectorKind
-from regional_explorer.regions.instances import Instance, direct_feeds
+from regional_explorer.regions.instances import direct_feeds
 from regional_explorer.regions.select import assign, node_names, picks
 
 
@@ -37,26 +37,21 @@ def split(plan: Plan, graphs: Sequence[Graph], name: str, at: str | None = None)
     region = plan[name]
     owners = assign(graphs, plan).owners
     own = {origin for origin, claim in owners.items() if claim.region == name}
-    instances: dict[Instance, list[Node]] = {}
-    for node in _in_order(graphs):
-        if node.origin in own and (instance := owners[node.origin].instance) is not None:
-            instances.setdefault(instance, []).append(node)
+    held = [(owners[node.origin].instance, node) for node in _in_order(graphs) if node.origin in own]
+    instances = list(grouped((instance, node) for instance, node in held if instance is not None).values())
     if at is None:
         parts, rest = _each(name, instances, graphs), list[Node]()
     else:
         parts, rest = _cut(name, instances, _origin(graphs, name, own, at), at)
-    names = (f"{name}.{number}" for number in itertools.count(1))
-    free = (called for called in names if called not in plan)
+    free = (called for number in itertools.count(1) if (called := f"{name}.{number}") not in plan)
     regions = [_part(region, graphs, part, called) for part, called in zip(parts, free, strict=False)]
     return plan.replaced({name}, *([_part(region, graphs, rest, name)] if rest else []), *regions)
 
 
 def _in_order(graphs: Sequence[Graph]) -> Iterator[Node]:
     """Yield the ops of Dynamo's graphs in the order of the program: those of a body where the op that runs it is."""
-    inner: dict[tuple[str, str], list[Graph]] = {}
-    for graph in graphs:
-        if graph.kind is GraphKind.DYNAMO and graph.parent is not None:
-            inner.setdefault(graph.parent, []).append(graph)
+    dynamo = [graph for graph in graphs if graph.kind is GraphKind.DYNAMO]
+    inner = grouped((graph.parent, graph) for graph in dynamo)
 
     def ops(graph: Graph) -> Iterator[Node]:
         for node in graph.nodes:
@@ -65,14 +60,12 @@ def _in_order(graphs: Sequence[Graph]) -> Iterator[Node]:
             if node.role is Role.OP:
                 yield node
 
-    for graph in graphs:
-        if graph.kind is GraphKind.DYNAMO and graph.parent is None:
-            yield from ops(graph)
+    for graph in inner.get(None, ()):
+        yield from ops(graph)
 
 
-def _each(name: str, instances: Mapping[Instance, list[Node]], graphs: Sequence[Graph]) -> list[list[Node]]:
+def _each(name: str, parts: list[list[Node]], graphs: Sequence[Graph]) -> list[list[Node]]:
     """Return the nodes of each instance, or of each connected piece if there is only one instance."""
-    parts = list(instances.values())
     if len(parts) == 1:
         nodes = {node.origin: node for node in parts[0] if node.origin is not None}
         feeds = direct_feeds(graphs)
@@ -84,17 +77,15 @@ def _each(name: str, instances: Mapping[Instance, list[Node]], graphs: Sequence[
     return parts
 
 
-def _cut(
-    name: str, instances: Mapping[Instance, list[Node]], origin: int, at: str
-) -> tuple[list[list[Node]], list[Node]]:
+def _cut(name: str, instances: Sequence[list[Node]], origin: int, at: str) -> tuple[list[list[Node]], list[Node]]:
     """Return the nodes before ``origin`` and those from it on, in all equal instances, and the nodes of the others."""
-    whole = next(nodes for nodes in instances.values() if any(node.origin == origin for node in nodes))
+    whole = next(nodes for nodes in instances if any(node.origin == origin for node in nodes))
     place = next(index for index, node in enumerate(whole) if node.origin == origin)
     if place == 0:
         raise PlanError(f"Region {name!r} begins with {at!r}: none of its ops runs before. Give a later node.")
     ops = [node.target for node in whole]
-    alike = [nodes for nodes in instances.values() if [node.target for node in nodes] == ops]
-    others = [node for nodes in instances.values() if nodes not in alike for node in nodes]
+    alike = [nodes for nodes in instances if [node.target for node in nodes] == ops]
+    others = [node for nodes in instances if nodes not in alike for node in nodes]
     halves = [[node for nodes in alike for node in nodes[:place]], [node for nodes in alike for node in nodes[place:]]]
     return halves, others
 

@@ -25,12 +25,12 @@ def subgraph_key(graph: Graph) -> str:
 
 def subgraph_regions(graphs: Sequence[Graph]) -> Iterator[Region]:
     """Yield a region for each function with options; its bodies for different shapes are instances of the region."""
-    bodies = {subgraph_key(graph): graph for graph in subgraphs(graphs) if graph.options is not None}
-    for key, graph in bodies.items():
-        options = graph.options
-        assert options is not None  # noqa: S101 - picked by that
+    bodies = {
+        subgraph_key(graph): (graph.name, graph.options) for graph in subgraphs(graphs) if graph.options is not None
+    }
+    for key, (name, options) in bodies.items():
         yield Region(
-            short_name(graph.name),
+            short_name(name),
             (Selector(SelectorKind.SUBGRAPH, (key,)),),
             options.config,
             backward_config=options.backward_config,

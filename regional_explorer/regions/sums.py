@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.grouping import grouped
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import cycles, levels
 
@@ -153,10 +154,7 @@ def _cycles(before: Mapping[str, list[str]], claims: Claims) -> list[frozenset[C
     """Return the sets of instances whose partitions would feed each other in a cycle."""
     nodes = list(before)
     position = {name: index for index, name in enumerate(nodes)}
-    held: dict[Claim, list[str]] = {}
-    for name in nodes:
-        if name in claims:
-            held.setdefault(claims[name], []).append(name)
+    held = grouped((claims[name], name) for name in nodes if name in claims)
     parts: list[list[str]] = []
     owners: list[Claim] = []
     for claim, names in held.items():

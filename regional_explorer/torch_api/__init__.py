@@ -29,7 +29,6 @@ from regional_explorer.torch_api.inductor import (
     compile_piece,
     cxx_compiler,
     compiler_version,
-    has_cxx_compiler,
     inductor_cache_directory,
     load_compiled,
     probe_instruction_set,
@@ -45,7 +44,6 @@ from regional_explorer.torch_api.config import (
 from regional_explorer.torch_api.folding import Folded
 from regional_explorer.torch_api.graphs import (
     AUTOCAST_DEVICES,
-    BoxedInterpreter,
     bodies,
     boxed,
     draws_random,
@@ -110,7 +108,6 @@ __all__ = [
     "ORIGIN",
     "UNSENDABLE",
     "BoxedCall",
-    "BoxedInterpreter",
     "Break",
     "CacheAnswers",
     "CacheKey",
@@ -149,7 +146,6 @@ __all__ = [
     "frame_module",
     "graph_breaks",
     "guard_check",
-    "has_cxx_compiler",
     "has_given_up",
     "inductor_cache_directory",
     "inductor_knows_fallback",

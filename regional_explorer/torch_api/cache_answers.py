@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -34,23 +35,18 @@ class CacheAnswers:
 
     def answer(self) -> CacheAnswer:
         """Return the worst answer since then; Inductor's own cache counts if AOTAutograd's was not consulted."""
-        now = CacheAnswers.now()
-        for before, after in ((self.aot, now.aot), (self.inductor, now.inductor)):
-            for answer in _WORST_FIRST:
-                if after[answer] > before[answer]:
-                    return answer
-        return CacheAnswer.OFF
+        new = (answer for counts in self._new() for answer in _WORST_FIRST if counts[answer])
+        return next(new, CacheAnswer.OFF)
 
     def since(self) -> str:
         """Return ``warm`` if everything compiled since then came from the caches, else ``cold``."""
+        aot, inductor = self._new()
+        lacked = inductor[CacheAnswer.BYPASS] or inductor[CacheAnswer.MISS]
+        return "warm" if (aot[CacheAnswer.HIT] or inductor[CacheAnswer.HIT]) and not lacked else "cold"
+
+    def _new(self) -> tuple[Counter[CacheAnswer], Counter[CacheAnswer]]:
         now = CacheAnswers.now()
-        had = any(now_had > had for had, now_had in zip(_hits(self), _hits(now), strict=True))
-        lacked = (CacheAnswer.BYPASS, CacheAnswer.MISS)
-        return "warm" if had and all(now.inductor[one] == self.inductor[one] for one in lacked) else "cold"
-
-
-def _hits(answers: CacheAnswers) -> tuple[int, int]:
-    return answers.aot[CacheAnswer.HIT], answers.inductor[CacheAnswer.HIT]
+        return Counter(now.aot) - Counter(self.aot), Counter(now.inductor) - Counter(self.inductor)
 
 
 @contextlib.contextmanager

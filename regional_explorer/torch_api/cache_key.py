@@ -42,8 +42,7 @@ class CacheKey:
             elif name == "inductor_config" and isinstance(value, Mapping):
                 parts |= _changed_configs(value, pickler)
             elif name == "autograd_config":
-                changed = changed_functorch_config()
-                parts |= {f"functorch config {key}": _text(one, pickler) for key, one in changed.items()}
+                parts |= _named("functorch config", changed_functorch_config(), pickler)
             else:
                 parts |= _named(name.strip("_").replace("_", " "), value, pickler)
         return cls(whole, parts, ops)
@@ -70,7 +69,7 @@ def _named(name: str, value: Any, pickler: Any) -> dict[str, str]:
 def _text(value: Any, pickler: Any) -> str:
     """Return a value as text if that is complete and short, else its hash."""
     if isinstance(value, bytes):
-        return _digest(value)
+        return hashlib.sha256(value).hexdigest()[:12]
     text = repr(value) if _is_plain(value) else ""
     return text if text and len(text) <= LONGEST else _hash(value, pickler)
 
@@ -86,10 +85,6 @@ def _hash(value: Any, pickler: Any) -> str:
         return str(pickler.get_hash(value))[:12]
     except Exception:  # noqa: BLE001 - what cannot be hashed alone is still part of the whole key
         return ""
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def _input(value: Any, pickler: Any) -> str:

@@ -91,14 +91,11 @@ class Times:
         """Return the seconds by phase, which add up to ``seconds``."""
         found: dict[CompilePhase, float] = defaultdict(float)
         for name, own_s in self.own.items():
-            if (phase := _phase(name)) is not CompilePhase.OTHER:
+            phase = next((phase for begin, phase in _PHASES.items() if name.startswith(begin)), None)
+            if phase is not None:
                 found[phase] += max(own_s, 0.0)
         found[CompilePhase.OTHER] = max(0.0, seconds - sum(found.values()))
         return {str(phase): found[phase] for phase in CompilePhase if found.get(phase)}
-
-
-def _phase(name: str) -> CompilePhase:
-    return next((phase for begin, phase in _PHASES.items() if name.startswith(begin)), CompilePhase.OTHER)
 
 
 @dataclass
@@ -197,16 +194,11 @@ def pre_grad_passes() -> str:
     if timing == "late":
         return "after the look-up: skipped on a hit"
     named = _passes_without_uuid(_CUSTOM_PASSES[:1])
-    always = "before the look-up: on every compile"
-    return f"{always}, as {named} has no uuid()" if named else always
+    return f"before the look-up: on every compile{f', as {named} has no uuid()' if named else ''}"
 
 
 def _passes_without_uuid(places: tuple[str, ...] = _CUSTOM_PASSES) -> str:
-    found = []
-    for place in places:
-        given = getattr(inductor_config, place, None)
-        for one in given if isinstance(given, (list, tuple)) else [given]:
-            known = isinstance(one, custom_graph_pass.CustomGraphPass) and one.uuid()
-            if one is not None and not known:
-                found.append(str(getattr(one, "__qualname__", None) or type(one).__qualname__))
-    return ", ".join(found)
+    given = [getattr(inductor_config, place, None) for place in places]
+    passes = [one for some in given for one in (some if isinstance(some, (list, tuple)) else [some]) if one is not None]
+    without = (one for one in passes if not (isinstance(one, custom_graph_pass.CustomGraphPass) and one.uuid()))
+    return ", ".join(str(getattr(one, "__qualname__", None) or type(one).__qualname__) for one in without)

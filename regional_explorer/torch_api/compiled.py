@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import torch
@@ -33,19 +33,12 @@ def traced_call() -> TracedCall | None:
     A backend is given only a graph and its inputs. The wrapper's Python frame has the rest: it is on the stack as long
     as the call runs, and at the end runs the functions in its list ``cleanups`` (torch 2.13 to 2.15).
     """
-    for frame in _frames():
+    for frame, _ in traceback.walk_stack(sys._getframe()):
         if frame.f_code.co_filename == eval_frame.__file__:
             names = frame.f_locals
             if isinstance(names.get("cleanups"), list) and "fn" in names:
                 return TracedCall(_compiled_function(names["fn"]), names["args"], names["kwargs"], _at_end(names))
     return None
-
-
-def _frames() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _at_end(names: Mapping[str, Any]) -> Callable[[Callable[[], object]], None]:
@@ -79,7 +72,8 @@ def calling_wrapper() -> Any | None:
     A backend given by name is one function for everything compiled with it; the wrapper identifies the compile.
     """
     code = torch._TorchCompileWrapper.__call__.__code__
-    return next((frame.f_locals["self"] for frame in _frames() if frame.f_code is code), None)
+    frames = traceback.walk_stack(sys._getframe())
+    return next((frame.f_locals["self"] for frame, _ in frames if frame.f_code is code), None)
 
 
 def backend_of(compiled: Any) -> Any | None:

@@ -1,4 +1,4 @@
-"""Reads and sets Inductor's configs, as the running torch declares them."""
+"""Inductor's and functorch's configs: as the running torch declares them, their current and changed values."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ class ConfigEntry:
 @functools.cache
 def config_entries() -> Mapping[str, ConfigEntry]:
     """Return every Inductor config of the running torch, keyed by its dotted name."""
-    entries = {}
-    for key, entry in inductor_config._config.items():  # type: ignore[attr-defined]  # the module replaces itself
-        entries[key] = ConfigEntry(key, entry.value_type, entry.default)
-    return entries
+    known = inductor_config._config.items()  # type: ignore[attr-defined]  # the module replaces itself
+    return {key: ConfigEntry(key, entry.value_type, entry.default) for key, entry in known}
 
 
 @functools.cache
@@ -65,14 +63,12 @@ def _comment_above(lines: Sequence[str], index: int) -> str:
 
 def read_config(keys: Sequence[str]) -> dict[str, Any]:
     """Return the current values, read from Inductor itself."""
-    return {key: _read(key) for key in keys}
+    return _values(inductor_config, keys)
 
 
-def _read(key: str) -> Any:
-    value: Any = inductor_config
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
+def _values(module: Any, keys: Sequence[str]) -> dict[str, Any]:
+    """Return the values themselves, not copies of them: custom passes are compared by identity."""
+    return {key: functools.reduce(getattr, key.split("."), module) for key in keys}
 
 
 def changed_config() -> dict[str, Any]:
@@ -86,10 +82,8 @@ def changed_functorch_config() -> dict[str, Any]:
 
 
 def _changed(module: Any) -> dict[str, Any]:
-    current = module.get_config_copy()
-    changed = [key for key, value in sorted(current.items()) if value != module._config[key].default]
-    # The values themselves, not copies of them: custom passes are compared by identity.
-    return {key: functools.reduce(getattr, key.split("."), module) for key in changed}
+    copies = sorted(module.get_config_copy().items())
+    return _values(module, [key for key, value in copies if value != module._config[key].default])
 
 
 def under_config(config: Mapping[str, Any]) -> AbstractContextManager[Any]:
@@ -107,5 +101,8 @@ def set_config(inductor: Mapping[str, Any], functorch: Mapping[str, Any]) -> Non
 
 def caches_are_on() -> bool:
     """Return whether Inductor caches compiles on disk, where another process finds them."""
-    kept = inductor_config.fx_graph_cache and functorch_config.enable_autograd_cache
-    return bool(kept) and not inductor_config.force_disable_caches
+    return bool(
+        inductor_config.fx_graph_cache
+        and functorch_config.enable_autograd_cache
+        and not inductor_config.force_disable_caches
+    )

@@ -9,6 +9,8 @@ import torch
 from torch import fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from regional_explorer.torch_api.graphs import arguments_of
+
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
 
@@ -27,7 +29,7 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
     if forwards or backwards:
         FakeTensorProp(gm, mode=mode).propagate_dont_convert_inputs(*inputs)
     for node in forwards:
-        given = _arguments(node)
+        given = arguments_of(node)
         start = (given["query"], given["key"], given["value"])
         if _is_flash(given):
             node.target = aten._scaled_dot_product_flash_attention.default
@@ -38,7 +40,7 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
             node.args = (*start, given["attn_mask"], True, given["dropout_p"], given["is_causal"])
         node.kwargs = {"scale": given["scale"]}
     for node in backwards:
-        given = _arguments(node)
+        given = arguments_of(node)
         gradient = (given["grad_out"], given["query"], given["key"], given["value"])
         saved, drop, causal = (given["out"], given["logsumexp"]), given["dropout_p"], given["is_causal"]
         with gm.graph.inserting_before(node):
@@ -53,14 +55,6 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
                 node.target = aten._scaled_dot_product_efficient_attention_backward.default
                 node.args = (*gradient, given["attn_mask"], *saved, seed, offset, drop, wanted, causal)
         node.kwargs = {"scale": given["scale"]}
-
-
-def _arguments(node: fx.Node) -> dict[str, Any]:
-    """Return the arguments of a call by name, those left out with their defaults."""
-    arguments = node.target._schema.arguments  # type: ignore[union-attr]
-    names = [argument.name for argument in arguments]
-    defaults = {argument.name: argument.default_value for argument in arguments}
-    return {**defaults, **dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def _is_flash(given: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""FX graphs: runs them, answers questions about their nodes (schema, tags), and groups nodes for partitions."""
+"""FX graphs: boxed calls, bodies, questions about nodes (schema, tags), partitions; autocast, version counters."""
 
 from __future__ import annotations
 
@@ -23,16 +23,6 @@ def boxed(gm: fx.GraphModule) -> BoxedCall:
     gm.graph.set_codegen(_BoxedCodeGen())
     gm.recompile()
     return gm.forward
-
-
-class BoxedInterpreter(fx.Interpreter):
-    """Runs a graph node by node."""
-
-    def call_boxed(self, args: list[Any]) -> Any:
-        """Run the graph on a list of arguments, which is emptied."""
-        given = list(args)
-        args.clear()
-        return self.run(*given, enable_io_processing=False)
 
 
 def bodies(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.GraphModule]]:
@@ -79,10 +69,15 @@ def draws_random(node: fx.Node) -> bool:
     """
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    arguments = node.target._schema.arguments  # type: ignore[union-attr]  # only operators have tags
-    given = {argument.name: argument.default_value for argument in arguments}
-    given |= {argument.name: value for argument, value in zip(arguments, node.args, strict=False)} | node.kwargs
+    given = arguments_of(node)
     return all(given.get(name, True) not in (0, False) for name in ("dropout_p", "dropout", "train", "training"))
+
+
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """Return the arguments of a call of an operator by name, those left out with their defaults."""
+    arguments = node.target._schema.arguments  # type: ignore[union-attr]  # only operators have one
+    given = {argument.name: value for argument, value in zip(arguments, node.args, strict=False)}
+    return {argument.name: argument.default_value for argument in arguments} | given | node.kwargs
 
 
 def returns_new_tensors(node: fx.Node) -> bool:
@@ -115,9 +110,8 @@ def is_carved(node: fx.Node) -> bool:
 
 def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
     """Restore version counters of tensors whose content was restored too."""
-    tensors, numbers = zip(*versions, strict=True) if (versions := list(versions)) else ((), ())
-    if tensors:
-        torch._C._autograd._unsafe_set_version_counter(tensors, numbers)
+    if versions := list(versions):
+        torch._C._autograd._unsafe_set_version_counter(*zip(*versions, strict=True))
 
 
 def rename(node: fx.Node, name: str) -> None:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
 
 
+_REMATERIALISATION = "remat_using_tags_for_fwd_loss_bwd_graph"
+
+
 @dataclass(frozen=True)
 class Compiled:
     """The result of one run of Inductor over one piece.
@@ -151,7 +154,7 @@ def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: C
         torch.fx.traceback.preserve_node_meta(enable=False),
         inductor_config.patch(dict(config)),
         # Graph rematerialisation ran before the pieces were cut and must not run again (pytorch #180251).
-        functorch_config.patch(_known_functorch({"remat_using_tags_for_fwd_loss_bwd_graph": False})),
+        functorch_config.patch({_REMATERIALISATION: False} if hasattr(functorch_config, _REMATERIALISATION) else {}),
         mock.patch.object(GraphLowering, "save_output_code", staticmethod(at_code)),
         tracing(TracingContext(mode)),
         _outside_of_calls(),
@@ -209,10 +212,6 @@ def _carved(gm: fx.GraphModule) -> str:
     return ",".join((*own, *inner))
 
 
-def _known_functorch(patches: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in patches.items() if hasattr(functorch_config, key)}
-
-
 def _compile_error(error: Exception) -> RegionCompileError:
     text = f"{type(error).__name__}: {error}"
     if "InvalidCxxCompiler" in text or ("FileNotFoundError" in text and "'g++'" in text):
@@ -255,11 +254,6 @@ def cxx_compiler() -> str | None:
     return next((found for name in names if name and (found := shutil.which(str(name)))), None)
 
 
-def has_cxx_compiler() -> bool:
-    """Return whether Inductor would find a C++ compiler."""
-    return cxx_compiler() is not None
-
-
 def inductor_cache_directory() -> str:
     """Return the directory of Inductor's caches."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir
@@ -282,5 +276,5 @@ def probe_instruction_set() -> None:
     """Have Inductor detect the vector instructions of this CPU; it caches them for the rest of the process."""
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
-    if has_cxx_compiler():
+    if cxx_compiler() is not None:
         pick_vec_isa()

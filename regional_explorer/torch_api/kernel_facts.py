@@ -14,6 +14,7 @@ from torch._inductor.fx_utils import count_flops_fx
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kernels import Kernel, KernelKind
 from regional_explorer.torch_api.kernel_nodes import computes_nothing
 
@@ -40,7 +41,6 @@ def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[in
     """Return the record of a kernel that computes the nodes at these positions."""
     # A figure that cannot be computed is left out, so that it does not hide the rest of a region's code.
     with V.set_graph_handler(launch.graph):
-        loop_ops = _loop_ops(launch)
         return Kernel(
             name=launch.name,
             kind=_kind(launch),
@@ -50,7 +50,7 @@ def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[in
             bytes_read=known(lambda: sum(least_bytes(_reads(launch)).values())),
             bytes_written=known(lambda: sum(least_bytes(_writes(launch)).values())),
             operations=known(lambda: _operations(launch)),
-            loop_ops=loop_ops,
+            loop_ops=dict(sorted(sum(map(_body_ops, launch.nodes), Counter[str]()).items())),
             dtype=_product_dtype(launch),
             origins=tuple(node.name for node in sorted(origins_of(launch))),
         )
@@ -73,10 +73,8 @@ def _ops(origins: Sequence[fx.Node]) -> tuple[str, ...]:
 
 def _op_name(node: fx.Node) -> str:
     target = node.target
-    return target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else _name(target)
-
-
-def _name(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name.partition("::")[2]
     return str(getattr(target, "__name__", target))
 
 
@@ -103,12 +101,8 @@ Accesses = dict[str, list[Any]]
 def dependencies_of(launch: Launch, which: str) -> Accesses:
     """Return what a kernel ``reads`` or ``writes``, including buffers that stay inside the kernel."""
     made_of = [launch.extern.get_read_writes()] if launch.extern is not None else [n.read_writes for n in launch.nodes]
-    found: Accesses = {}
-    for read_writes in made_of:
-        for dep in getattr(read_writes, which):
-            if not isinstance(dep, dependencies.WeakDep):
-                found.setdefault(dep.name, []).append(dep)
-    return found
+    found = (dep for read_writes in made_of for dep in getattr(read_writes, which))
+    return grouped((dep.name, dep) for dep in found if not isinstance(dep, dependencies.WeakDep))
 
 
 def read_from(launches: Sequence[Launch]) -> list[tuple[int, ...]]:
@@ -117,16 +111,15 @@ def read_from(launches: Sequence[Launch]) -> list[tuple[int, ...]]:
     found = []
     for index, launch in enumerate(launches):
         with V.set_graph_handler(launch.graph):
-            reads = _names(lambda launch=launch: _reads(launch))  # type: ignore[misc]
-            found.append(tuple(sorted({writer[name] for name in reads if name in writer})))
-            writer |= dict.fromkeys(_names(lambda launch=launch: _writes(launch)), index)  # type: ignore[misc]
+            found.append(tuple(sorted({writer[name] for name in _names(_reads, launch) if name in writer})))
+            writer |= dict.fromkeys(_names(_writes, launch), index)
     return found
 
 
-def _names(accesses: Callable[[], Accesses]) -> list[str]:
+def _names(accesses: Callable[[Launch], Accesses], launch: Launch) -> list[str]:
     """Return the names of buffers; none if they are not known."""
     try:
-        return list(accesses())
+        return list(accesses(launch))
     except Exception:  # noqa: BLE001 - IR without dependencies
         return []
 
@@ -166,13 +159,6 @@ def _product_dtype(launch: Launch) -> str | None:
     products = [launch.extern] if launch.extern is not None else [n.node for n in launch.nodes if n.is_template()]
     layout = getattr(products[0], "layout", None) if products else None
     return str(layout.dtype).removeprefix("torch.") if isinstance(layout, ir.Layout) else None
-
-
-def _loop_ops(launch: Launch) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for node in launch.nodes:
-        found.update(_body_ops(node))
-    return dict(sorted(found.items()))
 
 
 def _body_ops(node: Any) -> Counter[str]:

@@ -55,8 +55,7 @@ class Structure:
         known = set(kernels)
         for node in sorted(self.inputs, reverse=True):
             if node not in kernels:
-                beside = [*(self.twins.get(node, ())), *self.readers[node]]
-                self._take(kernels, node, beside)
+                self._take(kernels, node, [*self.twins.get(node, ()), *self.readers[node]])
         for node in sorted(self.inputs):
             if node not in kernels:
                 self._take(kernels, node, self.inputs[node])

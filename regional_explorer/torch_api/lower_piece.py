@@ -33,6 +33,7 @@ from regional_explorer.torch_api.lowered_graphs import AfterPasses, Output, afte
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
 
+
 BUILDERS_OF_KERNELS = (cpp, triton, debug)
 """The modules that import Inductor's function which reports the nodes of a kernel; others import it when used."""
 
@@ -77,16 +78,16 @@ def lower_piece(
         found.append(_lowered(code, launches, refusals, structure))
         raise _CodeIsWritten
 
-    with compile_lock(), _recording(launches, refusals), _uncached(), contextlib.suppress(_CodeIsWritten):
+    with (
+        compile_lock(),
+        _recording(launches, refusals),
+        # Results of autotuning come from the cache all the same, because they affect the code.
+        inductor_config.patch(fx_graph_cache=False),
+        functorch_config.patch(enable_autograd_cache=False),
+        contextlib.suppress(_CodeIsWritten),
+    ):
         run_inductor(gm, inputs, mode, config, at_code)
     return found[0] if found else Lowered("", (), (), ())
-
-
-@contextlib.contextmanager
-def _uncached() -> Iterator[None]:
-    """A block without Inductor's caches, except for autotuning results, because they affect the code."""
-    with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
-        yield
 
 
 @contextlib.contextmanager
@@ -108,8 +109,8 @@ def _recording(launches: list[Launch], refusals: dict[tuple[str, str], str]) -> 
         fits = may_fuse(scheduling, one, other)
         limit = inductor_config.cpp.max_horizontal_fusion_size
         if not fits and len(one.get_nodes()) + len(other.get_nodes()) > limit:
-            names = one.get_name(), other.get_name()
-            refusals.setdefault(names, f"more than cpp.max_horizontal_fusion_size={limit} side by side")
+            reason = f"more than cpp.max_horizontal_fusion_size={limit} side by side"
+            refusals.setdefault((one.get_name(), other.get_name()), reason)
         return fits
 
     may_fuse: Callable[..., bool] = cpp.CppScheduling.can_fuse_horizontal

@@ -78,5 +78,4 @@ def _gpu() -> str:
     if not torch.cuda.is_available():
         return ""
     found = torch.cuda.get_device_properties(torch.cuda.current_device())
-    runtime = torch.version.cuda or torch.version.hip
-    return f"{found.name} ({found.major}.{found.minor}), runtime {runtime}"
+    return f"{found.name} ({found.major}.{found.minor}), runtime {torch.version.cuda or torch.version.hip}"

@@ -31,10 +31,7 @@ def noting_marks() -> Iterator[None]:
 
     ``annotate`` alone keeps only the innermost mark, and equal marks of two blocks cannot be distinguished.
     """
-    variable = getattr(ctx_manager, "FxTracebackAnnotateVariable", None)
-    if variable is None:
-        yield
-        return
+    variable = ctx_manager.FxTracebackAnnotateVariable
     original = variable.enter
     numbers = itertools.count()
 
@@ -47,8 +44,8 @@ def noting_marks() -> Iterator[None]:
         custom = get_current_meta().get("custom")
         if custom is not None and ANNOTATION in annotation:
             where = tx.frame_summary()
-            mark = OpenMark(next(numbers), annotation[ANNOTATION], (where.filename, where.lineno or 0, where.name))
-            custom[MARKS] = (*outer, mark)
+            frame = (where.filename, where.lineno or 0, where.name)
+            custom[MARKS] = (*outer, OpenMark(next(numbers), annotation[ANNOTATION], frame))
         return entered
 
     with mock.patch.object(variable, "enter", enter):

@@ -52,8 +52,6 @@ def release_compiled(compiled: Callable[..., Any]) -> None:
 def traces_of(compiled: Callable[..., Any]) -> int:
     """Return how many traces Dynamo keeps for an isolated compile; 0 with torch 2.11, which does not know."""
     region = _region(compiled)
-    if region == NO_REGION:
-        return 0
     return sum(_is_of(region, None, entry) for code in _traced_codes() for entry in _entries(code))
 
 

@@ -83,9 +83,7 @@ def guard_check(mode: FakeTensorMode, symbols: Sequence[torch.SymInt]) -> Callab
             if bounds.upper.is_number and bounds.upper < 2**62:
                 conditions.append(sympy.Le(name, bounds.upper))
     conditions = [condition for condition in conditions if condition is not sympy.true]
-    if not conditions:
-        return None
-    return _Guard(tuple(names), tuple(conditions))
+    return _Guard(tuple(names), tuple(conditions)) if conditions else None
 
 
 class _Guard:

@@ -37,8 +37,7 @@ class Shipment:
 
 def packer(artifact: Any, config: Mapping[str, Any]) -> Callable[[], Shipment]:
     """Return a function that packs ``artifact``, just compiled under ``config``; it may be called much later."""
-    settings = {**changed_config(), **config}
-    return functools.partial(_pack, artifact, settings)
+    return functools.partial(_pack, artifact, {**changed_config(), **config})
 
 
 def _pack(artifact: Any, settings: Mapping[str, Any]) -> Shipment:

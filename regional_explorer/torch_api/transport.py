@@ -5,15 +5,12 @@ from __future__ import annotations
 import operator
 import pickle
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses import FakeTensor
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx._graph_pickler import GraphPickler, Options
-
-if TYPE_CHECKING:
-    from torch._subclasses import FakeTensorMode
 
 NAMESPACES = ("aten", "prims")
 """The namespaces of operators that every process registers by itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -120,10 +120,6 @@ def marks_ignored() -> Iterator[None]:
         yield
 
 
-def _origins(nodes: Any) -> frozenset[int]:
-    found: set[int] = set()
-    for node in nodes:
-        custom: Mapping[str, Any] = node.meta.get("custom") or {}
-        if ORIGIN in custom:
-            found.add(custom[ORIGIN])
-    return frozenset(found)
+def _origins(nodes: Iterable[fx.Node]) -> frozenset[int]:
+    customs = (node.meta.get("custom") or {} for node in nodes)
+    return frozenset(custom[ORIGIN] for custom in customs if ORIGIN in custom)

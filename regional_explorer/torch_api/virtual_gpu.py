@@ -47,8 +47,10 @@ def load_device_guard(compiler: str, folder: Path) -> None:
     if torch.version.cuda is not None or torch.version.hip is not None:
         return
     root = Path(torch.__file__).parent
-    abi = int(torch.compiled_with_cxx11_abi())
-    flags = ["-shared", "-fPIC", "-std=c++20", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{root / 'include'}"]
+    flags = [
+        *("-shared", "-fPIC", "-std=c++20", f"-I{root / 'include'}"),
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+    ]
     libraries = [f"-L{root / 'lib'}", "-lc10", f"-Wl,-rpath,{root / 'lib'}"]
     key = hashlib.sha256(repr((torch.__version__, _GUARD, compiler, flags, libraries)).encode()).hexdigest()[:16]
     library = folder / f"guard-{key}.so"

@@ -364,7 +364,7 @@ def test_results_do_not_depend_on_helpers(helper):
 
     def leave_the_rest_to_the_helper(_doing, _fraction):
         if helper.pids:
-            until(lambda: helper.pools[0].work.is_taken, 200)
+            until(lambda: not helper.pools[0].work.left, 200)
 
     hits = counters["aot_autograd"]["autograd_cache_hit"]
     ex.compile(progress=leave_the_rest_to_the_helper)

@@ -15,14 +15,12 @@ from tests.measure.fakes import FakeClock, Make
 def test_inference_gives_the_forward_alone(clock: FakeClock, taking: Make) -> None:
     timed_call = taking("eager", 0.25)
     assert timed_call.sample(clock, 4) == {Phase.FORWARD: 0.25}
-    assert timed_call.phases == (Phase.FORWARD,)
 
 
 def test_training_gives_all_phases_from_the_same_calls(clock: FakeClock, taking: Make) -> None:
     timed_call = taking("eager", 0.25, 0.5)
     assert timed_call.sample(clock, 3) == {Phase.FORWARD: 0.25, Phase.BACKWARD: 0.5, Phase.STEP: 0.75}
     assert clock.log == ["eager"] * 3
-    assert timed_call.phases == (Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
 
 
 def test_a_sample_is_its_typical_call(clock: FakeClock, taking: Make) -> None:

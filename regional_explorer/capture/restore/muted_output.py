@@ -23,29 +23,20 @@ def silent() -> Iterator[None]:
 
     Blocks of several threads overlap in any order: the first one replaces ``sys.stdout``, the last one restores it.
     """
-    token = _MUTED.set(True)
-    _enter()
-    try:
-        yield
-    finally:
-        _leave()
-        _MUTED.reset(token)
-
-
-def _enter() -> None:
     global _blocks  # noqa: PLW0603 - there is one sys.stdout for all
+    token = _MUTED.set(True)
     with _CHANGING:
         _blocks += 1
         if not isinstance(sys.stdout, _Muted):
             sys.stdout = _Muted(sys.stdout)
-
-
-def _leave() -> None:
-    global _blocks  # noqa: PLW0603 - there is one sys.stdout for all
-    with _CHANGING:
-        _blocks -= 1
-        if _blocks == 0 and isinstance(sys.stdout, _Muted):
-            sys.stdout = sys.stdout.stream
+    try:
+        yield
+    finally:
+        with _CHANGING:
+            _blocks -= 1
+            if _blocks == 0 and isinstance(sys.stdout, _Muted):
+                sys.stdout = sys.stdout.stream
+        _MUTED.reset(token)
 
 
 class _Muted(io.TextIOBase):
@@ -55,9 +46,7 @@ class _Muted(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write ``text``, unless it comes from a muted block."""
-        if _MUTED.get():
-            return len(text)
-        return int(self.stream.write(text) or 0)
+        return len(text) if _MUTED.get() else int(self.stream.write(text) or 0)
 
     def flush(self) -> None:
         """Flush the original stream."""

@@ -147,8 +147,8 @@ def _class(kind: type, found: Reach) -> Iterator[_Found]:
             continue
         found.variables.append(ClassAttributes(base.__qualname__, base))
         for key, value in vars(base).items():
-            inner = getattr(value, "__func__", value)  # of class methods and static methods
-            yield _Found(f"{base.__qualname__}.{key}", inner)
+            # Class methods and static methods hold the function.
+            yield _Found(f"{base.__qualname__}.{key}", getattr(value, "__func__", value))
 
 
 def _function(function: types.FunctionType, found: Reach) -> Iterator[_Found]:

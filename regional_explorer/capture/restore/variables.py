@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -95,8 +94,7 @@ class Attributes(Variables):
 
     def __post_init__(self) -> None:
         """Find the slots, without those for the ``__dict__`` and weak references."""
-        kinds = type(self.owner).__mro__
-        slots = [vars(kind).get("__slots__", ()) for kind in kinds]
+        slots = [vars(kind).get("__slots__", ()) for kind in type(self.owner).__mro__]
         names = [name for each in slots for name in ((each,) if isinstance(each, str) else each)]
         self._slots = tuple(name for name in names if not name.startswith("__"))
 
@@ -150,8 +148,10 @@ class ClosureVariable(Variables):
 
     def read(self) -> dict[Any, Any]:
         """Return the value now."""
-        value = _content(self.owner)
-        return {} if value is _MISSING else {self.name: value}
+        try:
+            return {self.name: self.owner.cell_contents}
+        except ValueError:  # an empty cell
+            return {}
 
     def assign(self, values: Mapping[Any, Any]) -> None:
         """Write the value."""
@@ -165,18 +165,9 @@ class ClosureVariable(Variables):
         return str(key)
 
 
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # an empty cell
-        return _MISSING
-
-
 def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
     """Yield the keys whose values differ, are new or are gone."""
-    for key in {**before, **now}:
-        if not same(before.get(key, _MISSING), now.get(key, _MISSING)):
-            yield key
+    return (key for key in {**before, **now} if not same(before.get(key, _MISSING), now.get(key, _MISSING)))
 
 
 def same(one: Any, other: Any) -> bool:

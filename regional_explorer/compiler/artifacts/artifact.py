@@ -130,12 +130,10 @@ class ArtifactStore:
         try:
             with compile_lock(), self.generated.collected():
                 artifact = self._compiled(key, piece, inputs, config)
-        except CompileEnvironmentError as error:
-            self.failures[key] = str(error)
-            self.retried.add(key)
-            raise
         except RegionCompileError as error:
             self.failures[key] = str(error)
+            if isinstance(error, CompileEnvironmentError):
+                self.retried.add(key)
             raise
         except Exception as error:
             self.failures[key] = f"{type(error).__name__}: {error}"
@@ -150,8 +148,7 @@ class ArtifactStore:
         gm, fakes, symbols = canonical(piece, inputs, mode)
         compiled = self.run_inductor(gm, fakes, mode, config)
         sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
-        made = _assembled(key, compiled, sizes, inputs)
-        return replace(made, pack=lambda: Packed(compiled.pack(), sizes))
+        return replace(_assembled(key, compiled, sizes, inputs), pack=lambda: Packed(compiled.pack(), sizes))
 
 
 def label_of(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Label:

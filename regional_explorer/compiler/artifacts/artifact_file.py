@@ -110,10 +110,9 @@ def read_label(archive: zipfile.ZipFile) -> Label:
 def write_archive(file: Any, label: Label, packed: Packed) -> None:
     """Write the archive of an artifact to an open file."""
     shipment = packed.shipment
-    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    data = {"kind": KIND, "format": FORMAT, "made": made, **asdict(label)}
+    head = {"kind": KIND, "format": FORMAT, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("artifact.json", json.dumps(data, indent=2))
+        archive.writestr("artifact.json", json.dumps({**head, **asdict(label)}, indent=2))
         archive.writestr("code", shipment.code)
         archive.writestr("extra", pickle.dumps(packed.extra))
         for name, library in shipment.libraries.items():
@@ -137,8 +136,7 @@ def read_contents(archive: zipfile.ZipFile) -> tuple[bytes, dict[str, Path], Any
 
 def _library_path(content: bytes) -> Path:
     """Return the path of a shared object in Inductor's cache directory; it is written there if it is missing."""
-    digest = hashlib.sha256(content).hexdigest()
-    path = Path(inductor_cache_directory(), "regional_explorer", f"x{digest[:32]}.so")
+    path = Path(inductor_cache_directory(), "regional_explorer", f"x{hashlib.sha256(content).hexdigest()[:32]}.so")
     if path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)

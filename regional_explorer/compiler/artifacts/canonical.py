@@ -71,11 +71,6 @@ def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[
     known: dict[Any, Any] = {}
     places: Symbols = []
 
-    def place(expression: Any, hint: int, where: tuple[int, int]) -> None:
-        if expression is not None and expression not in known:
-            known[expression] = new_symbol(mode, hint, f"size_{len(known)}")
-            places.append((known[expression], where))
-
     sizes = [
         (symbols_of(size), hint, (argument, dim))
         for argument, (value, layout) in enumerate(zip(values, inputs, strict=True))
@@ -85,8 +80,9 @@ def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[
     for expression, hint, where in (*bare, *sizes):
         # A size such as s17 + s77 whose symbols never occur alone becomes a symbol of its own: Inductor could not
         # compute it ("expected ... to have been codegen-ed", torch 2.13).
-        if expression is not None and not expression.free_symbols <= set(known):
-            place(expression, hint, where)
+        if expression is not None and expression not in known and not expression.free_symbols <= set(known):
+            known[expression] = new_symbol(mode, hint, f"size_{len(known)}")
+            places.append((known[expression], where))
 
     def size_of(size: Any, hint: int) -> Any:
         expression = symbols_of(size)

@@ -29,23 +29,15 @@ def locked(path: Path, patience_s: float) -> Iterator[bool]:
 
 def is_held(path: Path) -> bool:
     """Return whether any process holds the lock of ``path``; False if there are no locks."""
-    if sys.platform == "win32":
-        return False
-    import fcntl
-
     try:
         number = os.open(path, os.O_RDWR)
     except OSError:
         return False
     try:
-        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+        # Shared, so that processes that only ask do not see each other.
+        return _take(number, shared=True) is False
     finally:
         os.close(number)
-    return False
 
 
 def _opened(path: Path) -> int | None:
@@ -57,18 +49,22 @@ def _opened(path: Path) -> int | None:
 
 
 def _acquired(number: int, patience_s: float) -> bool:
+    until = time.monotonic() + patience_s
+    while (taken := _take(number)) is False and time.monotonic() < until:
+        time.sleep(_POLL_S)
+    return taken is True
+
+
+def _take(number: int, *, shared: bool = False) -> bool | None:
+    """Take the lock of an open file if it is free, and return whether it was; None if there are no locks."""
     if sys.platform == "win32":
-        return False
+        return None
     import fcntl
 
-    until = time.monotonic() + patience_s
-    while time.monotonic() < until:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_POLL_S)
-        except OSError:
-            return False
-        else:
-            return True
-    return False
+    try:
+        fcntl.flock(number, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True

@@ -29,28 +29,24 @@ def surroundings() -> str:
 def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
     """Return a hash of a piece: its structure, the content of its constants, its layouts and symbols."""
     digest = hashlib.sha256()
-    names = _SymbolNames()
+    names: SymbolNames = {}
     _describe(piece.gm, digest, names)
     for layout, node in zip(inputs, piece.gm.graph.find_nodes(op="placeholder"), strict=True):
         # What a compile guards on and generates follows from the sizes it sees, so those of dynamic inputs count too.
-        symbolic = [names.rename(size) for size in _sizes(node.meta.get("val"))]
+        symbolic = [_renamed(size, names) for size in _sizes(node.meta.get("val"))]
         digest.update(f"{layout}{symbolic}".encode())
     return digest.hexdigest()[:20]
 
 
-class _SymbolNames:
-    """Renames symbols in order of appearance, so that equal relations between sizes get equal texts."""
+SymbolNames = dict[str, str]
+"""The names that symbols get in order of appearance, so that equal relations between sizes get equal texts."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
 
-    def rename(self, size: Any) -> str:
-        expression = symbols_of(size)
-        if expression is None:
-            return "" if isinstance(size, torch.SymInt) else str(size)
-        return re.sub(
-            r"[a-z]+\d+", lambda match: self._known.setdefault(match[0], f"n{len(self._known)}"), str(expression)
-        )
+def _renamed(size: Any, names: SymbolNames) -> str:
+    expression = symbols_of(size)
+    if expression is None:
+        return "" if isinstance(size, torch.SymInt) else str(size)
+    return re.sub(r"[a-z]+\d+", lambda match: names.setdefault(match[0], f"n{len(names)}"), str(expression))
 
 
 def _sizes(value: Any) -> list[Any]:
@@ -62,7 +58,7 @@ def _sizes(value: Any) -> list[Any]:
     return sizes if any(isinstance(size, torch.SymInt) for size in sizes) else []
 
 
-def _describe(gm: fx.GraphModule, digest: Any, names: _SymbolNames) -> None:
+def _describe(gm: fx.GraphModule, digest: Any, names: SymbolNames) -> None:
     index: dict[fx.Node, int] = {}
     for node in gm.graph.nodes:
         index[node] = len(index)
@@ -81,11 +77,11 @@ def _describe(gm: fx.GraphModule, digest: Any, names: _SymbolNames) -> None:
                 digest.update(repr(held).encode())
 
 
-def _plain(value: Any, names: _SymbolNames) -> str:
+def _plain(value: Any, names: SymbolNames) -> str:
     if isinstance(value, (tuple, list)):
         return f"({','.join(_plain(item, names) for item in value)})"
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{key}:{_plain(item, names)}' for key, item in value.items())}}}"
     if isinstance(value, torch.SymInt):
-        return names.rename(value)
+        return _renamed(value, names)
     return f"{type(value).__name__}:{value!r}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,16 +40,16 @@ def folder_at(path: str | Path) -> ArtifactFolder:
     """
     if not isinstance(path, (str, Path)) or not str(path):
         raise ArtifactError(f"artifacts={shown_value(path)}: give the path of a directory.")
+    if "\0" in str(path):
+        raise ArtifactError(f"artifacts={shown_value(path)}: a path cannot contain a null character.")
     target = Path(path)
     try:
         os.fsencode(target)
-        is_file = "\0" not in str(target) and target.exists() and not target.is_dir()
+        is_file = target.exists() and not target.is_dir()
     except (OSError, ValueError) as problem:
         raise ArtifactError(
             f"artifacts={shown_value(path)}: this cannot be the path of a directory: {problem}."
         ) from problem
-    if "\0" in str(target):
-        raise ArtifactError(f"artifacts={shown_value(path)}: a path cannot contain a null character.")
     if is_file:
         raise ArtifactError(f"Artifacts are kept in a directory, and {target} is a file. Give another path.")
     return ArtifactFolder(target)
@@ -66,7 +67,6 @@ class ArtifactFolder:
     path: Path
     findings: list[Diagnostic] = field(default_factory=list)
     _initial_paths: tuple[Path, ...] = ()
-    _initial_labels: list[Label] | None = None
     _damaged: set[str] = field(default_factory=set)
     _others_seen: bool = False
 
@@ -83,8 +83,7 @@ class ArtifactFolder:
         for path in sorted(self.path.glob(f"{wanted.key}-*{SUFFIX}")):
             try:
                 with opened(path) as archive:
-                    label = read_label(archive)
-                    if label.machine.mismatch(wanted.machine):
+                    if read_label(archive).machine.mismatch(wanted.machine):
                         continue
                     code, libraries, extra = read_contents(archive)
                 return use(code, libraries, extra)
@@ -97,7 +96,7 @@ class ArtifactFolder:
 
     def note_missing(self, wanted: Label) -> None:
         """Add a finding that says why none of the initial artifacts, if there are any, is the ``wanted`` one."""
-        labels = self._read_initial_labels()
+        labels = self._initial_labels
         self._others_seen = self._others_seen or self._others_compile(wanted.key)
         if not labels or wanted.key in self._damaged or self._others_seen:
             return
@@ -164,18 +163,18 @@ class ArtifactFolder:
                 Path(name).unlink()
             raise
 
-    def _read_initial_labels(self) -> Sequence[Label]:
-        if self._initial_labels is None:
-            self._initial_labels = []
-            for path in self._initial_paths:
-                try:
-                    with opened(path) as archive:
-                        self._initial_labels.append(read_label(archive))
-                except FileNotFoundError:
-                    continue
-                except DamagedError as problem:
-                    self._note_damaged(path, str(problem), None)
-        return self._initial_labels
+    @functools.cached_property
+    def _initial_labels(self) -> list[Label]:
+        labels = []
+        for path in self._initial_paths:
+            try:
+                with opened(path) as archive:
+                    labels.append(read_label(archive))
+            except FileNotFoundError:
+                continue
+            except DamagedError as problem:
+                self._note_damaged(path, str(problem), None)
+        return labels
 
     def _note_damaged(self, path: Path, why: str, region: str | None) -> None:
         self._note(

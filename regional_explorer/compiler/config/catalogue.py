@@ -23,9 +23,7 @@ from regional_explorer.torch_api import ConfigEntry, config_comments, config_ent
 
 _CACHE = "it steers Inductor's caches, which all regions share"
 _WORKERS = "it steers the compile workers, which all regions share"
-_FUNCTION = "it holds a Python function, which a plan cannot carry"
 _INSTALL = "it depends on what is installed, not on the region"
-_TRACE = "it is set by the tool that reads the compiler's output"
 
 GLOBAL: Mapping[str, str] = {
     "autotune_local_cache": _CACHE,
@@ -198,13 +196,13 @@ def _refused(entry: ConfigEntry) -> str | None:
     if entry.key in GLOBAL:
         return GLOBAL[entry.key]
     if entry.key.startswith(("trace.", "test_configs.", "autotune_fallback")):
-        return _TRACE
+        return "it is set by the tool that reads the compiler's output"
     if entry.key.startswith("_"):
         return "it is private to torch"
     if "cache" in entry.key and not entry.key.startswith(("cuda.", "triton.")):
         return _CACHE
     if "Callable" in str(entry.value_type) or "custom_graph_pass" in str(entry.value_type):
-        return _FUNCTION
+        return "it holds a Python function, which a plan cannot carry"
     return None
 
 
@@ -227,13 +225,10 @@ def _fits(value: Any, kind: Any, default: Any) -> bool:
     for part in _members(kind):
         origin = typing.get_origin(part) or part
         if origin is typing.Literal:
-            if any(value == choice and type(value) is type(choice) for choice in typing.get_args(part)):
+            if _is_among(value, typing.get_args(part)):
                 return True
-        elif origin is float:
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                return True
-        elif origin is int:
-            if isinstance(value, int) and not isinstance(value, bool):
+        elif origin in (int, float):
+            if isinstance(value, (int, origin)) and not isinstance(value, bool):
                 return True
         elif origin is typing.Any or (isinstance(origin, type) and isinstance(value, origin)):
             return True

@@ -55,12 +55,6 @@ class WorkQueue:
         with self._changed:
             return list(self._left)
 
-    @property
-    def is_taken(self) -> bool:
-        """Whether all keys are taken and no helper is busy."""
-        with self._changed:
-            return not self._left and not self._at_helpers
-
     def take(self, patience_s: float, cancelled: Callable[[], bool]) -> tuple[str, ArtifactCompile | None] | None:
         """Return the key that this process compiles next, with the record of a helper that has compiled it cold.
 
@@ -188,8 +182,9 @@ class CompilePool:
                 self._note_cold(made.seconds)
         elif made.cache == "warm":
             # This process, not the helper, has compared the key with known ones.
-            own = replace(ahead, artifact=made.artifact, nearest=made.nearest, changes=made.changes)
-            return replace(artifact, made=own)
+            return replace(
+                artifact, made=replace(ahead, artifact=made.artifact, nearest=made.nearest, changes=made.changes)
+            )
         else:
             # The cache keys differ, so everything that helpers compile is compiled twice.
             self._helpers.close()

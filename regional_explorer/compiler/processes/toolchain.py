@@ -100,8 +100,7 @@ def toolchain_is_built() -> bool:
     # Inductor keeps precompiled headers in the default directory, whatever its cache directory is.
     default = Path(tempfile.gettempdir(), f"torchinductor_{_user()}")
     cache = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default)
-    headers = _newer(default / "precompiled_headers", (".gch", ".pch"), installed)
-    return headers and _newer(cache, (".so",), installed)
+    return _newer(default / "precompiled_headers", (".gch", ".pch"), installed) and _newer(cache, (".so",), installed)
 
 
 def _user() -> str:

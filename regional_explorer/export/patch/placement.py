@@ -15,8 +15,8 @@ from regional_explorer.export.patch.refusals import why_unwritable
 from regional_explorer.export.patch.sites import Sites
 from regional_explorer.export.patch.source_file import Statement
 from regional_explorer.export.patch.spans import StatementRange, is_loop
-from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Direction, Region, config_of
@@ -203,7 +203,7 @@ class _Placer:
         ]
 
     def _instances(self, region: Region) -> dict[Instance, set[int]]:
-        found = grouped(sorted(self.ops[region.name].own), lambda origin: self.claims[origin][1])
+        found = grouped((self.claims[origin][1], origin) for origin in sorted(self.ops[region.name].own))
         return {instance: set(origins) for instance, origins in found.items()}
 
     def _carving_marks(self, region: Region, marks: Sequence[NewMark]) -> list[NewMark] | None:

@@ -10,8 +10,8 @@ from typing import Any
 from regional_explorer.export.patch.new_marks import NewMark, Placement
 from regional_explorer.export.patch.source_file import Function, Statement
 from regional_explorer.export.patch.spans import StatementRange, WholeFunction
-from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import Selector, SelectorKind
@@ -33,7 +33,7 @@ def predicted_plan(
     """
     owners = _owners(claims, placement)
     carved = {origin for origin, (_, _, eager) in owners.items() if eager}
-    parts = grouped(sorted(owners), lambda origin: owners[origin][:2])
+    parts = grouped((owners[origin][:2], origin) for origin in sorted(owners))
     names: dict[str, str] = {}
     regions = [*placement.kept.values()]
     for number, ((name, _), origins) in enumerate(parts.items()):

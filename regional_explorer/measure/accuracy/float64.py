@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from regional_explorer.capture.live_graph import LiveGraph
+from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.trace import Capture
 from regional_explorer.torch_api import boxed, draws_random, resolve
 
@@ -35,25 +35,11 @@ class Float64:
         Raises:
             Exception: whatever torch raises if an operator has no float64 kernel.
         """
-        from regional_explorer.capture.tensors import tensors_in
-
         call = self._capture.call
-        with self._in_float64(), call.kept():
-            outputs = call.forward(self._capture.run)
-            gradients = call.backward(outputs) if call.grad else ()
+        with self._capture.running(self._shadow), call.kept():
+            outputs, gradients = call.run(self._capture.run)
         exact = [self._lookup(tensor.detach()) for _, tensor in tensors_in(outputs)]
         return exact, tuple(None if gradient is None else self._lookup(gradient) for gradient in gradients)
-
-    @contextmanager
-    def _in_float64(self) -> Iterator[None]:
-        before = [(live, live.implementation) for live in self._capture.live]
-        try:
-            for live, _ in before:
-                live.implementation = self._shadow(live)
-            yield
-        finally:
-            for live, implementation in before:
-                live.implementation = implementation
 
     def _shadow(self, live: LiveGraph) -> Callable[[list[Any]], Any]:
         dtypes = [_dtype(value) for value in live.gm.graph.output_node().args[0]]  # type: ignore[union-attr]
@@ -109,7 +95,7 @@ def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
             copy.args = _with_float64(copy.args)
             copy.kwargs = _with_float64(copy.kwargs)
             if draws_random(node):
-                copy.args = (node.target, [_dtype(source) for source in _nodes(node.args)], *copy.args)
+                copy.args = (node.target, [_dtype(source) for source in node.args], *copy.args)
                 copy.kwargs = dict(node.kwargs)
                 copy.target = _draw_as_before
         new[node] = copy
@@ -120,10 +106,6 @@ def _held_in_float64(held: Any) -> Any:
     if isinstance(held, fx.GraphModule):
         return to_float64(held)
     return held.detach().double() if isinstance(held, torch.Tensor) and held.dtype in LOW else held
-
-
-def _nodes(args: Sequence[Any]) -> list[Any]:
-    return [argument if isinstance(argument, fx.Node) else None for argument in args]
 
 
 def _with_float64(value: Any) -> Any:

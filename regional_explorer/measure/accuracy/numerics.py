@@ -56,8 +56,7 @@ class Reference:
 def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
     """Run the call once from the state the user left, and return outputs and gradients."""
     with call.kept():
-        outputs = call.forward(fn)
-        gradients = call.backward(outputs) if call.grad else ()
+        outputs, gradients = call.run(fn)
         named = tuple((name, tensor.detach().clone()) for name, tensor in tensors_in(outputs, "output"))
         opaque = tuple(opaque_in(outputs, "output"))
     return Values(named, tuple(zip(call.gradient_names, gradients, strict=False)), opaque)

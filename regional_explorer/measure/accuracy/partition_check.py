@@ -10,14 +10,13 @@ from typing import Any
 import torch
 
 from regional_explorer.capture.restore.random_state import RandomState
-from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.float64 import LOW, to_float64
 from regional_explorer.measure.accuracy.numerics import Reference, compare, not_comparable, repeats, verdict
-from regional_explorer.measure.accuracy.rounding import Arithmetic, arithmetic_of
+from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.accuracy.steps import Shifted, Steps, has_steps
 from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.timing import Numerics, NumericsVerdict
@@ -73,10 +72,15 @@ def check_partition(
         return _named(switch, function(list(args)))
 
     try:
-        eager, arithmetic = run(switch.eager), arithmetic_of([switch.piece.gm])
+        gm, eager = switch.piece.gm, run(switch.eager)
+        arithmetic = arithmetic_of([gm])
         steady = repeats(eager, run(switch.eager), arithmetic)
         exact = _exact(switch, args, random) if steady else None
-        steps = _steps(switch, run, eager, arithmetic, cancelled)
+        steps = (
+            Steps(lambda shift: run(Shifted(gm, shift).boxed_run), eager, arithmetic.eps, cancelled)
+            if has_steps([gm])
+            else None
+        )
         reference = Reference(eager, exact, arithmetic, nondeterministic=not steady, steps=steps)
 
         def rows(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
@@ -88,11 +92,10 @@ def check_partition(
         try:
             found = rows(drawing, "checked on a twin compiled with fallback_random" if drawing else "")
         except RegionCompileError as error:
-            why = f"draws random numbers, and no twin with fallback_random compiles: {error}"
-            return Check(not_comparable(rows({}), why))
-        if verdict(found) != NumericsVerdict.FAILED:
-            return Check(found)
-        return Check(found, _cure(rows, drawing))
+            return Check(
+                not_comparable(rows({}), f"draws random numbers, and no twin with fallback_random compiles: {error}")
+            )
+        return Check(found, _cure(rows, drawing) if verdict(found) == NumericsVerdict.FAILED else None)
     finally:
         random.restore()
 
@@ -112,7 +115,7 @@ def _cure(
 
 
 @contextmanager
-def _twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterator[Artifact | None]:
+def _twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterator[None]:
     """Context manager: make ``switch`` use its artifact, or a twin compiled under its config updated by ``config``.
 
     Raises:
@@ -120,12 +123,11 @@ def _twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterat
     """
     before = switch.artifact
     if not config:
-        yield before
+        yield
         return
-    twin = program.twin(switch, config)
-    switch.use(twin)
+    switch.use(program.twin(switch, config))
     try:
-        yield twin
+        yield
     finally:
         if before is None:
             switch.use_eager()
@@ -134,26 +136,12 @@ def _twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterat
 
 
 def _named(switch: Switch, results: Any) -> Values:
-    pairs = [
-        (name, value)
+    tensors = (
+        (name, value.detach().clone())
         for index, (name, value) in enumerate(zip(switch.piece.outputs, results, strict=True))
         if isinstance(value, torch.Tensor) and index not in switch.output_tokens
-    ]
-    tensors = tuple((name, value.detach().clone()) for name, value in pairs)
-    return Values(tensors, ())
-
-
-def _steps(
-    switch: Switch,
-    run: Callable[[Callable[..., Any]], Values],
-    eager: Values,
-    arithmetic: Arithmetic,
-    cancelled: Callable[[], bool],
-) -> Steps | None:
-    gm = switch.piece.gm
-    if not has_steps([gm]):
-        return None
-    return Steps(lambda shift: run(Shifted(gm, shift).call_boxed), eager, arithmetic.eps, cancelled)
+    )
+    return Values(tuple(tensors), ())
 
 
 def _exact(switch: Switch, args: Sequence[Any], random: RandomState) -> Values | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.capture.call import Call
+from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.measure.accuracy.float64 import Float64
@@ -17,6 +18,7 @@ from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.timing import Numerics, NumericsVerdict
+from regional_explorer.torch_api import BoxedCall
 
 TRACE_DIFFERS = "the trace differs from eager (trace-differs): compared with eager directly"
 
@@ -88,14 +90,11 @@ def _steps(
         return None
 
     def run(shift: Shift) -> Values:
-        before = [(live, live.implementation) for live in capture.live]
-        try:
-            for live, _ in before:
-                live.implementation = Shifted(live.gm, shift, steps_follow=live.kind is GraphKind.FORWARD).call_boxed
+        def shifted(live: LiveGraph) -> BoxedCall:
+            return Shifted(live.gm, shift, steps_follow=live.kind is GraphKind.FORWARD).boxed_run
+
+        with capture.running(shifted):
             return run_once(call, capture.run)
-        finally:
-            for live, implementation in before:
-                live.implementation = implementation
 
     return Steps(run, eager, arithmetic.eps, cancelled)
 

@@ -50,10 +50,6 @@ class Limit:
         """Return how far a tensor may be off as a whole; ``own`` is its RMS."""
         return self.relative * own + self.absolute
 
-    def times(self, factor: float) -> Limit:
-        """Return a limit ``factor`` times as wide."""
-        return Limit(self.relative * factor, self.absolute * factor)
-
 
 @dataclass(frozen=True)
 class Gap:

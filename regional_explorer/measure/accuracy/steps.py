@@ -20,7 +20,7 @@ from torch import fx
 from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.measure.accuracy.rounding import SLACK, is_floating, rms
 from regional_explorer.measure.accuracy.values import Values
-from regional_explorer.torch_api import BoxedInterpreter, draws_random, is_elementwise, returns_new_tensors
+from regional_explorer.torch_api import draws_random, is_elementwise, returns_new_tensors
 
 _UNITS = 2.0
 """The units of rounding by which the inputs of step functions are moved."""
@@ -79,7 +79,7 @@ def _is_exact(value: torch.Tensor) -> torch.Tensor:
     return (value == value.round()) | ~value.isfinite()
 
 
-class Shifted(BoxedInterpreter):
+class Shifted(fx.Interpreter):
     """Runs a graph with the inputs of its steps moved by ``shift``, and results on the way to them rounded differently.
 
     With ``steps_follow``, the outputs lead to step functions too: those of a forward lead to steps in the backward.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from regional_explorer.measure.accuracy.rounding import Arithmetic, far
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind, Node
 from regional_explorer.record.timing import Numerics, NumericsVerdict
-from regional_explorer.torch_api import BoxedInterpreter, as_first_call, compile_isolated, draws_random
+from regional_explorer.torch_api import BoxedCall, as_first_call, compile_isolated, draws_random
 
 _PROJECTIONS = 3
 _GENERATORS = ("torch's generator", "NumPy's generator", "Python's generator")
@@ -166,7 +166,7 @@ class _Run:
     draws: list[tuple[fx.Node, tuple[str, ...]]] = field(default_factory=list)
 
 
-class _GraphRecorder(BoxedInterpreter):
+class _GraphRecorder(fx.Interpreter):
     def __init__(self, run: _Run) -> None:
         super().__init__(run.live.gm)
         self._run = run
@@ -181,26 +181,14 @@ class _GraphRecorder(BoxedInterpreter):
         return result
 
 
-@contextmanager
-def _recording(capture: Capture) -> Iterator[list[_Run]]:
-    """Context manager: record what the captured graphs compute in the block."""
-    runs: list[_Run] = []
+def _recorded(runs: list[_Run], live: LiveGraph) -> BoxedCall:
+    """Return a function that runs a captured graph, and adds what each call of it computes to ``runs``."""
 
-    def recorded(live: LiveGraph) -> Callable[[list[Any]], Any]:
-        def call(args: list[Any]) -> Any:
-            runs.append(_Run(live))
-            return _GraphRecorder(runs[-1]).call_boxed(args)
+    def call(args: list[Any]) -> Any:
+        runs.append(_Run(live))
+        return _GraphRecorder(runs[-1]).boxed_run(args)
 
-        return call
-
-    before = [(live, live.implementation) for live in capture.live]
-    try:
-        for live, _ in before:
-            live.implementation = recorded(live)
-        yield runs
-    finally:
-        for live, implementation in before:
-            live.implementation = implementation
+    return call
 
 
 # -------------------------------------------------------------------------------------------------- where the two part
@@ -213,14 +201,11 @@ def _first_difference(capture: Capture, reference: Reference, *, gradients_alone
         with call.kept():
             before = _random_states()
             with eager:
-                outputs = call.forward()
-                if call.grad:
-                    call.backward(outputs)
+                call.run()
             moved = _differing_generators(before, _random_states())
-        with _recording(capture) as runs, call.kept():
-            outputs = call.forward(capture.run)
-            if call.grad:
-                call.backward(outputs)
+        runs: list[_Run] = []
+        with capture.running(functools.partial(_recorded, runs)), call.kept():
+            call.run(capture.run)
     except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; the diagnostic then says less
         return None
     records = {graph.id: graph.by_name() for graph in capture.graphs}

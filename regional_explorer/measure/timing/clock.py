@@ -19,6 +19,7 @@ class Clock(Protocol[Moment]):
 
     def now(self) -> float:
         """Return seconds of wall time, for budgets."""
+        return time.perf_counter()
 
     def flush(self) -> None:
         """Bring caches into the state that every timed call starts from; called before its first mark."""
@@ -33,12 +34,8 @@ class Clock(Protocol[Moment]):
         """Return the seconds between two marks that have been reached."""
 
 
-class CpuClock:
+class CpuClock(Clock[float]):
     """The host's monotonic clock. Caches stay warm between calls, as in a user's loop."""
-
-    def now(self) -> float:
-        """Return seconds of wall time."""
-        return time.perf_counter()
 
     def flush(self) -> None:
         """Do nothing."""
@@ -55,7 +52,7 @@ class CpuClock:
         return end - begin
 
 
-class CudaClock:
+class CudaClock(Clock["torch.cuda.Event"]):
     """Events on the current stream; overwrites the L2 cache between calls.
 
     Nothing waits for the device within a sample: if the host is faster than the device, the figures are the device's
@@ -71,10 +68,6 @@ class CudaClock:
         # Twice the size of the cache, so that no cache line of the last call remains.
         size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
         self._scratch = torch.empty(size, dtype=torch.int8, device=self._device)
-
-    def now(self) -> float:
-        """Return seconds of wall time."""
-        return time.perf_counter()
 
     def flush(self) -> None:
         """Overwrite the L2 cache, in the order of the stream."""

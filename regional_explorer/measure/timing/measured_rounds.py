@@ -1,4 +1,4 @@
-"""Measures calls in interleaved rounds and returns their timings, with verdicts and warnings."""
+"""One measurement: rounds between two readings of the device's state; timings with verdicts and warnings."""
 
 from __future__ import annotations
 
@@ -70,7 +70,6 @@ def measure_rounds(
         MeasureError: nothing could be measured.
     """
     run = context.run
-
     before = context.device_state()
     result = run_rounds(timed_calls, options, baseline=baseline, clock=context.clock, context=run)
     after = context.device_state()

@@ -70,10 +70,6 @@ def run_rounds(
     return run.finish(run.go())
 
 
-class _Cancelled(Exception):  # noqa: N818 - not an error: leaves a round
-    """The run was cancelled."""
-
-
 @dataclass
 class _Run:
     """The state of one run. Every entry is sampled once per round; the control is a second entry of the baseline."""
@@ -101,7 +97,7 @@ class _Run:
             self.waited_before_s = self._timed(waited_s)
             self._choose_calls_per_sample(self._warm_up())
             return self._measure()
-        except (_Cancelled, CancelledError):
+        except CancelledError:
             return Stop.CANCELLED
         except KeyboardInterrupt:
             return Stop.INTERRUPTED
@@ -207,7 +203,7 @@ class _Run:
     def _sample(self, entry: str, calls: int) -> Mapping[Phase, float] | None:
         """Return one sample, or remove the call's entries and return None if it raised."""
         if self.context.cancelled():
-            raise _Cancelled
+            raise CancelledError
         timed_call = self.entries[entry]
         try:
             return timed_call.sample(self.clock, calls)

@@ -16,7 +16,6 @@ from torch.utils.benchmark import Timer
 
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.rounds import run_rounds
-from regional_explorer.measure.timing.rounds_result import RoundsResult
 from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.statistics import floor_of, verdict_of
 from regional_explorer.record.timing import Phase, Verdict
@@ -70,7 +69,11 @@ def repeated(piece: Callable[[], object], steps: int) -> Callable[[], None]:
 def by_rounds(first: Callable[[], object], second: Callable[[], object], budget_s: float, seed: int) -> Verdict:
     """Compare two functions as this package does."""
     result = run_rounds([TimedCall("eager", first), TimedCall("other", second)], BenchmarkOptions(budget_s, seed=seed))
-    return _verdict(result)
+    ratios = result.ratios("other", Phase.FORWARD)
+    if ratios is None:
+        return Verdict.UNKNOWN
+    confidence = result.options.verdict_confidence
+    return verdict_of(ratios, confidence, floor_of(result.control_ratios(Phase.FORWARD), confidence))
 
 
 def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float, _seed: int = 0) -> Verdict:
@@ -116,11 +119,11 @@ def rates(seen: list[Judged]) -> list[Rate]:
 
 def table(counted: list[Rate]) -> str:
     """Return the rates as text, one line per method and slowdown."""
-    lines = [f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}"]
-    for rate in counted:
-        called = f"{rate.called} of {rate.pairs}"
-        lines.append(f"{rate.planted:>8.0%}  {rate.method:<22}  {called:>16}  {rate.share:>6.1%}")
-    return "\n".join(lines)
+    rows = (
+        f"{rate.planted:>8.0%}  {rate.method:<22}  {f'{rate.called} of {rate.pairs}':>16}  {rate.share:>6.1%}"
+        for rate in counted
+    )
+    return "\n".join((f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}", *rows))
 
 
 @contextmanager
@@ -131,11 +134,3 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _verdict(result: RoundsResult) -> Verdict:
-    ratios = result.ratios("other", Phase.FORWARD)
-    if ratios is None:
-        return Verdict.UNKNOWN
-    confidence = result.options.verdict_confidence
-    return verdict_of(ratios, confidence, floor_of(result.control_ratios(Phase.FORWARD), confidence))

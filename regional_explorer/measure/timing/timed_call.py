@@ -14,7 +14,7 @@ from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.record.timing import Phase
 
 
-def _do_nothing() -> None:
+def do_nothing() -> None:
     """Do nothing."""
 
 
@@ -30,13 +30,8 @@ class TimedCall:
     name: str
     forward: Callable[[], object]
     backward: Callable[[Any], object] | None = None
-    before: Callable[[], None] = _do_nothing
-    select: Callable[[], None] = _do_nothing
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """The phases that a sample has."""
-        return (Phase.FORWARD,) if self.backward is None else (Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
+    before: Callable[[], None] = do_nothing
+    select: Callable[[], None] = do_nothing
 
     def sample(self, clock: Clock[Any], calls: int) -> Mapping[Phase, float]:
         """Run ``calls`` calls and return the median seconds per phase.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Cut
 from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.regions.instances import Claim
@@ -18,14 +19,14 @@ FORWARDS = (GraphKind.FORWARD, GraphKind.INFERENCE)
 
 def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield ``backward-unmarked`` and ``backward-only``, where forward and backward disagree about a region."""
-    stray: dict[str, list[UnclaimedOp]] = {}
-    alone: dict[str, list[tuple[Graph, Node]]] = {}
-    for graph in evidence.of_kind(GraphKind.BACKWARD):
-        for found in _strays(evidence, graph):
-            stray.setdefault(found.claim.region, []).append(found)
-        for node in graph.ops:
-            if node.annotated and not (node.origin in evidence.origins and evidence.origins[node.origin].annotated):
-                alone.setdefault(_marked_as(node), []).append((graph, node))
+    backward = list(evidence.of_kind(GraphKind.BACKWARD))
+    stray = grouped((found.claim.region, found) for graph in backward for found in _strays(evidence, graph))
+    alone = grouped(
+        (_marked_as(node), (graph, node))
+        for graph in backward
+        for node in graph.ops
+        if node.annotated and not (node.origin in evidence.origins and evidence.origins[node.origin].annotated)
+    )
     for region, strays in stray.items():
         yield _unmarked(evidence, region, strays)
     for region, ops in alone.items():

@@ -8,6 +8,7 @@ from typing import Any
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, MarkedBlock, Node
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.region import DEFAULT, Direction, Region, config_of
 from regional_explorer.record.selector import SelectorKind
@@ -17,11 +18,12 @@ from regional_explorer.regions.source_marks import annotated_config, annotation_
 
 def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield at most one ``config-neighbour``, with all pairs of regions where a config would leak into the other."""
-    hits: dict[tuple[str, str], list[tuple[Partition, str]]] = {}
-    for part in evidence.partitions:
-        first = _first_marked_input(evidence, part)
-        if first is not None and _config(evidence, first[0], part) != _config(evidence, part.region, part):
-            hits.setdefault((part.region, first[0]), []).append((part, first[1]))
+    marked = ((part, _first_marked_input(evidence, part)) for part in evidence.partitions)
+    hits = grouped(
+        ((part.region, first[0]), (part, first[1]))
+        for part, first in marked
+        if first is not None and _config(evidence, first[0], part) != _config(evidence, part.region, part)
+    )
     if not hits:
         return
     pairs = listing(
@@ -145,10 +147,8 @@ def _merged(evidence: Evidence, outer: MarkedBlock, inner: MarkedBlock) -> bool:
 
 def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``annotation-false`` per value that was meant to switch a mark off."""
-    found: dict[str, list[Node]] = {}
-    for node in _source_marks(evidence):
-        if not node.annotation and not isinstance(node.annotation, Mapping):
-            found.setdefault(repr(node.annotation), []).append(node)
+    marked = (node for node in _source_marks(evidence) if not isinstance(node.annotation, Mapping))
+    found = grouped((repr(node.annotation), node) for node in marked if not node.annotation)
     for value, nodes in found.items():
         yield Diagnostic(
             DiagnosticCode.ANNOTATION_FALSE,

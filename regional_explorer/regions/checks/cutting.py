@@ -8,13 +8,13 @@ from collections.abc import Set as AbstractSet
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind, MarkedBlock, Node, SourceLine
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import SelectorKind
 from regional_explorer.regions.checks.cycles import Cycle, shortest_cycle
 from regional_explorer.regions.checks.evidence import Evidence, lines, path_between
-from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import picks
 
 
@@ -79,17 +79,15 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
     causes: dict[tuple[str, str, str], list[tuple[list[Partition], list[Node], bool]]] = {}
     circular = {(graph, region) for graph, regions in evidence.cyclic for region in regions}
     for (region, _, graph), cut in evidence.instances.items():
-        nodes = evidence.nodes[graph]
         # Forward ops that the backward repeats are a separate piece, which does not count as a split.
-        parts = [part for part in cut if not any(nodes[name].recompute for name in part.nodes)]
+        parts = [part for part in cut if not any(evidence.nodes[graph][name].recompute for name in part.nodes)]
         if len(parts) < 2 or (graph, region) in circular:  # noqa: PLR2004 - one partition is whole
             continue
         between, drawn = _between(evidence, parts)
         kind = str(evidence.by_id[graph].kind)
         if kind == GraphKind.BACKWARD and between and all(node.origin is None for node in between):
             continue
-        cause = (region, kind, between[0].op if between else "")
-        causes.setdefault(cause, []).append((parts, between, drawn))
+        causes.setdefault((region, kind, between[0].op if between else ""), []).append((parts, between, drawn))
     for (region, kind, _), cases in causes.items():
         parts, between, drawn = cases[0]
         carved = bool(between) and all(map(evidence.assignment.is_carved, between))
@@ -127,14 +125,14 @@ def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
     for region in evidence.plan.regions:
         if not region.joined:
             continue
-        held: dict[int, int] = {}
-        for number, selector in enumerate(region.selectors):
-            held.update(dict.fromkeys(picks(selector, evidence.graphs), number))
+        held = {
+            origin: number
+            for number, selector in enumerate(region.selectors)
+            for origin in picks(selector, evidence.graphs)
+        }
         own = {origin: claim for origin, claim in evidence.assignment.owners.items() if claim.region == region.name}
-        served: dict[Instance, set[int]] = {}
-        for origin, claim in own.items():
-            served.setdefault(claim.instance, set()).add(held[origin])
-        common = {number for numbers in served.values() if len(numbers) > 1 for number in numbers}
+        served = grouped((claim.instance, held[origin]) for origin, claim in own.items())
+        common = {number for numbers in served.values() if len(set(numbers)) > 1 for number in numbers}
         for number in sorted(set(held.values()) - common):
             alone = frozenset(origin for origin in own if held[origin] == number)
             if alone and alone != own.keys():
@@ -184,10 +182,7 @@ def _between(evidence: Evidence, parts: list[Partition]) -> tuple[list[Node], bo
 
 def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-cycle`` per set of regions that feed each other in a cycle."""
-    graphs: dict[frozenset[str], list[str]] = {}
-    for graph, regions in evidence.cyclic:
-        if graph not in graphs.setdefault(regions, []):
-            graphs[regions].append(graph)
+    graphs = grouped((regions, graph) for graph, regions in dict.fromkeys(evidence.cyclic))
     for regions, places in graphs.items():
         order = [region.name for region in evidence.plan.regions if region.name in regions]
         found = shortest_cycle(evidence, places[0], order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from regional_explorer.record.grouping import grouped
 from regional_explorer.regions.checks.evidence import Evidence
 from regional_explorer.regions.instances import Claim
 
@@ -24,9 +25,7 @@ Cycle = tuple[CyclePath, ...]
 def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Cycle:
     """Return a shortest cycle among the instances of ``regions`` in ``graph``, region by region; empty if none."""
     claims = {name: claim for name, claim in evidence.claims[graph].items() if claim.region in regions}
-    members: dict[Claim, list[str]] = {}
-    for name, claim in claims.items():
-        members.setdefault(claim, []).append(name)
+    members = grouped((claim, name) for name, claim in claims.items())
     for start in sorted(members, key=lambda claim: regions.index(claim.region)):
         came: dict[Claim, tuple[Claim, tuple[str, ...]]] = {}
         queue = [start]

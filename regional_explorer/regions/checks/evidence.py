@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.regions.instances import Claim
@@ -71,15 +72,11 @@ class Evidence:
     @cached_property
     def instances(self) -> dict[tuple[str, int, str], list[Partition]]:
         """The partitions of each instance in each graph, keyed by region, instance and graph, in the order they run."""
-        found: dict[tuple[str, int, str], list[Partition]] = {}
-        for part in self.partitions:
-            found.setdefault((part.region, part.instance, part.graph), []).append(part)
-        return found
+        return grouped(((part.region, part.instance, part.graph), part) for part in self.partitions)
 
     def users(self, graph_id: str, *, random: bool = False) -> dict[str, list[str]]:
         """Return the users of each node; with ``random``, each random op feeds the next one too."""
-        known = self._random_users if random else self._users
-        if graph_id not in known:
+        if (graph_id, random) not in self._users:
             users: dict[str, list[str]] = {}
             last: str | None = None
             for node in self.by_id[graph_id].nodes:
@@ -89,15 +86,11 @@ class Evidence:
                     if last is not None:
                         users.setdefault(last, []).append(node.name)
                     last = node.name
-            known[graph_id] = users
-        return known[graph_id]
+            self._users[graph_id, random] = users
+        return self._users[graph_id, random]
 
     @cached_property
-    def _users(self) -> dict[str, dict[str, list[str]]]:
-        return {}
-
-    @cached_property
-    def _random_users(self) -> dict[str, dict[str, list[str]]]:
+    def _users(self) -> dict[tuple[str, bool], dict[str, list[str]]]:
         return {}
 
     def of_kind(self, *kinds: GraphKind) -> Iterator[Graph]:

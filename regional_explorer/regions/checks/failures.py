@@ -6,16 +6,13 @@ from collections.abc import Iterator
 
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.partition import Partition
+from regional_explorer.record.grouping import grouped
 from regional_explorer.regions.checks.evidence import Evidence, lines
 
 
 def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-failed`` per region and error."""
-    found: dict[tuple[str, str], list[Partition]] = {}
-    for part in evidence.partitions:
-        if part.error is not None:
-            found.setdefault((part.region, part.error), []).append(part)
+    found = grouped(((part.region, part.error), part) for part in evidence.partitions if part.error is not None)
     for (region, error), parts in found.items():
         nodes = evidence.nodes[parts[0].graph]
         yield Diagnostic(

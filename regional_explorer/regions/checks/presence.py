@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, Node
+from regional_explorer.record.graph import Graph, GraphKind, Node
+from regional_explorer.record.grouping import grouped
 from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.torch_api import Folded
 
@@ -16,10 +17,7 @@ PASSING = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
 
 def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-lost`` per region with a graph break inside, and one ``graph-break`` per other break."""
-    lost: dict[str, list[GraphBreak]] = {}
-    for item in evidence.breaks:
-        for block in item.blocks:
-            lost.setdefault(block.region, []).append(item)
+    lost = grouped((block.region, item) for item in evidence.breaks for block in item.blocks)
     for region, breaks in lost.items():
         blocks = [block.source for item in breaks for block in item.blocks if block.region == region and block.source]
         at = [item.source for item in breaks if item.source]
@@ -155,21 +153,15 @@ def _dynamo_ops(evidence: Evidence, region: str) -> list[Node]:
 
 def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield ``region-shrunk`` and ``region-grown``: ops folded into equal ones, or claimed by a later mark."""
-    owners = evidence.assignment.owners
-    shrunk: dict[str, list[Folded]] = {}
-    grown: dict[str, list[Folded]] = {}
-    for fold in evidence.folded:
-        mine, theirs = (owners.get(-1 if o is None else o) for o in (fold.origin, fold.into_origin))
-        if (mine and mine.region) != (theirs and theirs.region):
-            if mine:
-                shrunk.setdefault(mine.region, []).append(fold)
-            if theirs:
-                grown.setdefault(theirs.region, []).append(fold)
+    region_of: dict[int | None, str] = {o: claim.region for o, claim in evidence.assignment.owners.items()}
+    moved = [fold for fold in evidence.folded if region_of.get(fold.origin) != region_of.get(fold.into_origin)]
+    shrunk = grouped((region_of[fold.origin], fold) for fold in moved if fold.origin in region_of)
+    grown = grouped((region_of[fold.into_origin], fold) for fold in moved if fold.into_origin in region_of)
     for region, folds in shrunk.items():
         yield _folded(evidence, region, folds, grown=False)
     for region, folds in grown.items():
         yield _folded(evidence, region, folds, grown=True)
-    kept = {claim.region for claim in owners.values()}
+    kept = set(region_of.values())
     for (loser, winner), origins in evidence.assignment.overruled.items():
         if loser in kept:
             nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]

@@ -9,7 +9,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.graph import Node
 from regional_explorer.record.partition import Partition
 from regional_explorer.regions.checks.evidence import Evidence, lines
-from regional_explorer.regions.subgraphs import KINDS
+from regional_explorer.regions.subgraphs import KINDS, calls_of
 
 
 def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -20,7 +20,9 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
     for part in evidence.partitions:
         if part.region in by_body:  # the body itself was marked
             continue
-        calls = [call for graph, call in _calls(evidence, part) if (graph, call.name) not in inside]
+        body = evidence.by_id[part.graph]
+        around = body.parent[0] if body.parent is not None else ""
+        calls = [call for call in calls_of(body, evidence.graphs) if (around, call.name) not in inside]
         if len(calls) > 1:
             found.setdefault(part.region, []).append((part, calls))
     for region, cases in found.items():
@@ -38,13 +40,3 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
             upstream="the same: one body, with its pieces, for all calls.",
             remedy="Nothing, if all are to run compiled; a mark on the call itself holds for that call only.",
         )
-
-
-def _calls(evidence: Evidence, part: Partition) -> list[tuple[str, Node]]:
-    """Return the ops that run the body that contains a partition, each with its graph; empty if there is no body."""
-    parent = evidence.by_id[part.graph].parent
-    if parent is None:
-        return []
-    nodes, users = evidence.nodes[parent[0]], evidence.users(parent[0])
-    holders = evidence.by_id[parent[0]].holding(parent[1])
-    return [(parent[0], nodes[user]) for holder in sorted(holders) for user in users.get(holder, ())]

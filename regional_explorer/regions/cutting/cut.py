@@ -11,6 +11,7 @@ from typing import Any
 from torch import fx
 
 from regional_explorer.record.graph import Node
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Cut
 from regional_explorer.regions.cutting.partition import NodeGroup, Proposal, propose, propose_upstream
 from regional_explorer.regions.instances import Claim
@@ -159,12 +160,8 @@ def cut_graph(proposed: Proposed, calls: Mapping[Piece, BoxedCall]) -> fx.GraphM
 
 def _holders(gm: fx.GraphModule) -> dict[fx.GraphModule, list[fx.Node]]:
     """Return the ``get_attr`` nodes that name each body: several calls may share one."""
-    found: dict[fx.GraphModule, list[fx.Node]] = {}
-    for node in gm.graph.find_nodes(op="get_attr"):
-        body = resolve(gm, node)
-        if isinstance(body, fx.GraphModule):
-            found.setdefault(body, []).append(node)
-    return found
+    held = ((resolve(gm, node), node) for node in gm.graph.find_nodes(op="get_attr"))
+    return grouped((body, node) for body, node in held if isinstance(body, fx.GraphModule))
 
 
 def _runs_op_by_op(node: fx.Node) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
-from regional_explorer.record.components import connected
+from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.regions.cutting.dependencies import dependencies, written_arguments
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import Edges, cycles, in_order, levels, part_of_node
@@ -127,7 +127,5 @@ def _convex(
 ) -> list[NodeGroup]:
     """Split a group by level; finished (``settled``) partitions count as one op each."""
     level = levels(order, before, set(group.nodes), part_of_node(part.nodes for part in settled))
-    found: dict[int, list[fx.Node]] = {}
-    for node in group.nodes:
-        found.setdefault(level[node], []).append(node)
+    found = grouped((level[node], node) for node in group.nodes)
     return [NodeGroup(group.claim, found[key]) for key in sorted(found)]

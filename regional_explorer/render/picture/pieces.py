@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regional_explorer.record.components import connected
 from regional_explorer.record.graph import Graph, Role
+from regional_explorer.record.grouping import connected
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 

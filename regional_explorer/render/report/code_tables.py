@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regional_explorer.errors.texts import count, listing
-from regional_explorer.record.components import grouped
 from regional_explorer.record.gpu_targets import GPU_TARGETS, GpuTarget
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kernels import Kernel, RefusedFusion
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
 from regional_explorer.render.report.gpu_figures import bound_text, resource_texts
@@ -45,7 +45,7 @@ def refusals(linked: LinkedKernel, refused: Sequence[RefusedFusion]) -> str:
     """Return which kernels Inductor would not fuse a kernel with, why, and how many bytes they share."""
     place = linked.number - 1
     mine = sorted((one for one in refused if place in (one.first, one.second)), key=lambda one: -one.shared_bytes)
-    by_reason = grouped(mine, lambda one: clean(one.reason, LONG_TEXT))
+    by_reason = grouped((clean(one.reason, LONG_TEXT), one) for one in mine)
     return "; ".join(
         f"{', '.join(dict.fromkeys(_other(one, place) for one in pairs))}: {reason} ({size(pairs[0].shared_bytes)})"
         for reason, pairs in list(by_reason.items())[:MOST_REFUSALS]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.errors.texts import count, listing
-from regional_explorer.record.components import grouped
 from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.region import Region
 from regional_explorer.record.region_summary import RegionSummary, region_summaries
@@ -47,15 +47,14 @@ def regions_table(session: Session) -> Table:
     )
 
 
+def _shown_facts(cut: Partition) -> Hashable:
+    configs = repr(cut.config_requested), repr(cut.config_applied)
+    return cut.region, cut.graph, len(cut.nodes), cut.state, cut.error, configs
+
+
 def partitions_table(session: Session) -> Table:
     """Return one row per group of equal partitions of a region."""
-    alike = grouped(
-        session.partitions,
-        lambda cut: (
-            *(cut.region, cut.graph, len(cut.nodes), cut.state, cut.error),
-            *(repr(cut.config_requested), repr(cut.config_applied)),
-        ),
-    )
+    alike = grouped((_shown_facts(cut), cut) for cut in session.partitions)
     index = {region.name: number for number, region in enumerate(session.plan.regions)}
     empty = (
         "Nothing is cut yet. ex.compile() cuts the regions out and compiles them."

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from regional_explorer.errors.texts import count, listing
-from regional_explorer.record.components import grouped
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, Phase, Timing
 from regional_explorer.render.report.table import Cell, Table, of_measured_plan
@@ -65,7 +65,7 @@ def compile_table(session: Session) -> Table:
 
 def numerics_table(session: Session) -> Table:
     """Return the tensors that failed, and for each variant without failures the tensor closest to failing."""
-    by_variant = grouped(session.numerics, lambda found: found.variant)
+    by_variant = grouped((found.variant, found) for found in session.numerics)
     shown = [
         found
         for tensors in by_variant.values()

@@ -1,20 +1,20 @@
-"""Groups items: those with equal keys, or the connected components of an undirected graph."""
+"""Groups items: by a key, or into the connected components of an undirected graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
-T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
-def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return the items by their key; keys and items are in the order in which they come."""
-    groups: dict[K, list[T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, given pairs of a key and a value, both in the order in which they come."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def connected(items: Sequence[K], links: Iterable[tuple[K, K]]) -> list[list[K]]:
@@ -29,4 +29,4 @@ def connected(items: Sequence[K], links: Iterable[tuple[K, K]]) -> list[list[K]]
 
     for one, other in links:
         root[find(one)] = find(other)
-    return list(grouped(items, find).values())
+    return list(grouped((find(item), item) for item in items).values())
