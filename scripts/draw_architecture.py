@@ -108,7 +108,7 @@ def names_in(path: Path) -> list[str]:
         if isinstance(name, ast.Name)
     )
     defined = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef))
-    return list(dict.fromkeys(name for name in (*defined, *assigned) if not name.startswith("__")))
+    return list(dict.fromkeys(name for name in (*defined, *assigned) if len(name) > 1 and not name.startswith("__")))
 
 
 def python_summary(code: str) -> tuple[str, list[str]]:
