@@ -87,28 +87,26 @@ def listed(names: Iterable[str]) -> str:
 
 
 def names_of_one_file() -> set[str]:
-    """Return the names of classes and functions, methods included, that only one file defines."""
+    """Return the names of all ``names_in`` that only one file defines."""
     paths = ((ROOT / PACKAGE).rglob(pattern) for pattern in ("*.py", "*.js"))
     files_with = Counter(name for path in chain.from_iterable(paths) for name in names_in(path))
     return {name for name, files in files_with.items() if files == 1}
 
 
 def names_in(path: Path) -> list[str]:
-    """Return the names of the classes, functions, methods and constants in a file, each once."""
+    """Return the names of the classes, functions, methods, constants and fields in a file, each once."""
     code = path.read_text(encoding="utf-8")
     if path.suffix == ".js":
         found = re.findall(SCRIPT_NAME, code, re.MULTILINE)
         return list(dict.fromkeys(name or method for name, method in found if method != "constructor"))
     tree = ast.parse(code)
-    assigned = (
-        name.id
-        for one in tree.body
-        if isinstance(one, ast.Assign)
-        for name in one.targets
-        if isinstance(name, ast.Name)
-    )
-    defined = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef))
-    return list(dict.fromkeys(name for name in (*defined, *assigned) if len(name) > 1 and not name.startswith("__")))
+    defined = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    classes = (one for one in defined if isinstance(one, ast.ClassDef))
+    constants = [target for one in tree.body if isinstance(one, ast.Assign) for target in one.targets]
+    fields = [line.target for kind in classes for line in kind.body if isinstance(line, ast.AnnAssign)]
+    assigned = (target.id for target in (*constants, *fields) if isinstance(target, ast.Name))
+    names = dict.fromkeys((*(one.name for one in defined), *assigned))
+    return [name for name in names if len(name) > 1 and not name.startswith("__")]
 
 
 def python_summary(code: str) -> tuple[str, list[str]]:
