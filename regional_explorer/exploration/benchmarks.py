@@ -39,8 +39,8 @@ REGION_SHARE = 0.5
 class Benchmarks:
     """Runs the benchmarks of one exploration and keeps their results as ``measurements``.
 
-    ``runs`` are the sessions of the last benchmark of each plan, in the order they were measured. ``revision`` changes
-    with every new result.
+    ``runs`` are the sessions of the last benchmark of each plan, in the order they were measured, those of earlier
+    traces of the call included. ``revision`` changes with every new result.
     """
 
     def __init__(self, variants: Variants, compiling: Compiling, environment: Environment) -> None:
@@ -138,10 +138,11 @@ class Benchmarks:
         return names, Outcome()
 
 
-def _history_key(run: Session) -> list[tuple[str, tuple[str, ...], str | None, State]]:
-    """Return what distinguishes plans in the history: configs too, even where they give equal code."""
+def _history_key(run: Session) -> tuple[object, ...]:
+    """Return what distinguishes plans in the history: shapes, and configs even where they give equal code."""
     states = {State.MEASURED: State.COMPILED}
-    return [(part.graph, part.nodes, part.artifact, states.get(part.state, part.state)) for part in run.partitions]
+    parts = [(part.graph, part.nodes, part.artifact, states.get(part.state, part.state)) for part in run.partitions]
+    return run.shapes, parts
 
 
 def reconciled(session: Session, outcome: Outcome) -> tuple[Reconciled, ...]:
