@@ -26,7 +26,7 @@ from regional_explorer.capture.restore.undo_log import UndoLog
 from regional_explorer.capture.source_lines import user_line
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, ClosedError, RefusalCode
-from regional_explorer.torch_api import compile_lock
+from regional_explorer.torch_api import compile_lock, is_marked_dynamic, unmark_dynamic
 
 
 class Call:
@@ -65,6 +65,7 @@ class Call:
         self._random = RandomState(found.generators)
         self._undo = UndoLog()
         self._state = AssignedState(found)
+        self._dynamic = [tensor for tensor in found.tensors if is_marked_dynamic(tensor)]
         self._gradient_inputs: list[GradientInput] = []
         self._cotangents: dict[str, torch.Tensor] = {}
         outputs = self._first_run()
@@ -161,6 +162,7 @@ class Call:
         run. The first run printed what the user's code prints; repetitions are silent.
         """
         found = self._reach()
+        self._unmark_dynamic(found)
         before, around = RandomState(found.generators), (self._undo, self._state)
         self._undo, self._state = self._undo.as_now(self._state.to_copy(found)), self._state.as_now()
         self._random.restore()
@@ -170,13 +172,18 @@ class Call:
         finally:
             self._restore_state()
             before.restore()
+            self._unmark_dynamic(found)
             self._undo, self._state = around
+
+    def _unmark_dynamic(self, found: Reach) -> None:
+        """Remove the marks that traces with dynamic sizes left on tensors: with them later traces would be dynamic."""
+        unmark_dynamic(tensor for tensor in found.tensors if not any(tensor is other for other in self._dynamic))
 
     def close(self) -> None:
         """Drop all references to what belongs to the user."""
         self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
         self._gradient_inputs, self._cotangents, self._undo, self._state = [], {}, UndoLog(), AssignedState(Reach())
-        self._random = RandomState()
+        self._random, self._dynamic = RandomState(), []
 
     def _name_gradients(self) -> list[str]:
         names = parameter_names(self.modules)
@@ -188,6 +195,11 @@ class Call:
 def closed(*_args: Any, **_kwargs: Any) -> NoReturn:
     """Raise ClosedError: replaces the user's function after ``close()``."""
     raise ClosedError("The exploration was closed. Make a new one with rx.explore(...).")
+
+
+def traced_again(*_args: Any, **_kwargs: Any) -> NoReturn:
+    """Raise ClosedError: replaces the functions of an earlier trace after ``retrace()``."""
+    raise ClosedError("This belongs to an earlier trace; the call was traced again. Take ex.compiled again.")
 
 
 def _refuse_unfinished(outputs: Any) -> None:

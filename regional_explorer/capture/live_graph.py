@@ -73,10 +73,13 @@ class LiveGraph:
         call._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd recognizes boxed functions
         return call
 
-    def close(self) -> None:
-        """Free the graph and the code that runs it: the user's autograd graphs may still hold the function."""
+    def close(self, instead: BoxedCall = closed) -> None:
+        """Free the graph and the code that runs it; the user's autograd graphs may still hold the function.
+
+        Calls run ``instead`` from now on.
+        """
         self.gm = _NO_GRAPH
-        self.eager = self.implementation = closed
+        self.eager = self.implementation = instead
 
 
 @dataclass

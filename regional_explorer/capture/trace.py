@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from regional_explorer.capture.call import Call, closed
+from regional_explorer.capture.call import Call
 from regional_explorer.capture.graph_breaks import record_breaks
 from regional_explorer.capture.reachable_modules import module_names
 from regional_explorer.capture.traced_graphs import TracedGraphs
@@ -48,6 +48,7 @@ class Capture(TracedGraphs):
     def __init__(self, call: Call, *, dynamic: bool | None = None, partitioner: str = "default") -> None:
         super().__init__(partitioner)
         self.call = call
+        self.dynamic = dynamic
         self.names = module_names(call.modules)
         self.kept_state = call.kept_state
         self.closed = self.complete = False
@@ -104,7 +105,7 @@ class Capture(TracedGraphs):
         self.closed = True
         release_compiled(self.run)
         super().close()
-        self.run = self.call.fn
+        self.run = self.instead
 
 
 _KEPT = "_regional_explorer_capture"
@@ -122,7 +123,7 @@ def _backend_of(capture: Capture) -> Callable[[fx.GraphModule, Sequence[Any]], A
         kept = owner()
         if kept is None:
             return gm.forward
-        return closed if kept.closed else kept.add_frame(gm, inputs)
+        return kept.instead if kept.closed else kept.add_frame(gm, inputs)
 
     return backend
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from regional_explorer.capture.call import closed
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.capture.graph_breaks import marked_blocks
 from regional_explorer.capture.live_graph import Frame, LiveGraph
@@ -33,7 +34,8 @@ class TracedGraphs:
     """The graphs that Dynamo traced, and those that AOTAutograd made of them.
 
     ``on_graph`` is called with every graph that AOTAutograd runs. ``complete`` is False during a capture, whose call
-    may have to run again. ``names`` are the module paths by ``id(module)``.
+    may have to run again. ``names`` are the module paths by ``id(module)``. ``instead`` is what calls run after
+    ``close``; it raises.
 
     Args:
         partitioner: ``"default"`` or ``"min_cut"``, how AOTAutograd splits forward from backward.
@@ -48,6 +50,7 @@ class TracedGraphs:
         self.partitioner = partitioner
         self.names: Mapping[int, tuple[str, ...]] = {}
         self.complete = True
+        self.instead: Callable[..., NoReturn] = closed
         self.generated = GeneratedCode()
         self._next_origin = 0
 
@@ -86,7 +89,7 @@ class TracedGraphs:
     def close(self) -> None:
         """Free the live graphs; the record stays."""
         for live in self.live:
-            live.close()
+            live.close(self.instead)
         for frame in self.frames:
             frame.live = []
         self.on_graph = lambda _frame, _live: None

@@ -112,7 +112,7 @@ OPTIONS = (
     Option(
         ("--dynamic", "--no-dynamic"),
         "",
-        "dynamic shapes, as in torch.compile",
+        "dynamic or static shapes, as in torch.compile; automatic by default",
         "--dynamic",
         {"action": _SWITCH, "default": None},
     ),

@@ -122,12 +122,15 @@ class Compiling:
 
         Raises:
             NoCompilerError: there is no C++ compiler.
+            ClosedError: another thread closed the program meanwhile.
         """
 
         def on_wait() -> None:
             run.progress("waiting for another thread of this process that compiles", 0.0)
 
         with acquired(self._program.compiling, run.cancelled, on_wait) as is_free:
+            if self._program.capture.closed:  # while this thread waited
+                self._program.capture.instead()
             before = dict(self._program.store.artifacts)
             if is_free and _is_free_to_compile(run.cancelled, on_wait):
                 if self._program.stale(everything=cold):

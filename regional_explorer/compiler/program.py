@@ -9,7 +9,7 @@ from typing import Any
 
 from regional_explorer.capture.live_graph import Frame
 from regional_explorer.capture.trace import Capture
-from regional_explorer.compiler.artifacts.artifact import Artifact
+from regional_explorer.compiler.artifacts.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.cut_program import CutProgram, SwitchedGraph
 from regional_explorer.compiler.recompiles import warn_of_trace
@@ -123,6 +123,11 @@ class Program(CutProgram):
         made = [(key, artifact.made) for key, artifact in self.store.artifacts.items()]
         store = (*made, *self.store.failures, sum(map(len, self.tried.values())))
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
+
+    def take_over(self, earlier: Program) -> None:
+        """Continue with the artifacts of a program of an earlier trace, which loses them."""
+        self.store, earlier.store = earlier.store, ArtifactStore()
+        self.tried, self.compiling = earlier.tried, earlier.compiling
 
     def close(self) -> None:
         """Free the artifacts and all live objects. The record stays."""

@@ -26,7 +26,7 @@ from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_content import partition_content
 from regional_explorer.record.region_timing import region_timings
@@ -41,8 +41,8 @@ REGION_SHARE = 0.5
 class Benchmarks:
     """Runs the benchmarks of one exploration and keeps their results as ``measurements``.
 
-    ``runs`` are the sessions of the last benchmark of each plan, in the order they were measured. ``revision`` changes
-    with every new result.
+    ``runs`` are the sessions of the last benchmark of each plan, in the order they were measured, those of earlier
+    traces of the call included. ``revision`` changes with every new result.
     """
 
     def __init__(self, variants: Variants, compiling: Compiling, environment: Environment) -> None:
@@ -138,9 +138,10 @@ class Benchmarks:
         return names, Outcome()
 
 
-def _history_key(run: Session) -> list[tuple[str, tuple[str, ...], str | None, State]]:
-    """Return what distinguishes plans in the history: configs too, even where they give equal code."""
-    return [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in run.partitions]
+def _history_key(run: Session) -> tuple[object, ...]:
+    """Return what distinguishes plans in the history: shapes, and configs even where they give equal code."""
+    parts = [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in run.partitions]
+    return run.shapes, parts
 
 
 def reconciled(session: Session, outcome: Outcome) -> tuple[Reconciled, ...]:

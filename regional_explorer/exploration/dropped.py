@@ -1,4 +1,4 @@
-"""Frees explorations that were dropped without ``close()``.
+"""Frees traces that were dropped: by explorations without ``close()``, and by ``retrace()``.
 
 A trace is full of reference cycles (every ``fx.Graph`` is one), and Python's garbage collector, which counts objects
 rather than bytes, frees them late: 200 dropped explorations of a small function grew a process by 47 MiB, collected by
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 _DROPPED: list[weakref.ref[Capture]] = []
 
 
-def note_when_dropped(exploration: object, capture: Capture) -> None:
-    """Remember the trace of an exploration when the exploration is no longer referenced."""
-    weakref.finalize(exploration, _DROPPED.append, weakref.ref(capture)).atexit = False
+def note_when_dropped(live: object, capture: Capture) -> None:
+    """Remember a trace when the live objects of its exploration are no longer referenced."""
+    weakref.finalize(live, _DROPPED.append, weakref.ref(capture)).atexit = False
 
 
 def collect_dropped() -> None:

@@ -19,12 +19,12 @@ from regional_explorer.compiler.run_context import (
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.errors.arguments import check_flag
 from regional_explorer.exploration.code_views import CodeViews
-from regional_explorer.exploration.dropped import note_when_dropped
 from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.exports import Exports
 from regional_explorer.exploration.live import Live, delegate
 from regional_explorer.exploration.profiling import Profiling
 from regional_explorer.exploration.results import Results, ResultTable
+from regional_explorer.exploration.retrace import retrace
 from regional_explorer.exploration.rooflines import Rooflines
 from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Exploration:
-    """One call, traced once: its graphs, regions, artifacts and measurements. Made by ``explore``.
+    """One call and its trace: its graphs, regions, artifacts and measurements. Made by ``explore``.
 
     ``results`` has the tables, pictures and texts of all results so far; the tables are also attributes of this class.
     ``live`` has the objects behind it: the call, its trace, and what compiles and measures.
@@ -76,6 +76,8 @@ class Exploration:
     configure = edit_of_plan(Draft.configure)
     reset = edit_of_plan(Draft.reset)
 
+    retrace = retrace
+
     code = delegate(CodeViews, CodeViews.code)
     stages = delegate(CodeViews, CodeViews.stages)
     kernel_times = delegate(CodeViews, CodeViews.kernel_times)
@@ -89,7 +91,6 @@ class Exploration:
 
     def __init__(self, live: Live) -> None:
         self.live = live
-        note_when_dropped(self, live.capture)
 
     @property
     def title(self) -> str:
@@ -231,7 +232,7 @@ class Exploration:
 
     @property
     def runs(self) -> tuple[Session, ...]:
-        """The sessions of the last benchmark of each plan, in the order they were measured."""
+        """The sessions of the last benchmark of each plan, in the order they were measured; also of earlier traces."""
         return self.live.benchmarks.runs
 
     @property

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from regional_explorer.capture.call import Call
+from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.partition_records import environment_of
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError
 from regional_explorer.exploration.benchmarks import Benchmarks
+from regional_explorer.exploration.dropped import note_when_dropped
 from regional_explorer.exploration.initial_plan import initial_program
 from regional_explorer.exploration.snapshot import Insights, take_snapshot
 from regional_explorer.insight.code_store import Codes
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_timer import KernelTimes
+from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import PlanFile
 from regional_explorer.record.profile import Profile
+from regional_explorer.record.region import Region
 from regional_explorer.record.session import Session
 
 Part = TypeVar("Part")
@@ -32,7 +35,8 @@ P = ParamSpec("P")
 class Live:
     """The call, its trace and its program, and the objects that compile it, measure it and read its code.
 
-    For tools that build on an exploration; none of it is saved, and the classes may change.
+    For tools that build on an exploration; none of it is saved, and the classes may change. ``other_ops`` are the
+    regions that this trace gives other ops than the trace before, with their diagnostics.
     """
 
     def __init__(
@@ -50,8 +54,10 @@ class Live:
         self.kernel_times = KernelTimes(self.program)
         self.diagnoses = Diagnoses(self.program, self.codes, self.environment)
         self.profile: Profile | None = None
+        self.other_ops: tuple[tuple[Region, Diagnostic], ...] = ()
         self.is_open = True
         self._snapshot: tuple[Any, Session] | None = None
+        note_when_dropped(self, self.capture)
 
     @property
     def session(self) -> Session:
@@ -67,25 +73,58 @@ class Live:
                 self.program,
                 self.compiling.toolchain,
                 self.benchmarks,
-                self.plan_diagnostics,
+                (*self.plan_diagnostics, *self._other_ops()),
                 Insights(self.codes.found, self.kernel_times.found, self.diagnoses.found),
             )
             self._snapshot = (revision, replace(taken, profile=self.profile))
         return self._snapshot[1]
+
+    def _other_ops(self) -> Iterator[Diagnostic]:
+        """Yield what a new trace changed in regions that are still marked as they were."""
+        for region, diagnostic in self.other_ops:
+            if region.name in self.program.plan and region.same_nodes(self.program.plan[region.name]):
+                yield diagnostic
 
     def require_open(self) -> None:
         """Raise ClosedError if the exploration is closed."""
         if not self.is_open:
             raise ClosedError(f"The exploration of {self.title} was closed. Make a new one with rx.explore(...).")
 
+    def traced_again(self, *, dynamic: bool | None) -> Live:
+        """Return new live objects of the same call, under the same plan.
+
+        Raises:
+            CaptureError: it cannot be traced with these shapes.
+        """
+        plan, partitioner = self.program.plan, self.capture.partitioner
+        return Live(self.call, self.title, dynamic=dynamic, plan=plan, partitioner=partitioner)
+
+    def take_over(self, earlier: Live) -> None:
+        """Continue with the artifacts and the measured runs of an earlier trace of the call, and free that trace."""
+        self.plan_diagnostics = earlier.plan_diagnostics
+        self.compiling.toolchain = earlier.compiling.toolchain
+        self.benchmarks.runs = earlier.benchmarks.runs
+        earlier.capture.instead = traced_again
+        earlier.keep_session()
+        self.program.take_over(earlier.program)
+        earlier.free_trace()
+
     def close(self) -> None:
         """Free arguments, traces and artifacts. The session stays readable."""
         if self.is_open:
-            self._snapshot = (None, self.session)
-            self.is_open = False
+            self.keep_session()
             self.call.close()
-            self.variants.close()
-            self.program.close()
+            self.free_trace()
+
+    def keep_session(self) -> None:
+        """Keep the session as it is now; nothing can be run after that."""
+        self._snapshot = (None, self.session)
+        self.is_open = False
+
+    def free_trace(self) -> None:
+        """Free the traces and artifacts, but not the call."""
+        self.variants.close()
+        self.program.close()
 
 
 class LiveOwner(Protocol):

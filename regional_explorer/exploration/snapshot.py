@@ -50,6 +50,7 @@ def take_snapshot(
         title=title,
         environment=environment,
         grad=capture.call.grad,
+        dynamic=capture.dynamic,
         graphs=tuple(program.assignment.with_carved_marked(graphs)),
         breaks=capture.breaks,
         plan=program.plan,

@@ -33,10 +33,10 @@ def compare(*views: SessionOwner | Session) -> pd.DataFrame:
     """Return one row per exploration or saved session: step times, speedup, compile time, and what changed.
 
     Each speedup is against the eager samples of its own run, so sessions of other machines and versions of torch can be
-    compared. ``changed`` says what differs from the first row besides the plan: torch, machine, ops, partitions, and
-    generated code if both sessions have it. ``slowdown`` is the first speedup divided by this one, with its 99 %
-    interval; ``difference`` says whether that is real. ``rx.compare(*ex.runs)`` compares the plans that one exploration
-    measured.
+    compared. ``changed`` says what differs from the first row besides the plan: torch, machine, shapes, ops,
+    partitions, and generated code if both sessions have it. ``slowdown`` is the first speedup divided by this one, with
+    its 99 % interval; ``difference`` says whether that is real. ``rx.compare(*ex.runs)`` compares the plans that one
+    exploration measured.
     """
     runs = [view if isinstance(view, Session) else getattr(view, "session", None) for view in views]
     for view, run in zip(views, runs, strict=True):

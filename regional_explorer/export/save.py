@@ -33,7 +33,7 @@ def save(session: Session, path: str | Path, runs: Sequence[Session] = ()) -> Pa
         case ".json":
             text = dump_session(session)
         case ".html":
-            text = page_html(session, measured_plans(runs, session.plan))
+            text = page_html(session, measured_plans(runs, session))
         case ".svg":
             text = session_svg(session)
         case ".csv":

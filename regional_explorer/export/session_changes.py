@@ -82,7 +82,7 @@ def _ratios(name: str, session: Session) -> tuple[Floats, str]:
 
 
 def changes(before: Session, after: Session) -> list[str]:
-    """Return what differs in ``after`` besides the plan: torch, machine, graphs, partitions and generated code."""
+    """Return what differs in ``after`` besides the plan: torch, machine, shapes, graphs, partitions and code."""
     return [*_environment(before, after), *_graphs(before, after), *_partitions(before, after)]
 
 
@@ -94,6 +94,8 @@ def _environment(before: Session, after: Session) -> Iterator[str]:
 
 
 def _graphs(before: Session, after: Session) -> Iterator[str]:
+    if before.shapes != after.shapes:
+        yield f"shapes {before.shapes} → {after.shapes}"
     known = {graph.id: len(graph.ops) for graph in before.graphs}
     for graph in after.graphs:
         if known.get(graph.id) != len(graph.ops):

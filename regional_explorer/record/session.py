@@ -29,6 +29,9 @@ from regional_explorer.record.timing import (
 FORMAT = 2
 """Version of the JSON layout; files of a newer version are rejected with an error."""
 
+SHAPES: Mapping[str, bool | None] = {"automatic": None, "static": False, "dynamic": True}
+"""The values of ``dynamic``, as ``torch.compile`` takes it, by the word that is shown for each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Environment:
@@ -53,7 +56,7 @@ class Session:
     ``partition_timings`` and ``partition_numerics`` are of partitions alone; ``region_timings`` sums them by region.
     ``codes`` has the generated code of those artifacts for which it was requested, ``kernel_times`` the times of their
     kernels, ``profile`` the eager time of every op. ``compiles`` has the cache result and the compile time by phase of
-    each artifact.
+    each artifact. ``dynamic`` is the option that the call was traced with.
     """
 
     title: str
@@ -77,6 +80,12 @@ class Session:
     kernel_times: tuple[ArtifactKernelTimes, ...] = ()
     profile: Profile | None = None
     compiles: tuple[ArtifactCompile, ...] = ()
+    dynamic: bool | None = None
+
+    @property
+    def shapes(self) -> str:
+        """What the trace takes sizes for: ``automatic``, ``static`` or ``dynamic``."""
+        return next(word for word, dynamic in SHAPES.items() if dynamic is self.dynamic)
 
     @property
     def is_outdated(self) -> bool:

@@ -68,10 +68,12 @@ from regional_explorer.torch_api.settings import Settings
 from regional_explorer.torch_api.shapes import (
     fake_mode_with_symbols,
     guard_check,
+    is_marked_dynamic,
     new_symbol,
     size_hint,
     substitute,
     symbols_of,
+    unmark_dynamic,
 )
 from regional_explorer.torch_api.shipping import Shipment, ShipmentError
 from regional_explorer.torch_api.nested_compile_region import calls_subgraph, subgraph_options
@@ -153,6 +155,7 @@ __all__ = [
     "is_carved",
     "is_effect_token",
     "is_elementwise",
+    "is_marked_dynamic",
     "is_operator",
     "lite_backend",
     "load_compiled",
@@ -180,5 +183,6 @@ __all__ = [
     "target_key",
     "traced_call",
     "traces_of",
+    "unmark_dynamic",
     "upstream_backend",
 ]

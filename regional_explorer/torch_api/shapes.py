@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,21 @@ def new_symbol(mode: FakeTensorMode, hint: int, name: str) -> torch.SymInt:
     size = env.create_symintnode(symbol, hint=hint, source=source)
     assert isinstance(size, torch.SymInt)  # noqa: S101 - a dynamic dimension of a hint above 1 is never specialised
     return size
+
+
+_MARK = "_dynamo_propagated_dynamic_indices"
+
+
+def is_marked_dynamic(tensor: torch.Tensor) -> bool:
+    """Return whether compiled code has marked sizes of a tensor as dynamic, for the next graph that takes it."""
+    return hasattr(tensor, _MARK)
+
+
+def unmark_dynamic(tensors: Iterable[torch.Tensor]) -> None:
+    """Remove these marks, which AOTAutograd leaves on inputs that it saves for the backward: docs/upstream.md."""
+    for tensor in tensors:
+        if hasattr(tensor, _MARK):
+            delattr(tensor, _MARK)
 
 
 def substitute(

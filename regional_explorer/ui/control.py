@@ -77,8 +77,18 @@ class Control:
 
     def read_exploration(self) -> None:
         """Read the session and the runs from the exploration."""
+        graphs = self.session.graphs
         self.session, self.runs = self.exploration.session, self.exploration.runs
         self.summaries = region_summaries(self.session)
+        if self.session.graphs != graphs:
+            self._forget_earlier_graphs()
+
+    def _forget_earlier_graphs(self) -> None:
+        """Drop what was selected, previewed or generated in graphs that are no longer there."""
+        known = {f"{graph.id}:{node.name}" for graph in self.session.graphs for node in graph.nodes}
+        state = self.state.with_selection(node for node in self.state.selection if node in known)
+        self.state = replace(state, mark=replace(state.mark, preview=None))
+        self._codes = OpenCode()
 
     def refresh(self) -> None:
         """Read the exploration again after code in a cell may have changed it."""

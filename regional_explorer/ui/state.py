@@ -94,7 +94,8 @@ class PanelState:
     ``graph:name``; ``opened`` is the region whose config is shown, for ``direction`` where that was chosen, with the
     keys that match ``key_query``; without ``sort`` rows are in plan order. ``variants`` and ``budget_s`` are what the
     next benchmark compares, and its seconds. ``pane`` is the tab beside the graph, ``target`` the GPU for which code is
-    shown there, empty for the code that was compiled.
+    shown there, empty for the code that was compiled. ``retracing`` are the shapes that the job traces the call with,
+    empty if it does something else.
     """
 
     plan: Plan
@@ -116,6 +117,7 @@ class PanelState:
     budget_s: float = DEFAULT_BUDGET_S
     pane: str = SOURCE
     target: str = ""
+    retracing: str = ""
 
     @property
     def busy(self) -> bool:
@@ -268,7 +270,7 @@ class PanelState:
 
     def ended(self, note: str = "", problem: Problem | None = None) -> Self:
         """Return the state without a job, with a note or a problem to show."""
-        return replace(self, job=None, note=note, problem=problem)
+        return replace(self, job=None, retracing="", note=note, problem=problem)
 
     def failed(self, problem: Problem | None) -> Self:
         """Return the state with ``problem`` shown, or none with None."""

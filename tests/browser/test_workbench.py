@@ -181,6 +181,26 @@ def test_one_click_shows_where_the_time_goes(notebook: Lab, panel: Locator) -> N
     assert told == pytest.approx(float(printed(notebook, f"100 * {frame}['share'].sum()")), rel=0.006)
 
 
+def test_the_options_of_the_magic_are_the_fields_of_the_panel(notebook: Lab) -> None:
+    options = "--budget 2 --variants regional --dynamic"
+    index = notebook.add_cell_and_run(f"%regional_compile --no-bench {options} -r mid=modules:layers.2 -o other net(x)")
+    panel = notebook.output(index).locator(".rx-panel")
+    expect(panel.get_by_label("Budget (s)")).to_have_value("2")
+    expect(panel.get_by_label("Variants").get_by_label("full")).not_to_be_checked()
+    shapes = panel.get_by_label("Shapes", exact=True)
+    expect(shapes).to_have_value("dynamic")
+    notebook.screenshot("workbench-shapes", panel)
+    shapes.select_option("static")
+    expect(panel.locator(".rx-progress")).to_be_hidden(timeout=60_000)
+    expect(shapes).to_be_enabled()
+    expect(shapes).to_have_value("static")
+    expect(row(panel, "mid")).to_be_visible()
+    expect(panel.locator(".rx-alert")).to_be_hidden()
+    assert printed(notebook, "other.session.shapes") == "static"
+    notebook.add_cell_and_run("other.retrace()")
+    expect(shapes).to_have_value("automatic")
+
+
 @pytest.mark.compiles
 def test_line_node_and_kernel_light_each_other(notebook: Lab, panel: Locator) -> None:
     row(panel, "ffn").locator(".rxt-state").click()

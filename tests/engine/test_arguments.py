@@ -136,6 +136,7 @@ DOORS: dict[str, Any] = {
     "configure text": (lambda ex, v: draft(ex).configure("act", {"max_autotune_gemm_backends": v}), ["ATEN"], {}),
     "configure key": (lambda ex, key: draft(ex).configure("act", {key: 1} if hashable(key) else [key]),
                       ["max_fusion_size"], {}),
+    "retrace": (lambda ex, **k: ex.retrace(**k), [], {"dynamic": None, **CANCELLED}),
     "compile": (lambda ex, **k: ex.compile(**k), [], CANCELLED),
     "benchmark": (lambda ex, *a, **k: ex.benchmark(*a, **k), [("eager",), 0.01], {"regions": False, **CANCELLED}),
     "benchmark executor": (lambda ex, **k: ex.benchmark(("eager",), 0.01, **k, **CANCELLED), [], {"executor": None}),

@@ -111,7 +111,7 @@ def test_the_page_holds_source_code_diagnostics_and_plans() -> None:
     code = ArtifactCode("artifact-0/forward", "def call(args):\n    return args  # </script>\n")
     session = replace(base, codes=(code,))
     other = replace(session, plan=session.plan.changed("mlp", enabled=False))
-    page = page_html(session, measured_plans((session, other), session.plan))
+    page = page_html(session, measured_plans((session, other), session))
     assert "<summary>Code of mlp</summary>" in page
     assert page.count("&lt;/script&gt;") >= 1
     assert "Measured plans" in page

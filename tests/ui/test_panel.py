@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import CancelledError
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-import torch
 from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.exploration.explore import explore
 from regional_explorer.record.codec import load_plan
 from regional_explorer.render.style.element import to_html, words
 from regional_explorer.ui.control import Control, control_of
@@ -59,15 +56,6 @@ def test_a_row_offers_to_close_the_config_only_while_it_is_shown(panel: Panel) -
     panel.press("pane", "source")
     assert "Config" in rows(panel)["mm"]
     assert "Close" not in rows(panel)["mm"]
-
-
-@pytest.mark.parametrize(("dynamic", "told"), [(True, "shapes: dynamic"), (False, "shapes: static"), (None, "")])
-def test_the_header_says_what_shapes_were_asked_for(*, dynamic: bool | None, told: str) -> None:
-    with closing(explore(torch.nn.SiLU(), (torch.randn(4),), dynamic=dynamic)) as ex:
-        panel = Panel(control_of(ex))
-        assert told in text(panel, "header")
-        assert ("shapes" in text(panel, "header")) == bool(told)
-        panel.close()
 
 
 def test_the_switch_disables_and_enables(panel: Panel, exploration: Exploration) -> None:

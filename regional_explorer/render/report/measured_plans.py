@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_differences import differences
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing
@@ -22,9 +21,9 @@ _CURRENT = node("span", "current plan", class_="rx-quiet")
 
 
 def measured_plans(
-    runs: Sequence[Session], plan: Plan, use: Callable[[int], Node | None] = lambda _number: None
+    runs: Sequence[Session], current: Session, use: Callable[[int], Node | None] = lambda _number: None
 ) -> list[Node]:
-    """Return a table with one row per run, the current plan marked; nothing while there are fewer than two.
+    """Return a table with one row per run, the plan of ``current`` marked; nothing while there are fewer than two.
 
     ``use`` returns the button that switches to a plan, given its number; a saved page has none.
     """
@@ -35,8 +34,11 @@ def measured_plans(
     figures = {*names, "regional: speedup", "CI", "compile"}
     head = node("tr", *(node("th", text, class_="rxt-figure" if text in figures else "") for text in heads))
     plan_differences = differences([run.plan for run in runs])
+    other_shapes = len({run.shapes for run in runs}) > 1
     rows = []
-    for number, (run, differs) in enumerate(zip(runs, plan_differences, strict=True)):
+    for number, (run, other_plan) in enumerate(zip(runs, plan_differences, strict=True)):
+        differs = [*([f"shapes: {run.shapes}"] if other_shapes else []), *other_plan]
+        is_current = run.plan == current.plan and run.shapes == current.shapes
         times = run.whole_timings
         regional = times.get(VariantName.REGIONAL)
         cells = [
@@ -58,7 +60,7 @@ def measured_plans(
                 node("td", node("b", str(number + 1)), class_="rxt-name"),
                 node("td", *(chips or [node("span", "–")]), more),
                 *cells,
-                node("td", _CURRENT if run.plan == plan else use(number), class_="rxt-last"),
+                node("td", _CURRENT if is_current else use(number), class_="rxt-last"),
             )
         )
     drawn = node("table", node("thead", head), node("tbody", *rows), aria_label="Measured plans")

@@ -77,8 +77,10 @@ def summary(session: Session) -> tuple[tuple[str, str], ...]:
     graphs = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
     sizes = ", ".join(f"{clean(graph.id, SHORT)} {count(len(graph.ops), 'op')}" for graph in graphs[:MOST_KEYS])
     more = f" and {len(graphs) - MOST_KEYS} more" if len(graphs) > MOST_KEYS else ""
+    shapes = [("shapes", session.shapes)] if session.dynamic is not None else []
     return (
         ("graphs", (sizes + more) or "none was captured"),
+        *shapes,
         ("gradients", "captured for training" if session.grad else "captured without gradients"),
         ("graph breaks", str(len(session.breaks)) if session.breaks else "none"),
         ("torch", f"{clean(where.torch, SHORT)}, Python {clean(where.python, SHORT)}"),

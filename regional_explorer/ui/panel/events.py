@@ -12,7 +12,7 @@ from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.config_events import CONFIG_EVENTS
 from regional_explorer.ui.panel.event import Event, Handler
-from regional_explorer.ui.panel.job_events import JOB_EVENTS
+from regional_explorer.ui.panel.job_events import JOB_EVENTS, retrace
 from regional_explorer.ui.panel.region_events import REGION_EVENTS, ROW_EVENTS
 from regional_explorer.ui.state import CODE, PANES
 
@@ -48,8 +48,9 @@ def _pane(control: Control, event: Event) -> None:
 
 
 def _take(control: Control, event: Event) -> None:
-    plan = control.runs[int(event.of)].plan
-    control.edit(lambda ex: setattr(ex, "plan", plan))
+    run = control.runs[int(event.of)]
+    control.edit(lambda ex: setattr(ex, "plan", run.plan))
+    retrace(control, run.shapes)
 
 
 EVENTS: Mapping[str, Handler] = {

@@ -1,4 +1,4 @@
-"""Handles the events that start or cancel jobs (compile, measure, profile, read code) or set their options."""
+"""Handles the events that start or cancel jobs (compile, measure, trace, read code) or set their options."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.gpu_targets import GPU_TARGETS
+from regional_explorer.record.session import SHAPES
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.event import Event, Handler
@@ -67,6 +68,24 @@ def _variant(control: Control, event: Event) -> None:
     control.change(replace(control.state, variants=kept))
 
 
+def retrace(control: Control, shapes: str) -> None:
+    """Start a job that traces the call again with these ``shapes``, unless it was traced with them."""
+    if shapes == control.session.shapes:
+        return
+    dynamic = SHAPES[shapes]
+    with control.lock:
+        control.jobs.start(
+            "Trace again",
+            lambda ex, cancelled, progress: ex.retrace(dynamic=dynamic, cancelled=cancelled, progress=progress),
+        )
+        control.change(replace(control.state, retracing=shapes))
+
+
+def _shapes(control: Control, event: Event) -> None:
+    if event.text in SHAPES:
+        retrace(control, event.text)
+
+
 def _target(control: Control, event: Event) -> None:
     if not event.text or event.text in GPU_TARGETS:
         control.change(replace(control.state, target=event.text))
@@ -82,5 +101,6 @@ JOB_EVENTS: Mapping[str, Handler] = {
     "cancel": lambda control, _: control.jobs.cancel(),
     "budget": _budget,
     "variant": _variant,
+    "shapes": _shapes,
     "target": _target,
 }

@@ -25,7 +25,7 @@ from regional_explorer.ui.panel.marking import mark_form
 from regional_explorer.ui.panel.region_table import region_table
 from regional_explorer.ui.panel.tabs import code_head, tabs
 from regional_explorer.ui.panel.time_table import time_table
-from regional_explorer.ui.panel.tools import export_buttons, problem, progress, tool_bar
+from regional_explorer.ui.panel.tools import export_buttons, problem, progress, shapes_field, tool_bar
 from regional_explorer.ui.state import CODE, CONFIG, DIAGNOSTICS, SOURCE, TIME, PanelState
 
 
@@ -72,7 +72,7 @@ class Shown:
 
     ``key`` identifies the exploration on a page; ``owner`` is its Python expression. ``code`` is the code of the open
     region as far as it was read, None while the code tab is hidden; ``unread`` the number of its partitions whose code
-    was not read yet. ``dynamic`` is the option that the call was traced with.
+    was not read yet.
     """
 
     key: str
@@ -84,7 +84,6 @@ class Shown:
     suggestions: Mapping[str, Sequence[str]]
     code: ShownCode | None = None
     unread: int = 0
-    dynamic: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +103,23 @@ def _style(regions: int) -> list[Node]:
     return [style_sheet(page_css([paint(number) for number in range(regions)]))]
 
 
-def _header(session: Session, plan: Plan, owner: str, *, dynamic: bool | None, busy: bool) -> list[Node]:
+def _header(session: Session, plan: Plan, owner: str, *, shapes: str, busy: bool) -> list[Node]:
     facts = dict(summary(session))
+    facts.pop("shapes", None)  # there is a field for them
     facts["torch"] = f"torch {facts['torch']}"
     facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
-    if dynamic is not None:  # fixed by the trace; changing it means tracing again
-        facts["shapes"] = f"shapes: {'dynamic' if dynamic else 'static'}"
+    known = " · ".join(facts.values())
     python = node("span", "in Python: ", node("code", owner), title="The exploration that this panel shows")
     return [
         node("h3", session.title),
         export_buttons(plan, owner, busy=busy),
-        node("div", " · ".join(facts.values()), " · ", python, class_="rx-quiet"),
+        node("div", known, " · ", shapes_field(shapes, busy=busy), " · ", python, class_="rx-quiet"),
     ]
 
 
 def _header_inputs(it: Shown) -> dict[str, Any]:
-    plan, busy = it.state.plan, it.state.busy
-    return {"session": it.session, "plan": plan, "owner": it.owner, "dynamic": it.dynamic, "busy": busy}
+    shapes, busy = it.state.retracing or it.session.shapes, it.state.busy
+    return {"session": it.session, "plan": it.state.plan, "owner": it.owner, "shapes": shapes, "busy": busy}
 
 
 def _config(it: Shown) -> dict[str, Any]:
@@ -191,13 +190,13 @@ def _regions(it: Shown) -> dict[str, Any]:
     }
 
 
-def _plans(runs: Sequence[Session], plan: Plan, *, busy: bool) -> list[Node]:
+def _plans(runs: Sequence[Session], current: Session, *, busy: bool) -> list[Node]:
     def use(number: int) -> Node:
         title = f"Switch to plan {number + 1}; Undo switches back"
         name = f"Use plan {number + 1}"
         return button("Use this plan", "take", str(number), disabled=busy, title=title, aria_label=name)
 
-    return measured_plans(runs, plan, use)
+    return measured_plans(runs, current, use)
 
 
 PARTS: Mapping[str, Part] = {
@@ -213,7 +212,7 @@ PARTS: Mapping[str, Part] = {
     "tools": Part(lambda it: {"state": it.state.without_progress}, tool_bar),
     "progress": Part(lambda it: {"job": it.state.job, "note": it.state.note}, progress),
     "problem": Part(lambda it: {"found": it.state.problem}, problem),
-    "plans": Part(lambda it: {"runs": it.runs, "plan": it.state.plan, "busy": it.state.busy}, _plans),
+    "plans": Part(lambda it: {"runs": it.runs, "current": it.session, "busy": it.state.busy}, _plans),
     "time": Part(_time, time_table),
     "diagnostics": Part(lambda it: {"session": it.session}, diagnostics_list),
     "results": Part(lambda it: {"session": it.session}, results_nodes),

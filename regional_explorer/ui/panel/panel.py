@@ -77,7 +77,11 @@ class Panel(ElementTree):
     def show(self, control: Control) -> None:
         """Show the state and the session of ``control``."""
         with self.hold_sync():
+            if tuple(self.graph.selection) != control.state.selection:
+                self.graph.select(control.state.selection)
             if control.session is not self._session:
+                if self._session is not None and control.session.graphs != self._session.graphs:
+                    self._suggestions = suggestions(control.session)
                 self._session = control.session
                 self.graph.set_session(control.session)
                 self.graph.overlays = overlays(control.session)
@@ -85,8 +89,6 @@ class Panel(ElementTree):
                     self.graph.show_overlay(SHARE)
                 self._profile = control.session.profile
                 self.source.set_session(control.session)
-            if tuple(self.graph.selection) != control.state.selection:
-                self.graph.select(control.state.selection)
             self.graph.marked = previewed_nodes(control.state.mark)
             self.tree = frame(control.state.pane)
             if control.state.plan != self._plan:
@@ -107,7 +109,6 @@ class Panel(ElementTree):
                 self._suggestions,
                 code,
                 unread,
-                control.exploration.live.variants.dynamic,
             )
             for name, part in PARTS.items():
                 needs = part.needs(shown)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from regional_explorer.record.codec import plan_line
 from regional_explorer.record.plan import Plan
+from regional_explorer.record.session import SHAPES
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.render.report.plan_source import plan_source
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean_page
-from regional_explorer.ui.panel.controls import button, checkbox, copy_button, field
+from regional_explorer.ui.panel.controls import button, checkbox, choice, copy_button, field
 from regional_explorer.ui.state import CODE, Job, PanelState, Problem
 
 MAX_BUDGET_S = 3600.0
@@ -62,6 +63,13 @@ def export_buttons(plan: Plan, owner: str, *, busy: bool) -> Node:
         role="group",
         aria_label="Results",
     )
+
+
+def shapes_field(shapes: str, *, busy: bool) -> Node:
+    """Return the choice of shapes; another one traces the call again."""
+    title = "Trace the call again with automatic, static or dynamic shapes, as dynamic= of torch.compile"
+    words = ((word, word) for word in SHAPES)
+    return choice("shapes", "shapes", words, shapes, disabled=busy, title=title, aria_label="Shapes")
 
 
 _TITLES = {

@@ -1,0 +1,174 @@
+"""The field for the shapes of the trace: choosing others traces the call again, as a job of the panel."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import torch
+
+from regional_explorer.errors import CaptureError, RefusalCode
+from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.exploration.explore import explore
+from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.jobs import CANCELLED
+from regional_explorer.ui.panel.panel import Panel
+from tests.ui.conftest import elements, enabled, small, text, type_in
+
+
+@pytest.fixture
+def exploration() -> Iterator[Exploration]:
+    args = torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)
+    with closing(explore(small, args, dynamic=False)) as ex:
+        yield ex.mark("mm", ops="aten.mm*").mark("act", ops="aten.relu*")
+
+
+def field(panel: Panel) -> Any:
+    (found,) = elements(panel.part("header"), data_do="shapes")
+    return found
+
+
+def shown(panel: Panel) -> str:
+    (chosen,) = (option[1]["value"] for option in field(panel)[2:] if option[1].get("selected"))
+    return str(chosen)
+
+
+def choose(panel: Panel, shapes: str) -> None:
+    type_in(panel, "shapes", shapes)
+    assert panel.control.jobs.wait(60)
+
+
+class SlowRetrace:
+    """Stands in for ``retrace``: waits until the test lets it go on, then raises ``error`` if there is one."""
+
+    def __init__(self, exploration: Exploration) -> None:
+        self.go_on = threading.Event()
+        self.error: Exception | None = None
+        self._retrace = exploration.retrace
+
+    def __call__(self, **given: Any) -> None:
+        assert self.go_on.wait(30)
+        if self.error is not None:
+            raise self.error
+        self._retrace(**given)
+
+
+@pytest.mark.parametrize(("dynamic", "word"), [(True, "dynamic"), (False, "static"), (None, "automatic")])
+def test_the_field_shows_what_the_call_was_traced_with(*, dynamic: bool | None, word: str) -> None:
+    with closing(explore(torch.nn.SiLU(), (torch.randn(4),), dynamic=dynamic)) as ex:
+        panel = Panel(control_of(ex))
+        assert shown(panel) == word
+        assert [option[1]["value"] for option in field(panel)[2:]] == ["automatic", "static", "dynamic"]
+        assert text(panel, "header").count("shapes") == 1
+        panel.close()
+
+
+def test_another_choice_traces_again_and_shows_the_new_graphs(panel: Panel, control: Control) -> None:
+    before, plan = control.session, control.state.plan
+    choose(panel, "dynamic")
+    assert shown(panel) == "dynamic"
+    assert control.session is not before
+    assert control.session.shapes == "dynamic"
+    assert control.state.plan == plan
+    assert not control.state.busy
+    assert "0/forward" in {tab for tab, _ in panel.graph.tabs}
+    known = {f"{graph.id}:{node.name}" for graph in control.session.graphs for node in graph.nodes}
+    panel.press("pick", "mm")
+    assert set(panel.graph.selection) <= known
+    assert panel.graph.selection
+
+
+def test_it_is_a_job_whose_field_shows_what_was_chosen(panel: Panel, exploration: Exploration) -> None:
+    slow = exploration.retrace = SlowRetrace(exploration)  # type: ignore[method-assign,assignment]
+    type_in(panel, "shapes", "dynamic")
+    assert "Trace again" in text(panel, "progress")
+    assert shown(panel) == "dynamic"
+    assert "disabled" in field(panel)[1]
+    assert not enabled(panel, "tools", "measure")
+    type_in(panel, "shapes", "static")  # as another front end may, before it hears that work began
+    assert panel.control.session.shapes == "static"
+    slow.go_on.set()
+    assert panel.control.jobs.wait(60)
+    assert shown(panel) == "dynamic"
+    assert "disabled" not in field(panel)[1]
+
+
+def test_a_failure_is_told_once_and_the_field_goes_back(panel: Panel, exploration: Exploration) -> None:
+    slow = exploration.retrace = SlowRetrace(exploration)  # type: ignore[method-assign,assignment]
+    slow.error = CaptureError(RefusalCode.TRACE_FAILED, "It cannot be traced like that.")
+    slow.go_on.set()
+    session = panel.control.session
+    choose(panel, "dynamic")
+    assert text(panel, "problem").count("It cannot be traced like that.") == 1
+    assert shown(panel) == "static"
+    assert panel.control.session is session
+
+
+def test_cancel_leaves_the_trace(panel: Panel, exploration: Exploration) -> None:
+    slow = exploration.retrace = SlowRetrace(exploration)  # type: ignore[method-assign,assignment]
+    type_in(panel, "shapes", "dynamic")
+    panel.press("cancel")
+    slow.go_on.set()
+    assert panel.control.jobs.wait(60)
+    assert CANCELLED in text(panel, "progress")
+    assert shown(panel) == "static"
+
+
+@pytest.mark.parametrize("value", ["static", "nonsense", ""])
+def test_the_same_shapes_and_unknown_ones_start_nothing(panel: Panel, value: str) -> None:
+    live = panel.control.exploration.live
+    choose(panel, value)
+    assert panel.control.exploration.live is live
+    assert text(panel, "problem") == ""
+
+
+def test_selected_nodes_that_are_gone_are_dropped(panel: Panel, control: Control) -> None:
+    choose(panel, "dynamic")
+    known = {f"{graph.id}:{node.name}" for graph in control.session.graphs for node in graph.nodes}
+    panel.graph.selection = sorted(known)
+    choose(panel, "static")
+    left = {f"{graph.id}:{node.name}" for graph in control.session.graphs for node in graph.nodes}
+    assert set(control.state.selection) == set(panel.graph.selection) == known & left != known
+
+
+def test_nodes_of_a_selected_row_follow_into_the_new_graphs(panel: Panel, control: Control) -> None:
+    panel.press("pick", "mm")
+    before = set(panel.graph.selection)
+    choose(panel, "dynamic")
+    members = control.session.members["mm"]
+    assert set(panel.graph.selection) == {f"{graph}:{name}" for graph, names in members.items() for name in names}
+    assert control.state.picked == ("mm",)
+    assert before
+
+
+def test_undo_goes_on_after_a_new_trace(panel: Panel, control: Control) -> None:
+    panel.press("remove", "act")
+    choose(panel, "dynamic")
+    panel.press("undo")
+    assert list(control.session.members) == ["mm", "act"]
+    assert control.session.shapes == "dynamic"
+    panel.press("redo")
+    assert list(control.session.members) == ["mm"]
+
+
+def test_a_new_trace_by_a_cell_is_shown(panel: Panel, control: Control, exploration: Exploration) -> None:
+    exploration.retrace(dynamic=True)
+    control.refresh()
+    assert shown(panel) == "dynamic"
+
+
+@pytest.mark.compiles
+def test_a_measured_plan_is_used_with_its_shapes(panel: Panel, control: Control, exploration: Exploration) -> None:
+    exploration.benchmark(("eager",), 0.05, regions=False)
+    exploration.retrace(dynamic=True).benchmark(("eager",), 0.05, regions=False)
+    control.refresh()
+    assert "shapes: static" in text(panel, "plans")
+    assert "shapes: dynamic" in text(panel, "plans")
+    assert text(panel, "plans").count("current plan") == 1
+    panel.press("take", "0")
+    assert control.jobs.wait(60)
+    assert shown(panel) == "static"
+    assert text(panel, "plans").count("current plan") == 1
