@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,21 +125,21 @@ class Compiling:
             NoCompilerError: there is no C++ compiler.
             ClosedError: another thread closed the program meanwhile.
         """
-
-        def on_wait() -> None:
-            run.progress("waiting for another thread of this process that compiles", 0.0)
-
-        with acquired(self._program.compiling, run.cancelled, on_wait) as is_free:
+        with self.alone(run) as is_free:
             if self._program.capture.closed:  # while this thread waited
                 self._program.capture.instead()
             before = dict(self._program.store.artifacts)
-            if is_free and _is_free_to_compile(run.cancelled, on_wait):
+            if is_free and _is_free_to_compile(run):
                 if self._program.stale(everything=cold):
                     self.start_toolchain(run.progress)
-                for step in compile_stale(self._program, run.cancelled, on_wait, cold=cold):
+                for step in compile_stale(self._program, run.cancelled, run.waiting, cold=cold):
                     doing = f"compiling {step.region}: {step.partition} ({step.done + 1} of {step.total})"
                     run.progress(doing, step.done / step.total)
             return {key for key, made in self._program.store.artifacts.items() if before.get(key) is not made}
+
+    def alone(self, run: RunContext) -> AbstractContextManager[bool]:
+        """Return a block in which no other thread compiles the program; it yields False if cancelled before that."""
+        return acquired(self._program.compiling, run.cancelled, run.waiting)
 
     def start_toolchain(self, progress: ProgressCallback) -> None:
         """Compile a tiny graph once, so that later compiles do not include the toolchain's start.
@@ -153,7 +154,7 @@ class Compiling:
                 self.toolchain = warm_toolchain(self._device_type)
 
 
-def _is_free_to_compile(cancelled: Callable[[], bool], on_wait: Callable[[], None]) -> bool:
+def _is_free_to_compile(run: RunContext) -> bool:
     """Wait until no other thread compiles; return False if cancelled meanwhile."""
-    with compile_lock(cancelled, on_wait) as is_free:
+    with compile_lock(run.cancelled, run.waiting) as is_free:
         return is_free

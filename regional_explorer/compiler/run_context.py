@@ -83,6 +83,10 @@ class RunContext:
                 raise InvalidArgumentError(f"executor={shown_value(executor)}: it has no {method}(); leave it out.")
         return cls(cancelled, progress, executor)
 
+    def waiting(self) -> None:
+        """Report that another thread compiles or traces, which torch allows to one thread at a time."""
+        self.progress("waiting for another thread of this process that compiles", 0.0)
+
     def part(self, start: float, end: float, title: str = "") -> RunContext:
         """Return the context of a part of the run, which reports fractions from ``start`` to ``end`` of the whole."""
 

@@ -15,7 +15,6 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import SelectorKind
 from regional_explorer.regions.select import members
-from regional_explorer.torch_api import acquired
 
 MOST_NAMED = 6
 """How many ops a message names."""
@@ -49,11 +48,7 @@ def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
     """
     check_flag("dynamic", dynamic, optional=True)
     run = RunContext.checked(cancelled, progress)
-
-    def on_wait() -> None:
-        run.progress("waiting for another thread of this process that compiles", 0.0)
-
-    with acquired(exploration.live.program.compiling, run.cancelled, on_wait):
+    with exploration.live.compiling.alone(run):
         before = exploration.live
         before.require_open()
         if run.cancelled():
