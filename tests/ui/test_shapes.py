@@ -134,14 +134,20 @@ def test_selected_nodes_that_are_gone_are_dropped(panel: Panel, control: Control
     assert set(control.state.selection) == set(panel.graph.selection) == known & left != known
 
 
-def test_nodes_of_a_selected_row_follow_into_the_new_graphs(panel: Panel, control: Control) -> None:
-    panel.press("pick", "mm")
-    before = set(panel.graph.selection)
-    choose(panel, "dynamic")
-    members = control.session.members["mm"]
-    assert set(panel.graph.selection) == {f"{graph}:{name}" for graph, names in members.items() for name in names}
-    assert control.state.picked == ("mm",)
-    assert before
+def test_nodes_of_a_selected_row_follow_into_the_new_graphs() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * 3).cos() * 2
+
+    with closing(explore(scaled, (torch.ones(4, 4),), dynamic=False).mark("scale", ops="aten.mul*")) as ex:
+        panel = Panel(control_of(ex))
+        panel.press("pick", "scale")
+        before = set(panel.graph.selection)
+        choose(panel, "dynamic")
+        members = panel.control.session.members["scale"]
+        after = {f"{graph}:{name}" for graph, names in members.items() for name in names}
+        assert set(panel.graph.selection) == set(panel.control.state.selection) == after != before
+        assert panel.control.state.picked == ("scale",)
+        panel.close()
 
 
 def test_undo_goes_on_after_a_new_trace(panel: Panel, control: Control) -> None:
@@ -172,3 +178,10 @@ def test_a_measured_plan_is_used_with_its_shapes(panel: Panel, control: Control,
     assert control.jobs.wait(60)
     assert shown(panel) == "static"
     assert text(panel, "plans").count("current plan") == 1
+
+
+def test_a_control_without_a_panel_forgets_the_earlier_graphs(control: Control, exploration: Exploration) -> None:
+    control.change(control.state.with_selection(["0/forward:mm", "0/forward:no_longer_there"]))
+    exploration.retrace(dynamic=True)
+    control.refresh()
+    assert control.state.selection == ("0/forward:mm",)
