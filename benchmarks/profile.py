@@ -1,12 +1,12 @@
 """``ex.profile()`` beside ``aot_eager``'s step and ``torch.profiler``: ``python -m benchmarks profile``.
 
 ``torch.profiler`` records the operators of the captured graphs with their shapes, each inside a range that names its
-node; their times are summed by module. It runs half before and half after ``ex.profile()``, so that a machine that
-slows down slows both. Of each recording only the last call counts: the first ones after a start are slower. Its times
-are those of the operators alone; ``ex.profile()`` has the call of each from Python too, which is a large part of a
-short one. So a second correlation has that call, as measured, added for each op. Modules that repeat
-(``layers.0.attn``, ``layers.1.attn``, …) take nearly the same time. So the ranking of kinds has each kind summed, and
-how well the two halves of ``torch.profiler``'s own runs agree on the modules stands beside.
+node. The times of these ranges, which contain the call from Python as the times of ``ex.profile()`` do, are summed by
+module; a second correlation takes the operators inside of them alone. It runs half before and half after
+``ex.profile()``, so that a machine that slows down slows both. Of each recording only the last call counts: the first
+ones after a start are slower. Modules that repeat (``layers.0.attn``, ``layers.1.attn``, …) take nearly the same time.
+So the ranking of kinds has each kind summed, and how well the two halves of ``torch.profiler``'s own runs agree on the
+modules stands beside.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import re
 import statistics
-import timeit
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -40,6 +39,10 @@ LEAST_SHARE = 0.01
 QUICKSTART = Path(__file__).parent.parent / "notebooks" / "quickstart.ipynb"
 
 
+Times = dict[tuple[str, str], list[tuple[float, float]]]
+"""By graph and node, for each run the seconds of the op's range, and of the operators inside."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One model: its ops and what runs around them beside the step, and how modules rank beside ``torch.profiler``."""
@@ -52,7 +55,7 @@ class Row:
     step_s: float
     modules: int
     spearman: float
-    spearman_with_calls: float
+    spearman_of_operators: float
     spearman_of_halves: float
     kinds: int
     spearman_of_kinds: float
@@ -62,14 +65,14 @@ class Row:
         return (
             f"| {self.model} | {self.ops} | {self.rounds} | {self.sum_s * 1e3:.3g} ms | {self.whole_s * 1e3:.3g} ms "
             f"| {self.step_s * 1e3:.3g} ms | {self.sum_s / self.step_s:.3f} | {self.whole_s / self.step_s:.3f} "
-            f"| {self.modules} | {self.spearman:.3f} | {self.spearman_with_calls:.3f} | {self.spearman_of_halves:.3f} "
-            f"| {self.kinds} | {self.spearman_of_kinds:.3f} |"
+            f"| {self.modules} | {self.spearman:.3f} | {self.spearman_of_operators:.3f} "
+            f"| {self.spearman_of_halves:.3f} | {self.kinds} | {self.spearman_of_kinds:.3f} |"
         )
 
 
 HEADER = (
     "| model | ops | rounds | ops | ops and around | aot_eager | ops/aot_eager | all/aot_eager (goal 0.9 to 1.1) "
-    "| modules of 1 % | Spearman (goal ≥ 0.95) | with the calls of ops | torch.profiler with itself "
+    "| modules of 1 % | Spearman (goal ≥ 0.95) | without the calls from Python | torch.profiler with itself "
     "| kinds of modules | Spearman of kinds |\n"
     "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
@@ -104,18 +107,15 @@ def row(name: str, ex: rx.Exploration) -> Row:
     found = ex.session.profile
     assert found is not None
     mine = {(op.graph, op.node): op.seconds for op in found.ops}
-    medians = {"theirs": theirs, "before": before, "after": after}
     both = pd.DataFrame(
         {
             "ours": by_module(ex, mine),
-            **{
-                name: by_module(ex, {op: statistics.median(samples) for op, samples in times.items()})
-                for name, times in medians.items()
-            },
+            "theirs": by_module(ex, medians(theirs, 0)),
+            "operators": by_module(ex, medians(theirs, 1)),
+            "before": by_module(ex, medians(before, 0)),
+            "after": by_module(ex, medians(after, 0)),
         }
     ).fillna(0.0)
-    call_s = op_call_s()
-    both["called"] = both.theirs + by_module(ex, dict.fromkeys(mine, call_s))
     kinds = both.groupby(lambda path: re.sub(r"(?<=\.)\d+|^\d+", "*", path)).sum()
     least_s = LEAST_SHARE * found.seconds
     modules, kinds = both[both.ours >= least_s], kinds[kinds.ours >= least_s]
@@ -128,7 +128,7 @@ def row(name: str, ex: rx.Exploration) -> Row:
         found.step_s,
         len(modules),
         spearman(modules),
-        spearman(modules, other="called"),
+        spearman(modules, other="operators"),
         spearman(modules, "before", "after"),
         len(kinds),
         spearman(kinds),
@@ -140,10 +140,9 @@ def spearman(both: pd.DataFrame, one: str = "ours", other: str = "theirs") -> fl
     return float(both[one].rank().corr(both[other].rank())) if len(both) > 1 else 1.0
 
 
-def op_call_s() -> float:
-    """Return the seconds of calling an operator from Python, of one that does next to nothing itself."""
-    call, tensor = torch.ops.aten.detach.default, torch.ones(1)
-    return statistics.median(timeit.repeat(lambda: call(tensor), number=100, repeat=50)) / 100
+def medians(times: Times, which: int) -> dict[tuple[str, str], float]:
+    """Return the median seconds of each op: of its range (0), or of the operators inside alone (1)."""
+    return {op: statistics.median(sample[which] for sample in samples) for op, samples in times.items()}
 
 
 def by_module(ex: rx.Exploration, seconds: dict[tuple[str, str], float]) -> pd.Series[float]:
@@ -156,11 +155,11 @@ def by_module(ex: rx.Exploration, seconds: dict[tuple[str, str], float]) -> pd.S
     return pd.Series(found, dtype=float)
 
 
-def profiled(ex: rx.Exploration, runs: int) -> dict[tuple[str, str], list[float]]:
-    """Return the seconds of each op in each run as ``torch.profiler`` has them."""
+def profiled(ex: rx.Exploration, runs: int) -> Times:
+    """Return the seconds of each op in each run, of its range and of the operators inside, by ``torch.profiler``."""
     call, variant = ex.live.capture.call, ex.live.variants.get(VariantName.AOT_EAGER)
     labelled = {live.id: with_ranges(live.id, live.gm) for live in ex.live.program.capture.live}
-    found: dict[tuple[str, str], list[float]] = {}
+    found: Times = {}
     for run in range(runs + 1):
         variant.select()
         for live in ex.live.program.capture.live:
@@ -172,12 +171,13 @@ def profiled(ex: rx.Exploration, runs: int) -> dict[tuple[str, str], list[float]
                     if variant.backward is not None:
                         variant.backward(outputs)
         events: Iterable[Any] = recorded.events() or ()
-        last: dict[tuple[str, str], float] = {}
+        last: dict[tuple[str, str], tuple[float, float]] = {}
         for event in events if run else ():  # the first run warms up
             if event.name.startswith(RANGE):
                 graph, _, node = event.name.removeprefix(RANGE).partition(":")
                 inside = (child for child in event.cpu_children if child.name.startswith("aten::"))
-                last[graph, node] = sum(child.cpu_time_total for child in inside) * 1e-6
+                alone = sum(child.cpu_time_total for child in inside)
+                last[graph, node] = event.cpu_time_total * 1e-6, alone * 1e-6
         for op, seconds in last.items():
             found.setdefault(op, []).append(seconds)
     ex.live.program.select_regional(on=True)
