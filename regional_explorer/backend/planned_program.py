@@ -1,4 +1,4 @@
-"""The graphs of a compiled function, cut along its plan; each graph's partitions are compiled in its first run."""
+"""The graphs of a compiled function, cut along its plan; compiled in their first run, or eager without a compiler."""
 
 from __future__ import annotations
 

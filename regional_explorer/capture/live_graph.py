@@ -1,4 +1,4 @@
-"""The live graphs that AOTAutograd runs, and the Dynamo frames that they came from."""
+"""The live graphs that AOTAutograd runs, how each of them is run, boxed or repaired, and their Dynamo frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces a call once into Dynamo's and AOTAutograd's graphs."""
+"""Traces a call once into Dynamo's and AOTAutograd's graphs, and repairs graphs that fail when they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks the captured call as the plan says, for upstream to compile (also in lite mode), and finds what differed."""
+"""Marks the captured call for upstream's compilers (lite mode too), and says what they did otherwise than the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders partitions and single ops of a graph by their dependencies, and finds dependency cycles."""
+"""Orders partitions and single ops by their dependencies; finds cycles, and how often a path leaves and enters one."""
 
 from __future__ import annotations
 

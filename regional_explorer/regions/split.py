@@ -1,4 +1,4 @@
-"""Splits a region at a node, or into its instances."""
+"""Splits a region at a node, or into its instances; walks the ops of graphs and bodies in the order of the program."""
 
 from __future__ import annotations
 

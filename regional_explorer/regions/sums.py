@@ -1,4 +1,4 @@
-"""Assigns backward ops without an origin, mostly sums of gradients, to the instances around them.
+"""Assigns ops of backward graphs that have no origin, mostly sums of gradients, to the instances around them.
 
 Autograd adds up the gradients of a value that is used more than once. Such a sum was not traced from an op of the
 program, so it carries no mark, and between ops of one instance it would cut that instance in two.

@@ -1,4 +1,4 @@
-"""Finds the first node of the captured graphs whose value eager never has, by digests of the values of both runs."""
+"""Finds the first captured node whose value eager never has: a dispatch mode takes digests of both runs' values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts tall layouts into columns side by side: moves rectangles, groups, titles and the curves of edges."""
+"""Cuts the tall sections of a layout into columns side by side: moves boxes, groups, titles and curves of edges."""
 
 from __future__ import annotations
 

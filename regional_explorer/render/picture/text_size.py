@@ -1,4 +1,4 @@
-"""Estimates the size of text without a font."""
+"""Estimates without a font how large a text is, and a box with its title and signs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // @ts-nocheck
-// Shows the element tree that the kernel describes, changing what differs, and sends the events of its rows and fields.
+// Shows the element tree that the kernel describes, changing what differs; announces texts; sends events of its rows.
 
 import { el, follow, setAttributes } from "./dom.js";
 

@@ -1,4 +1,4 @@
-"""The table of regions as an element tree."""
+"""The table of regions as an element tree: state, ops, times, and the config keys that differ from their defaults."""
 
 from __future__ import annotations
 
