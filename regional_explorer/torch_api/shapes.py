@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._functorch._aot_autograd import runtime_wrappers
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
@@ -32,7 +33,9 @@ def new_symbol(mode: FakeTensorMode, hint: int, name: str) -> torch.SymInt:
     return size
 
 
-_MARK = "_dynamo_propagated_dynamic_indices"
+# Torch 2.11 writes into the attribute of torch._dynamo.maybe_mark_dynamic.
+_HAS_OWN_MARK = hasattr(runtime_wrappers, "mark_dynamo_propagated_dynamic_indices")
+_MARK = "_dynamo_propagated_dynamic_indices" if _HAS_OWN_MARK else "_dynamo_weak_dynamic_indices"
 
 
 def is_marked_dynamic(tensor: torch.Tensor) -> bool:

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -308,6 +309,21 @@ def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, folder)
     strict = rx.compile(net, PLAN.configured("norm", {"max_fusion_size": 3}), artifacts=folder, strict=True)
     with pytest.raises(PlanError, match="artifact-differs"):
         strict(x)
+
+
+def test_of_several_artifacts_the_nearest_says_why(net, x, folder):
+    trained(rx.compile(net, PLAN, artifacts=folder), net, x)
+    for path in list(folder.glob("*.artifact")):
+        listed_first = shutil.copy(path, path.with_name(f"0{path.name}"))
+        changed(Path(listed_first), lambda label: label["config"].update(max_fusion_size="4"))
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        compiled = rx.compile(net, PLAN, artifacts=folder)
+        with pytest.warns(UserWarning, match=f"'act'.*compiled under threads={before}, here {before + 1}"):
+            trained(compiled, net, x)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_directory_that_cannot_be_written_is_told(net, x, folder, monkeypatch):

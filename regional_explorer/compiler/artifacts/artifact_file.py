@@ -61,12 +61,18 @@ class Label:
         if self.fingerprint != here.fingerprint:
             return "they are for another graph, or for inputs of other sizes"
         changed = _changes(self.config, here.config) or _changes(self.settings, here.settings)
-        return f"they were compiled under {changed}" if changed else "they are from another version of this package"
+        if not changed:
+            return "they are from another version of this package"
+        return f"they were compiled under {', '.join(changed)}"
+
+    def distance(self, here: Label) -> int:
+        """Return how many keys of the config and how many settings are other ones."""
+        return len(_changes(self.config, here.config)) + len(_changes(self.settings, here.settings))
 
 
-def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     names = [name for name in (*then, *(set(now) - set(then))) if then.get(name) != now.get(name)]
-    return ", ".join(f"{name}={then.get(name, 'the default')}, here {now.get(name, 'the default')}" for name in names)
+    return [f"{name}={then.get(name, 'the default')}, here {now.get(name, 'the default')}" for name in names]
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,7 @@ class ArtifactFolder:
         self._others_seen = self._others_seen or self._others_compile(wanted.key)
         if not labels or wanted.key in self._damaged or self._others_seen:
             return
+        labels = sorted(labels, key=lambda label: label.distance(wanted))
         near = [
             *(label for label in labels if label.key == wanted.key),
             *(label for label in labels if label.fingerprint == wanted.fingerprint),
