@@ -61,12 +61,15 @@ def main() -> None:
     """Measure, compare, and print how many pairs fail."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sessions", type=int, default=20)
-    parser.add_argument("--budget", type=float, default=5.0, help="seconds to measure in each process")
+    parser.add_argument("--budget", type=float, default=15.0, help="seconds to measure in each process")
+    parser.add_argument("--keep", type=Path, help="a folder to keep the sessions in")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        folder.mkdir(exist_ok=True)
         found = []
         for number in range(options.sessions):
-            found.append(measure(Path(folder) / f"{number}.json", options.budget))
+            found.append(measure(folder / f"{number}.json", options.budget))
             rounds = len(found[-1].timings[0].samples_s)
             print(f"session {number + 1} of {options.sessions}: {rounds} rounds", flush=True)
     pairs = list(combinations(found, 2))
