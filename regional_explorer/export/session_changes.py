@@ -10,7 +10,7 @@ from regional_explorer.errors import SessionError
 from regional_explorer.errors.texts import count
 from regional_explorer.record.kernels import normalized
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, Floats, interval_of_quotient, paired_ratios
+from regional_explorer.record.statistics import MIN_FLOOR, Floats, interval_of_quotient, ratios_of_fast_rounds
 from regional_explorer.record.timing import NumericsVerdict, Verdict
 from regional_explorer.record.variant_name import VariantName
 
@@ -22,6 +22,9 @@ PROCESS_NOISE = 2 * MIN_FLOOR
 @dataclass(frozen=True)
 class SpeedChange:
     """How the time of a call changed, relative to the eager time that each session measured on its own machine.
+
+    Of each session the fast rounds count: other work on a machine may slow eager code more than compiled code, and
+    there is more of it during one session than during the other.
 
     ``slowdown`` is the earlier speedup over eager divided by the later: 1.05 is 5 % slower; ``low`` and ``high`` bound
     it with 99 % confidence. ``problem`` says why there is none.
@@ -78,7 +81,7 @@ def _ratios(name: str, session: Session) -> tuple[Floats, str]:
     eager, regional = (session.whole_timings.get(name) for name in (VariantName.EAGER, VariantName.REGIONAL))
     if eager is None or regional is None:
         raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
-    return paired_ratios(eager.samples_s, regional.samples_s), str(regional.phase)
+    return ratios_of_fast_rounds(eager.samples_s, regional.samples_s), str(regional.phase)
 
 
 def changes(before: Session, after: Session) -> list[str]:

@@ -15,6 +15,9 @@ MIN_FLOOR = 0.005
 """Smaller relative differences are never reported: the memory layout of data and code alone causes them, and it is
 fixed for the life of the process, so that no number of rounds averages them out."""
 
+ENOUGH_ROUNDS = 200
+"""With fewer rounds chance moves a median further than what else runs on the machine does."""
+
 _RESAMPLES = 10_000
 _POWER = 0.9
 
@@ -33,6 +36,17 @@ def paired_ratios(eager: ArrayLike, variant: ArrayLike) -> Floats:
     least = float(np.finfo(np.float64).tiny)
     ratios: Floats = np.maximum(above[:rounds], least) / np.maximum(below[:rounds], least)
     return ratios
+
+
+def ratios_of_fast_rounds(eager: ArrayLike, variant: ArrayLike) -> Floats:
+    """Return eager / variant in the faster half of the rounds, but in ``ENOUGH_ROUNDS`` if there are that many.
+
+    Other work on the machine disturbed these least.
+    """
+    ratios = paired_ratios(eager, variant)
+    rounds_s = np.asarray(eager)[: len(ratios)] + np.asarray(variant)[: len(ratios)]
+    fastest: Floats = ratios[np.argsort(rounds_s)[: max(len(ratios) // 2, ENOUGH_ROUNDS)]]
+    return fastest
 
 
 def bootstrap_interval(values: Floats, confidence: float, seed: int) -> tuple[float, float] | None:

@@ -14,6 +14,7 @@ from regional_explorer.record.statistics import (
     outlying,
     paired_ratios,
     rank_interval,
+    ratios_of_fast_rounds,
     smallest_difference,
     trend,
     verdict_of,
@@ -160,3 +161,13 @@ def test_a_trend_is_told_where_chance_does_not_explain_it() -> None:
 def test_outlying_samples_are_far_above_the_quartiles() -> None:
     assert outlying([1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.0, 1.05, 5.0]) == 0.1
     assert outlying([1.0] * 10) == 0.0
+
+
+def test_the_fast_rounds_are_those_of_a_quiet_machine() -> None:
+    chance = np.random.default_rng(0)
+    busy = chance.random(400) < 0.45
+    eager = np.where(busy, 1.5, 1.0) * chance.normal(1.0, 0.02, 400)
+    compiled = np.where(busy, 1.2, 1.0) * chance.normal(1.0, 0.02, 400)
+    assert np.median(ratios_of_fast_rounds(eager, compiled)) == pytest.approx(1.0, abs=0.005)
+    assert np.median(paired_ratios(eager, compiled)) > 1.02
+    assert len(ratios_of_fast_rounds(eager[:150], compiled)) == 150, "of few rounds none is left out"
