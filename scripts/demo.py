@@ -6,6 +6,7 @@ The committed notebooks are not changed, unless ``--write`` is given: what was r
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import sys
 import tempfile
@@ -28,19 +29,6 @@ QUICKSTART = ROOT / "notebooks" / "quickstart.ipynb"
 CELL_TIMEOUT_S = 900
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
-TABLES = """
-from regional_explorer.render.report.region_tables import region_times_table
-from regional_explorer.render.report.text import diagnostics_text, regions_text, table_text, timings_text
-
-print(regions_text(ex.session))
-print()
-print(timings_text(ex.session))
-print()
-print(table_text(region_times_table(ex.session)))
-print()
-print(diagnostics_text(ex.session.diagnostics))
-"""
-
 # nbconvert's own page, without the scripts it would load from other hosts.
 OFFLINE_PAGE = """
 {%- extends 'index.html.j2' -%}
@@ -58,6 +46,22 @@ class ThisPython(KernelSpecManager):
         """Return the one kernel there is."""
         argv = [sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR", "-f", "{connection_file}"]
         return KernelSpec(argv=argv, display_name="Python", language="python")
+
+
+def print_tables(session: Any) -> None:
+    """Print a session's regions, timings and diagnostics; runs in the kernel of the notebook."""
+    from regional_explorer.render.report.plan_tables import regions_table
+    from regional_explorer.render.report.region_tables import region_times_table
+    from regional_explorer.render.report.result_tables import timings_table
+    from regional_explorer.render.report.text import diagnostics_text, table_text
+
+    for table in (regions_table, timings_table, region_times_table):
+        print(table_text(table(session)), end="\n\n")
+    print(diagnostics_text(session.diagnostics))
+
+
+PRINT_TABLES = f"from typing import Any\n{inspect.getsource(print_tables)}\nprint_tables(ex.session)"
+"""Code that prints the tables of a notebook's exploration ``ex``."""
 
 
 def first_line(source: str) -> str:
@@ -142,7 +146,7 @@ def run_and_save(path: Path, build: Path, *, write: bool) -> bool:
     say(f"Running {path.name}; the first compile takes a while.")
     failure, tables = "", ""
     try:
-        tables = run(notebook, path.parent, TABLES if path == QUICKSTART else "")
+        tables = run(notebook, path.parent, PRINT_TABLES if path == QUICKSTART else "")
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         failure = str(error) if sys.stdout.isatty() else strip_ansi(str(error))
     page = save(notebook, path.stem, build)

@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from scripts.demo import run
+from scripts.demo import PRINT_TABLES, run
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 ALWAYS = ("quickstart", "reading_diagnostics")
@@ -24,7 +24,8 @@ def notebooks() -> list[object]:
 @pytest.mark.parametrize("name", notebooks())
 def test_it_runs(name: str) -> None:
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    run(notebook, NOTEBOOKS)
+    printed = run(notebook, NOTEBOOKS, PRINT_TABLES if name == "quickstart" else "")
+    assert ("Diagnostics" in printed and "aot_eager" in printed) == (name == "quickstart")
     ran = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in ran)
     assert any(cell.outputs for cell in ran)

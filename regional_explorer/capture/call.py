@@ -65,7 +65,7 @@ class Call:
         self._random = RandomState(found.generators)
         self._undo = UndoLog()
         self._state = AssignedState(found)
-        self._dynamic = [tensor for tensor in found.tensors if is_marked_dynamic(tensor)]
+        self._dynamic = {id(tensor): tensor for tensor in found.tensors if is_marked_dynamic(tensor)}
         self._gradient_inputs: list[GradientInput] = []
         self._cotangents: dict[str, torch.Tensor] = {}
         outputs = self._first_run()
@@ -177,13 +177,13 @@ class Call:
 
     def _unmark_dynamic(self, found: Reach) -> None:
         """Remove the marks that traces with dynamic sizes left on tensors: with them later traces would be dynamic."""
-        unmark_dynamic(tensor for tensor in found.tensors if not any(tensor is other for other in self._dynamic))
+        unmark_dynamic(tensor for tensor in found.tensors if id(tensor) not in self._dynamic)
 
     def close(self) -> None:
         """Drop all references to what belongs to the user."""
         self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
         self._gradient_inputs, self._cotangents, self._undo, self._state = [], {}, UndoLog(), AssignedState(Reach())
-        self._random, self._dynamic = RandomState(), []
+        self._random, self._dynamic = RandomState(), {}
 
     def _name_gradients(self) -> list[str]:
         names = parameter_names(self.modules)

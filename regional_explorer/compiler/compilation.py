@@ -52,11 +52,7 @@ def compile_stale(
     known_failures = dict(store.failures)
     requested = {key: program.config_for(switch) for key, switch in stale.items()}
     # Saved artifacts are loaded first: without a compiler the first compile ends this function.
-    wanted = {
-        key: switch
-        for key, switch in stale.items()
-        if cold or store.load(key, switch.piece, switch.inputs or (), requested[key]) is None
-    }
+    wanted = {key: switch for key, switch in stale.items() if cold or not _loaded(program, key, switch, requested[key])}
 
     def sendable(key: str) -> bytes | None:
         try:
@@ -91,11 +87,18 @@ def compile_stale(
         program.apply_artifacts()
 
 
+def _loaded(program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any]) -> bool:
+    """Load an artifact that an earlier process saved; return whether there was one."""
+    assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
+    return program.store.load(key, switch.piece, switch.inputs, config) is not None
+
+
 def _artifact(
     program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool
 ) -> Artifact:
     """Compile a partition; after a failure while helper processes run, try again without them."""
-    make = functools.partial(program.store.make, key, switch.piece, switch.inputs or (), config)
+    assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
+    make = functools.partial(program.store.make, key, switch.piece, switch.inputs, config)
     try:
         return make()
     except RegionCompileError:

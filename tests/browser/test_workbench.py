@@ -190,12 +190,15 @@ def test_the_options_of_the_magic_are_the_fields_of_the_panel(notebook: Lab) -> 
     shapes = panel.get_by_label("Shapes", exact=True)
     expect(shapes).to_have_value("dynamic")
     notebook.screenshot("workbench-shapes", panel)
+    nodes = panel.locator(".rxs-line", has_text="return x.square").locator(".rxs-count")
+    dynamic = nodes.inner_text()
     shapes.select_option("static")
-    notebook.add_cell_and_run("import time\nwhile other.session.shapes != 'static':\n    time.sleep(0.1)")
+    expect(nodes).not_to_have_text(dynamic, timeout=60_000)
     expect(shapes).to_be_enabled(timeout=60_000)
     expect(shapes).to_have_value("static")
     expect(row(panel, "mid")).to_be_visible()
     expect(panel.locator(".rx-alert")).to_be_hidden()
+    assert printed(notebook, "other.session.shapes") == "static"
     notebook.add_cell_and_run("other.retrace()")
     expect(shapes).to_have_value("automatic")
 

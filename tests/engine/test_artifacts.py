@@ -291,10 +291,11 @@ def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, folder)
     trained(rx.compile(net, PLAN, artifacts=folder), net, x)
     before = torch.get_num_threads()
     wider = torch.randn(6, 8)
+    other = rx.Plan((rx.Region("other", PLAN["act"].selectors, {"max_fusion_size": 8, "epilogue_fusion": False}),))
     cases = [
         (PLAN.configured("act", {"max_fusion_size": 4}), x, {}, r"'act'.*compiled under max_fusion_size=8, here 4"),
         (PLAN, x, {"threads": before + 1}, f"'act'.*compiled under threads={before}, here {before + 1}"),
-        (rx.Plan((rx.Region("other", PLAN["act"].selectors),)), x, {}, "'other'.*compiled under max_fusion_size=[48]"),
+        (other, x, {}, "'other'.*compiled under epilogue_fusion=the default, here False"),
         # The last: from then on Dynamo takes the size for a dynamic one.
         (PLAN, wider, {}, "'norm'.*for another graph, or for inputs of other sizes"),
     ]

@@ -100,7 +100,6 @@ def test_kernels_that_are_forced_inline_do_not_build(tmp_path):
         run("`cpp.force_inline_kernel` does not build", tmp_path)
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="seen in 2.13")
 def test_a_trace_with_dynamic_sizes_marks_the_arguments(tmp_path):
     with pytest.raises(Exception, match="dynamic sizes"):
         run("A trace with dynamic sizes leaves marks", tmp_path)
