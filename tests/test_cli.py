@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regional_explorer.command.cli import DONE, FAILED, MISUSED, main
+from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, main
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
 from tests.conftest import ReplaceBenchmark
@@ -49,7 +49,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_path: None) -> st
 
 
 def test_a_call_of_a_file_is_explored(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", model, "step(x, k=2)", "--no-bench", "-r", "act=ops:aten.relu*"]) == DONE
+    assert main(["run", model, "step(x, k=2)", "--no-bench", "-r", "act=ops:aten.relu*"]) == EXIT_DONE
     out, err = capsys.readouterr()
     assert out.startswith("step\n")
     assert "ops:aten.relu*" in out
@@ -59,17 +59,17 @@ def test_a_call_of_a_file_is_explored(model: str, capsys: pytest.CaptureFixture[
 
 def test_lines_of_the_file_can_be_marked(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", model, "step(x)", "--no-bench", "-r", "a=lines:step:2", "-r", "b=lines:model_of_mine.py:13"]
-    assert main(arguments) == DONE
+    assert main(arguments) == EXIT_DONE
     rows = capsys.readouterr().out.splitlines()
     assert [row.split()[3] for row in rows if "lines:" in row][:2] == ["2", "2"]
 
 
 def test_the_session_is_saved_and_shown(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = str(tmp_path / "out.json")
-    assert main(["run", model, "step(x)", "--no-bench", "-r", "act=ops:aten.relu*", "--save", saved]) == DONE
+    assert main(["run", model, "step(x)", "--no-bench", "-r", "act=ops:aten.relu*", "--save", saved]) == EXIT_DONE
     first = capsys.readouterr()
     assert f"Saved to {saved}." in first.err
-    assert main(["show", saved]) == DONE
+    assert main(["show", saved]) == EXIT_DONE
     assert capsys.readouterr().out == first.out
 
 
@@ -81,23 +81,23 @@ def test_show_needs_no_torch(model: str, tmp_path: Path, capsys: pytest.CaptureF
         f"from regional_explorer.command.cli import main; sys.exit(main(['show', {saved!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == DONE, done.stderr
+    assert done.returncode == EXIT_DONE, done.stderr
     assert done.stdout.startswith("step\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["run", "{model}", "step(x"], MISUSED, "is not Python"),
-        (["run", "{model}", "stp(x)"], MISUSED, "Did you mean 'step'"),
-        (["run", "nowhere.py", "step(x)"], MISUSED, "Cannot read nowhere.py"),
-        (["run", "{model}", "step(x)", "--variants", "ful"], MISUSED, "Did you mean 'full'"),
-        (["run", "{model}", "step('text')"], FAILED, "[call-raises] The call itself raises TypeError"),
-        (["run", "{model}", "step(x)", "-c", "act:max_fusion_size=3"], MISUSED, "No region is called 'act'"),
-        (["run", "{model}", "step(x)", "-c", "act:max_fusion_sze=3"], MISUSED, "Did you mean 'max_fusion_size'"),
-        (["run", "{model}", "step(x)", "-r", "act=ops:aten.erf"], MISUSED, "matches no operation of this call"),
-        (["show", "nowhere.json"], FAILED, "Cannot read nowhere.json"),
-        (["show", "{model}"], FAILED, "Only files saved as .json are read back"),
+        (["run", "{model}", "step(x"], EXIT_MISUSED, "is not Python"),
+        (["run", "{model}", "stp(x)"], EXIT_MISUSED, "Did you mean 'step'"),
+        (["run", "nowhere.py", "step(x)"], EXIT_MISUSED, "Cannot read nowhere.py"),
+        (["run", "{model}", "step(x)", "--variants", "ful"], EXIT_MISUSED, "Did you mean 'full'"),
+        (["run", "{model}", "step('text')"], EXIT_FAILED, "[call-raises] The call itself raises TypeError"),
+        (["run", "{model}", "step(x)", "-c", "act:max_fusion_size=3"], EXIT_MISUSED, "No region is called 'act'"),
+        (["run", "{model}", "step(x)", "-c", "act:max_fusion_sze=3"], EXIT_MISUSED, "Did you mean 'max_fusion_size'"),
+        (["run", "{model}", "step(x)", "-r", "act=ops:aten.erf"], EXIT_MISUSED, "matches no operation of this call"),
+        (["show", "nowhere.json"], EXIT_FAILED, "Cannot read nowhere.json"),
+        (["show", "{model}"], EXIT_FAILED, "Only files saved as .json are read back"),
     ],
 )
 def test_a_mistake_is_one_line_and_an_exit_code(
@@ -118,19 +118,19 @@ def test_a_mistake_is_one_line_and_an_exit_code(
 def test_arguments_that_cannot_be_read_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
-    assert ended.value.code == MISUSED
+    assert ended.value.code == EXIT_MISUSED
     assert "usage: regional-explorer" in capsys.readouterr().err
 
 
 def test_an_error_of_the_file_names_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "broken_of_mine.py"
     broken.write_text("a = 1\nb = a / 0\n", encoding="utf-8")
-    assert main(["run", str(broken), "f(x)"]) == FAILED
+    assert main(["run", str(broken), "f(x)"]) == EXIT_FAILED
     assert "broken_of_mine.py, line 2: ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_verbose_shows_the_traceback(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", model, "step('text')", "--verbose"]) == FAILED
+    assert main(["run", model, "step('text')", "--verbose"]) == EXIT_FAILED
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -141,11 +141,11 @@ def test_what_was_found_is_printed_when_interrupted(
         raise KeyboardInterrupt
 
     replace_benchmark(interrupted)
-    assert main(["run", model, "step(x)"]) == FAILED
+    assert main(["run", model, "step(x)"]) == EXIT_FAILED
     out, err = capsys.readouterr()
     assert out.startswith("step\n")
     assert "interrupted; the results so far are shown" in err
-    assert main(["run", model, "stops(x)"]) == FAILED
+    assert main(["run", model, "stops(x)"]) == EXIT_FAILED
     assert "interrupted" in capsys.readouterr().err
 
 
@@ -156,5 +156,5 @@ def test_measuring_that_fails_exits_with_1(
         raise MeasureError("No variant could be measured.")
 
     replace_benchmark(fails)
-    assert main(["run", model, "step(x)"]) == FAILED
+    assert main(["run", model, "step(x)"]) == EXIT_FAILED
     assert "No variant could be measured." in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.command.cli import DONE, FAILED, MISUSED, NO, main
+from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, main
 from regional_explorer.command.speed_comparison import compare_speed, read_limit
 from regional_explorer.errors import RegionalExplorerError, SessionError
 from regional_explorer.record.codec import dump_session, load_session
@@ -52,14 +52,14 @@ def test_equal_sessions_rarely_fail_and_slower_ones_do() -> None:
 
 def test_compare_says_how_much_and_fails_beyond_the_limit(tmp_path: Path, capsys: Output) -> None:
     before, after = save(measured(1.5, 1), tmp_path / "a.json"), save(measured(1.25, 2), tmp_path / "b.json")
-    assert main(["compare", before, after]) == DONE
+    assert main(["compare", before, after]) == EXIT_DONE
     out = capsys.readouterr().out
     assert "A 1.500, B 1.250" in out
     assert "% slower (99% interval of the change in time: +" in out
-    assert main(["compare", before, after, "--fail-if-slower", "3%"]) == NO
+    assert main(["compare", before, after, "--fail-if-slower", "3%"]) == EXIT_NO
     assert "slower than A by more than 3.0%" in capsys.readouterr().err
-    assert main(["compare", before, after, "--fail-if-slower", "0.5"]) == DONE
-    assert main(["compare", after, before, "--fail-if-slower", "3%"]) == DONE
+    assert main(["compare", before, after, "--fail-if-slower", "0.5"]) == EXIT_DONE
+    assert main(["compare", after, before, "--fail-if-slower", "3%"]) == EXIT_DONE
     assert "% faster" in capsys.readouterr().out
 
 
@@ -67,13 +67,13 @@ def test_a_session_of_too_few_rounds_is_named(tmp_path: Path, capsys: Output) ->
     few = measured(1.5, 2)
     few = replace(few, timings=tuple(replace(one, samples_s=one.samples_s[:5], speedup=None) for one in few.timings))
     before, after = save(measured(1.5, 1), tmp_path / "a.json"), save(few, tmp_path / "b.json")
-    assert main(["compare", before, after, "--fail-if-slower", "3%"]) == FAILED
+    assert main(["compare", before, after, "--fail-if-slower", "3%"]) == EXIT_FAILED
     assert "Too few rounds to compare in B: measure again with a larger --budget." in capsys.readouterr().err
 
 
 def test_compare_as_json(tmp_path: Path, capsys: Output) -> None:
     path = save(measured(1.5, 1), tmp_path / "a.json")
-    assert main(["compare", path, path, "--json", "--fail-if-slower", "3%"]) == DONE
+    assert main(["compare", path, path, "--json", "--fail-if-slower", "3%"]) == EXIT_DONE
     found = json.loads(capsys.readouterr().out)
     assert found["slowdown"] == pytest.approx(1.0)
     assert found["low"] < 1.0 < found["high"]
@@ -85,11 +85,11 @@ def test_a_wrong_session_fails_and_an_unmeasured_one_is_refused(tmp_path: Path, 
     timings = tuple(replace(one, numerics=NumericsVerdict.FAILED) for one in good.timings)
     wrong = save(replace(good, timings=timings), tmp_path / "wrong.json")
     right = save(good, tmp_path / "a.json")
-    assert main(["compare", right, wrong, "--fail-if-slower", "3%"]) == NO
+    assert main(["compare", right, wrong, "--fail-if-slower", "3%"]) == EXIT_NO
     assert "The numerics check of B failed" in capsys.readouterr().out
     with pytest.raises(SessionError, match="B was not measured"):
         compare_speed(good, replace(good, timings=()))
-    assert main(["compare", right, save(replace(good, timings=()), tmp_path / "b.json")]) == FAILED
+    assert main(["compare", right, save(replace(good, timings=()), tmp_path / "b.json")]) == EXIT_FAILED
 
 
 @pytest.mark.parametrize("text", ["three", "-3%", "100%", "1.5", ""])
@@ -97,18 +97,18 @@ def test_a_limit_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(RegionalExplorerError, match=r"such as 3% or 0\.03"):
         read_limit(text)
     path = save(measured(1.5, 1), tmp_path / "a.json")
-    assert main(["compare", path, path, f"--fail-if-slower={text}"]) == MISUSED
+    assert main(["compare", path, path, f"--fail-if-slower={text}"]) == EXIT_MISUSED
 
 
 def test_show_as_json(tmp_path: Path, capsys: Output) -> None:
     session = sessions.measured()
-    assert main(["show", save(session, tmp_path / "a.json"), "--json"]) == DONE
+    assert main(["show", save(session, tmp_path / "a.json"), "--json"]) == EXIT_DONE
     (tmp_path / "again.json").write_text(capsys.readouterr().out, encoding="utf-8")
     assert dump_session(load_session(tmp_path / "again.json")) == dump_session(session)
 
 
 def test_doctor_tells_what_works(capsys: Output) -> None:
-    assert main(["doctor", "--json"]) in (DONE, NO)
+    assert main(["doctor", "--json"]) in (EXIT_DONE, EXIT_NO)
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["torch"]["found"] == torch.__version__
     assert {"Python", "C++ compiler", "GPU", "panel", "tables"} <= found.keys()
@@ -118,7 +118,7 @@ def test_doctor_tells_what_works(capsys: Output) -> None:
 
 def test_doctor_without_a_compiler_says_what_to_install(capsys: Output) -> None:
     with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)}):
-        assert main(["doctor"]) == NO
+        assert main(["doctor"]) == EXIT_NO
     assert "no  C++ compiler: none that works. Inductor needs a C++ compiler" in capsys.readouterr().out
 
 
@@ -146,11 +146,11 @@ def test_a_plan_is_shown_as_a_change_of_the_source(tmp_path: Path, capsys: Outpu
     names: dict[str, object] = {}
     exec(file.read_text(encoding="utf-8"), names)  # noqa: S102 - the text above
     rx.explore(names["net"], (names["x"],)).mark("norm", modules="norm").save_plan(plan)  # type: ignore[arg-type]
-    assert main(["source", str(plan), str(file), "net(x)"]) == DONE
+    assert main(["source", str(plan), str(file), "net(x)"]) == EXIT_DONE
     out = capsys.readouterr().out
     assert "+++ b/" in out
     assert "torch.fx.traceback.annotate" in out
-    assert main(["source", str(plan), str(file), "net(x)", "--apply"]) == FAILED
+    assert main(["source", str(plan), str(file), "net(x)", "--apply"]) == EXIT_FAILED
     assert "is not under version control" in capsys.readouterr().err
 
 
@@ -161,13 +161,13 @@ def test_a_plan_is_checked(tmp_path: Path, capsys: Output) -> None:
     names: dict[str, object] = {}
     exec(file.read_text(encoding="utf-8"), names)  # noqa: S102 - the text above
     rx.explore(names["net"], (names["x"],)).mark("norm", modules="norm").save_plan(plan)  # type: ignore[arg-type]
-    assert main(["check", str(plan), str(file), "net(x)"]) == DONE
+    assert main(["check", str(plan), str(file), "net(x)"]) == EXIT_DONE
     out, err = capsys.readouterr()
     assert out == "The plan holds.\ncompiled: 2 of 2 partitions\nnumerics: ok\n"
     assert "compiling" in err
     file.write_text(MODEL.format(name="renamed"), encoding="utf-8")
-    assert main(["check", str(plan), str(file), "net(x)", "--json"]) == NO
+    assert main(["check", str(plan), str(file), "net(x)", "--json"]) == EXIT_NO
     found = json.loads(capsys.readouterr().out)
     assert found["holds"] is False
     assert "[region-empty] Region 'norm'" in found["problems"][0]
-    assert main(["check", str(tmp_path / "no.json"), str(file), "net(x)"]) == FAILED
+    assert main(["check", str(tmp_path / "no.json"), str(file), "net(x)"]) == EXIT_FAILED

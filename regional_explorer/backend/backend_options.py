@@ -46,20 +46,20 @@ class BackendOptions:
     artifacts: str | Path | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> BackendOptions:
+    def of(cls, options: Mapping[str, Any] | None) -> BackendOptions:
         """Return the options of a dict, as ``torch.compile`` takes them.
 
         Raises:
             InvalidArgumentError: there is no such option, or its value is of the wrong type.
         """
-        known = [field.name for field in fields(cls)]
-        for name in given or {}:
-            if name not in known:
+        known_names = [field.name for field in fields(cls)]
+        for name in options or {}:
+            if name not in known_names:
                 raise InvalidArgumentError(
-                    f"The backend 'regional_explorer' has no option {name!r}.{did_you_mean(name, known)} "
-                    f"Options: {', '.join(known)}."
+                    f"The backend 'regional_explorer' has no option {name!r}.{did_you_mean(name, known_names)} "
+                    f"Options: {', '.join(known_names)}."
                 )
-        return cls(**(given or {}))
+        return cls(**(options or {}))
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -82,8 +82,8 @@ class BackendOptions:
         if isinstance(self.plan, (str, Path)):
             file = load_plan_file(self.plan)
             plan, unknown = without_unknown_configs(file.plan)
-            known = file.explored.partitioner if file.explored else "default"
-            return LoadedPlan(plan, self.partitioner or known, file.explored, tuple(unknown))
+            partitioner = file.explored.partitioner if file.explored else "default"
+            return LoadedPlan(plan, self.partitioner or partitioner, file.explored, tuple(unknown))
         if self.plan is not None:
             check_plan(self.plan)
         return LoadedPlan(self.plan, self.partitioner or "default")

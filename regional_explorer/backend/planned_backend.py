@@ -70,14 +70,14 @@ class PlannedBackend:
         if self._checked:
             return
         self._checked = True
-        empty = unmatched_regions(self.program)
-        nowhere = {found.region for found in empty if found.severity is not Severity.INFO}
-        differs = [found for found in self.differences() if found.region not in nowhere]
+        unmatched = unmatched_regions(self.program)
+        empty_regions = {diagnostic.region for diagnostic in unmatched if diagnostic.severity is not Severity.INFO}
+        differences = [diagnostic for diagnostic in self.differences() if diagnostic.region not in empty_regions]
         if not self.program.plan.regions:
             self.report(NOTHING_MARKED)
-        for found in (*self.loaded.unknown, *self.program.source_diagnostics, *empty, *differs):
-            if found.severity is not Severity.INFO:
-                self.report(found)
+        for diagnostic in (*self.loaded.unknown, *self.program.source_diagnostics, *unmatched, *differences):
+            if diagnostic.severity is not Severity.INFO:
+                self.report(diagnostic)
 
     def differences(self) -> list[Diagnostic]:
         """Return the differences from the exploration that a saved plan comes from."""
@@ -85,23 +85,23 @@ class PlannedBackend:
             return []
         return differences_from(self.loaded.explored, environment_of(self.traced.graphs), partitions(self.program))
 
-    def report(self, found: Diagnostic) -> None:
+    def report(self, diagnostic: Diagnostic) -> None:
         """Warn, once per region and code, that something does not run as planned.
 
         Raises:
             PlanError: the option ``strict`` is set.
         """
-        known = any((one.code, one.region) == (found.code, found.region) for one in self.findings)
-        if not known:
-            self.findings.append(found)
-        text = f"[{found.code}] {found.message}"
+        is_reported = any((other.code, other.region) == (diagnostic.code, diagnostic.region) for other in self.findings)
+        if not is_reported:
+            self.findings.append(diagnostic)
+        text = f"[{diagnostic.code}] {diagnostic.message}"
         if self.options.strict:
             raise PlanError(f"{text} With strict=True that is an error.")
-        if not known:
+        if not is_reported:
             warnings.warn(f"{text} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
 
 
-_NAMED: list[tuple[weakref.ref[Any], PlannedBackend]] = []
+_NAMED_BACKENDS: list[tuple[weakref.ref[Any], PlannedBackend]] = []
 """The backends of functions compiled with ``backend="regional_explorer"``, each with torch's wrapper object for it."""
 
 
@@ -112,23 +112,23 @@ def regional_explorer(gm: fx.GraphModule, inputs: Sequence[Any], *, options: Map
     if backend is None:
         backend = PlannedBackend(BackendOptions.of(options))
         if wrapper is not None:
-            _NAMED.append((weakref.ref(wrapper, _forget), backend))
+            _NAMED_BACKENDS.append((weakref.ref(wrapper, _forget_named), backend))
     return backend(gm, inputs)
 
 
-def _forget(wrapper: weakref.ref[Any]) -> None:
-    _NAMED[:] = [(known, backend) for known, backend in _NAMED if known is not wrapper]
+def _forget_named(wrapper_ref: weakref.ref[Any]) -> None:
+    _NAMED_BACKENDS[:] = [(ref, backend) for ref, backend in _NAMED_BACKENDS if ref is not wrapper_ref]
 
 
 def _find_named(wrapper: Any) -> PlannedBackend | None:
     # Equal wrappers share Dynamo's cache entries, and so the backend.
-    return next((backend for known, backend in _NAMED if wrapper is not None and known() == wrapper), None)
+    return next((backend for ref, backend in _NAMED_BACKENDS if wrapper is not None and ref() == wrapper), None)
 
 
 def planned_backend_of(compiled: Any) -> PlannedBackend | None:
     """Return the backend behind what ``rx.compile`` or ``torch.compile`` returned; None if it is another one."""
     wrapper = backend_of(compiled)
-    inner = named_backend(wrapper)
-    if inner is regional_explorer:
+    backend = named_backend(wrapper)
+    if backend is regional_explorer:
         return _find_named(wrapper)
-    return inner if isinstance(inner, PlannedBackend) else None
+    return backend if isinstance(backend, PlannedBackend) else None

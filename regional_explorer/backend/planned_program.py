@@ -28,7 +28,7 @@ class PlannedProgram(CutProgram):
     the marks in the source, and grows with the graphs.
     """
 
-    report: Callable[[Diagnostic], None] = lambda _found: None
+    report: Callable[[Diagnostic], None] = lambda _diagnostic: None
     from_source: bool = False
     source_diagnostics: Sequence[Diagnostic] = ()
     _keys: dict[Switch, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class PlannedProgram(CutProgram):
 
     def prepare(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Compile the partitions of a graph in its first run."""
-        cut.live.implementation = self._first_run(frame, cut) if cut.switches else cut.run
+        cut.live.implementation = self._compiling_first_run(frame, cut) if cut.switches else cut.run
 
     def keys(self) -> dict[Switch, str]:
         """Return the keys of the artifacts of partitions that have run.
@@ -53,9 +53,9 @@ class PlannedProgram(CutProgram):
             self._keys.setdefault(switch, key)
         return self._keys
 
-    def _first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
+    def _compiling_first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
         def first_run(args: list[Any]) -> Any:
-            given = list(args)
+            args_copy = list(args)
             for switch in cut.switches:
                 self._keys.pop(switch, None)
                 switch.on_eager = functools.partial(self._report_eager, switch)
@@ -63,20 +63,20 @@ class PlannedProgram(CutProgram):
             try:
                 results = cut.run(args)
             except Exception as error:  # noqa: BLE001 - raised again, unless the graph can be repaired
-                results = self._repaired(frame, cut, given, error)
+                results = self._run_repaired(frame, cut, args_copy, error)
                 cut.live.implementation = first_run
                 return results
-            given.clear()
+            args_copy.clear()
             for switch in cut.switches:
                 if switch.inputs is None and switch.failure is None:
                     switch.assume()
-            self._compile(cut.switches)
+            self._compile_and_report(cut.switches)
             cut.live.implementation = cut.run
             return results
 
         return first_run
 
-    def _repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
+    def _run_repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
         """Repair a graph that fails as torch traced it, by copies of tensors; run it and cut it again."""
         cut.live.repair(next(record for record in frame.records if record.id == cut.live.id))
         try:
@@ -89,15 +89,15 @@ class PlannedProgram(CutProgram):
         self.cut_again(cut)
         return results
 
-    def _compile(self, switches: Sequence[Switch]) -> None:
+    def _compile_and_report(self, switches: Sequence[Switch]) -> None:
         with self.compiling:
             try:
                 for _ in compile_stale(self):
                     pass
             except NoCompilerError as error:
                 self.store.failures |= dict.fromkeys(self.stale(), str(error))
-                found = f"What is not compiled yet runs eagerly: {error}"
-                self.report(Diagnostic(DiagnosticCode.NO_COMPILER, found, Severity.ERROR))
+                message = f"What is not compiled yet runs eagerly: {error}"
+                self.report(Diagnostic(DiagnosticCode.NO_COMPILER, message, Severity.ERROR))
                 return
             finally:
                 self._report_artifacts()
@@ -112,9 +112,9 @@ class PlannedProgram(CutProgram):
         if not any(switch.failure or self._keys.get(switch) in self.store.failures for switch in switches):
             return
         graphs = {switch.piece.graph_id for switch in switches}
-        failed = [part for part in partitions(self) if part.error is not None and part.graph in graphs]
-        for found in compile_failures(self, failed):
-            self.report(found)
+        failed = [record for record in partitions(self) if record.error is not None and record.graph in graphs]
+        for diagnostic in compile_failures(self, failed):
+            self.report(diagnostic)
 
     def _report_eager(self, switch: Switch, why: str) -> None:
         region, graph, nodes = switch.piece.claim.region, switch.piece.graph_id, switch.piece.nodes

@@ -29,9 +29,9 @@ class Status:
 
     def __repr__(self) -> str:
         """Return a line per region and one per diagnostic."""
-        return "\n".join(self._lines())
+        return "\n".join(self._report_lines())
 
-    def _lines(self) -> Iterator[str]:
+    def _report_lines(self) -> Iterator[str]:
         if not self.graphs:
             yield "Nothing is compiled yet: the function has not been called."
             return
@@ -40,20 +40,20 @@ class Status:
             yield "no region: everything runs eagerly"
         width = max((len(region.name) for region in self.plan.regions), default=0)
         for region in self.plan.regions:
-            yield f"{region.name:<{width}}  {self._region(region)}"
-        for found in self.diagnostics:
-            yield f"[{found.code}] {found.message}"
+            yield f"{region.name:<{width}}  {self._region_states(region)}"
+        for diagnostic in self.diagnostics:
+            yield f"[{diagnostic.code}] {diagnostic.message}"
 
-    def _region(self, region: Region) -> str:
-        parts = [part for part in self.partitions if part.region == region.name]
-        if not parts:
+    def _region_states(self, region: Region) -> str:
+        region_partitions = [partition for partition in self.partitions if partition.region == region.name]
+        if not region_partitions:
             return "not in any graph"
-        counts = Counter(part.state for part in parts)
+        counts = Counter(partition.state for partition in region_partitions)
         words = {State.COMPILED: "compiled", State.STALE: "not run yet", State.EAGER: "eager", State.FAILED: "failed"}
         states = ", ".join(f"{counts[state]} {word}" for state, word in words.items() if state in counts)
-        artifacts = len({part.artifact for part in parts} - {None})
-        shared = f", {count(artifacts, 'artifact')}" if artifacts else ""
-        return f"{states}{shared}{'' if region.enabled else ' (disabled)'}"
+        artifact_count = len({partition.artifact for partition in region_partitions} - {None})
+        artifacts_text = f", {count(artifact_count, 'artifact')}" if artifact_count else ""
+        return f"{states}{artifacts_text}{'' if region.enabled else ' (disabled)'}"
 
 
 def status(compiled: Any) -> Status:
@@ -74,15 +74,15 @@ def status(compiled: Any) -> Status:
 def status_of(backend: PlannedBackend) -> Status:
     """Return the status of one backend."""
     program = backend.program
-    parts, device = partitions(program), environment_of(backend.traced.graphs).device_type
-    reported = {(found.code, found.region) for found in backend.findings}
-    found_now = (*diagnostics(program, parts, device), *backend.differences())
-    empty = {found.region for found in backend.findings if found.code is DiagnosticCode.REGION_EMPTY}
+    records, device = partitions(program), environment_of(backend.traced.graphs).device_type
+    reported = {(diagnostic.code, diagnostic.region) for diagnostic in backend.findings}
+    current = (*diagnostics(program, records, device), *backend.differences())
+    empty = {diagnostic.region for diagnostic in backend.findings if diagnostic.code is DiagnosticCode.REGION_EMPTY}
     unreported = [
-        found
-        for found in found_now
-        if (found.code, found.region) not in reported
-        and not (found.code is DiagnosticCode.PLAN_DIFFERS and found.region in empty)  # REGION_EMPTY covers it
+        diagnostic
+        for diagnostic in current
+        if (diagnostic.code, diagnostic.region) not in reported
+        and not (diagnostic.code is DiagnosticCode.PLAN_DIFFERS and diagnostic.region in empty)  # REGION_EMPTY says it
     ]
     graphs = tuple(live.id for live in program.capture.live)
-    return Status(program.plan, parts, (*backend.findings, *unreported), graphs)
+    return Status(program.plan, records, (*backend.findings, *unreported), graphs)

@@ -28,16 +28,16 @@ def with_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:
     traced = traced_from(chain, callers)
     if not traced:
         return chain
-    others = [caller[-1] for caller in callers if caller and caller[-1].path != traced[-1].path]
+    other_calls = [caller[-1] for caller in callers if caller and caller[-1].path != traced[-1].path]
     return tuple(
-        _with_aliases(call, traced[-1], others) if depth >= len(traced) - 1 else call
+        _with_aliases(call, traced[-1], other_calls) if depth >= len(traced) - 1 else call
         for depth, call in enumerate(chain)
     )
 
 
-def _with_aliases(call: ModuleCall, traced: ModuleCall, others: Sequence[ModuleCall]) -> ModuleCall:
+def _with_aliases(call: ModuleCall, traced: ModuleCall, other_calls: Sequence[ModuleCall]) -> ModuleCall:
     if call.path != traced.path and not call.path.startswith(f"{traced.path}."):
         return call  # a module outside of the first caller, which all callers share
-    below = call.path.removeprefix(traced.path)
-    paths = [f"{path}{below}" for other in others for path in (other.path, *other.aliases)]
-    return replace(call, aliases=tuple(dict.fromkeys(p for p in (*call.aliases, *paths) if p != call.path)))
+    suffix = call.path.removeprefix(traced.path)
+    paths = [f"{path}{suffix}" for other in other_calls for path in (other.path, *other.aliases)]
+    return replace(call, aliases=tuple(dict.fromkeys(alias for alias in (*call.aliases, *paths) if alias != call.path)))

@@ -61,11 +61,11 @@ class Call:
         self.kwargs = dict(kwargs or {})
         self.modules = reachable_modules(fn, self.args, self.kwargs)
         self._grad_mode = torch.is_grad_enabled() if grad is None else grad
-        found = self._reach()
-        self._random = RandomState(found.generators)
+        reachable = self._reach()
+        self._random = RandomState(reachable.generators)
         self._undo = UndoLog()
-        self._state = AssignedState(found)
-        self._dynamic = {id(tensor): tensor for tensor in found.tensors if is_marked_dynamic(tensor)}
+        self._state = AssignedState(reachable)
+        self._dynamic = {id(tensor): tensor for tensor in reachable.tensors if is_marked_dynamic(tensor)}
         self._gradient_inputs: list[GradientInput] = []
         self._cotangents: dict[str, torch.Tensor] = {}
         outputs = self._first_run()
@@ -135,8 +135,8 @@ class Call:
 
     def backward(self, outputs: Any) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of ``outputs`` for the fixed cotangents; no ``.grad`` is changed."""
-        found = dict(tensors_in(outputs))
-        pairs = [(found[path], given) for path, given in self._cotangents.items() if requires_grad(found.get(path))]
+        by_path = dict(tensors_in(outputs))
+        pairs = [(by_path[path], grad) for path, grad in self._cotangents.items() if requires_grad(by_path.get(path))]
         tensors, cotangents = zip(*pairs, strict=True)
         return torch.autograd.grad(tensors, self._gradient_inputs, cotangents, allow_unused=True)  # type: ignore[arg-type]  # mixed lists work
 
@@ -161,23 +161,23 @@ class Call:
         ``restore`` restores the state at the start of the block: the user may have trained the model since the first
         run. The first run printed what the user's code prints; repetitions are silent.
         """
-        found = self._reach()
-        self._unmark_dynamic(found)
-        before, around = RandomState(found.generators), (self._undo, self._state)
-        self._undo, self._state = self._undo.as_now(self._state.to_copy(found)), self._state.as_now()
+        reachable = self._reach()
+        self._unmark_dynamic(reachable)
+        outer_random, outer_state = RandomState(reachable.generators), (self._undo, self._state)
+        self._undo, self._state = self._undo.as_now(self._state.to_copy(reachable)), self._state.as_now()
         self._random.restore()
         try:
             with silent():
                 yield
         finally:
             self._restore_state()
-            before.restore()
-            self._unmark_dynamic(found)
-            self._undo, self._state = around
+            outer_random.restore()
+            self._unmark_dynamic(reachable)
+            self._undo, self._state = outer_state
 
-    def _unmark_dynamic(self, found: Reach) -> None:
+    def _unmark_dynamic(self, reachable: Reach) -> None:
         """Remove the marks that traces with dynamic sizes left on tensors: with them later traces would be dynamic."""
-        unmark_dynamic(tensor for tensor in found.tensors if id(tensor) not in self._dynamic)
+        unmark_dynamic(tensor for tensor in reachable.tensors if id(tensor) not in self._dynamic)
 
     def close(self) -> None:
         """Drop all references to what belongs to the user."""
@@ -189,7 +189,7 @@ class Call:
         names = parameter_names(self.modules)
         for name, tensor in (*tensors_in(self.args, "args"), *tensors_in(self.kwargs, "kwargs")):
             names.setdefault(id(tensor), name)
-        return [f"grad {names.get(id(one), f'of leaf {index}')}" for index, one in enumerate(self._gradient_inputs)]
+        return [f"grad {names.get(id(leaf), f'of leaf {index}')}" for index, leaf in enumerate(self._gradient_inputs)]
 
 
 def closed(*_args: Any, **_kwargs: Any) -> NoReturn:
@@ -224,5 +224,5 @@ def _raising_capture_error(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         line = user_line(error)
-        place = f" at {line}: {line.text}" if line else ""
-        raise CaptureError(RefusalCode.CALL_RAISES, f"{what} raises {type(error).__name__}{place}: {error}") from error
+        where = f" at {line}: {line.text}" if line else ""
+        raise CaptureError(RefusalCode.CALL_RAISES, f"{what} raises {type(error).__name__}{where}: {error}") from error

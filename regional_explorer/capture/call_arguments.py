@@ -21,11 +21,11 @@ def check_call(fn: Any, args: Any, kwargs: Any) -> None:
     check_argument("kwargs", kwargs, (Mapping, type(None)), "a dict, such as rx.explore(fn, (x,), {'mask': mask})")
     for name in kwargs or {}:
         check_argument("a name in kwargs", name, str, "strings: the names of keyword arguments")
-    called = (id(fn), id(getattr(fn, "__self__", None)))
+    called_ids = (id(fn), id(getattr(fn, "__self__", None)))
     for root in reachable_modules(fn, args, kwargs or {}):
         for name, module in root.named_modules():
             # A scripted module that is called inside is a graph break; a traced one even lacks a module's attributes.
-            is_called = id(module) in called
+            is_called = id(module) in called_ids
             if isinstance(module, torch.jit.ScriptModule) and (is_called or "_buffers" not in vars(module)):
                 raise InvalidArgumentError(
                     f"{f'The module {name!r}' if name else type(module).__name__} was made by torch.jit: TorchScript "

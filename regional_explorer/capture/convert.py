@@ -65,13 +65,13 @@ def record_graphs(
     """
     converter = _NodeConverter(kind, names, origins or {}, inputs, body_context.callers if body_context else ())
     nodes = tuple(converter.convert(node, gm) for node in gm.graph.nodes)
-    found = [Graph(graph_id, kind, frame, nodes, body_context.parent if body_context else None)]
+    records = [Graph(graph_id, kind, frame, nodes, body_context.parent if body_context else None)]
     modules = {node.name: node.modules for node in nodes}
     for node, body in bodies(gm):
         users = [
-            user for other in gm.graph.find_nodes(op="get_attr") if resolve(gm, other) is body for user in other.users
+            user for attr in gm.graph.find_nodes(op="get_attr") if resolve(gm, attr) is body for user in attr.users
         ]
-        inner, *further = record_graphs(
+        inner, *nested = record_graphs(
             body,
             f"{graph_id}/{node.target}",
             kind,
@@ -81,18 +81,18 @@ def record_graphs(
             body_context=BodyContext((graph_id, node.name), [modules[user.name] for user in users]),
         )
         if kind is GraphKind.DYNAMO and users and calls_subgraph(users[0]):
-            call = next(read for read in nodes if read.name == users[0].name)
+            call = next(record for record in nodes if record.name == users[0].name)
             inner = replace(
                 inner, name=_function_name(inner, call) or str(node.target), options=_recorded_options(users[0])
             )
-        found += [inner, *further]
-    return found
+        records += [inner, *nested]
+    return records
 
 
 def _function_name(body: Graph, call: Node) -> str:
     """Return the function that a body was traced from: in the stacks of its ops, the frame below that of the call."""
-    below = (line for op in body.ops for line in op.stack[len(call.stack) : len(call.stack) + 1])
-    return next((line.scope or line.function for line in below), "")
+    lines = (line for op in body.ops for line in op.stack[len(call.stack) : len(call.stack) + 1])
+    return next((line.scope or line.function for line in lines), "")
 
 
 def _recorded_options(call: fx.Node) -> SubgraphOptions | None:
@@ -122,23 +122,23 @@ class _NodeConverter:
     def convert(self, node: fx.Node, gm: fx.GraphModule) -> Node:
         """Return the record of a node."""
         custom = node.meta.get("custom") or {}
-        role, label = self._role(node, gm)
-        read = Node(
+        role, label = self._node_role(node, gm)
+        record = Node(
             name=node.name,
             role=role,
             target=_target_name(node),
             inputs=tuple(source.name for source in node.all_input_nodes),
-            values=tuple(_specs(node)),
+            values=tuple(_tensor_specs(node)),
             label=label,
         )
         if role not in (Role.OP, Role.SUBGRAPH):
             # Placeholders that are first read inside an annotated block carry its mark, which means nothing there.
-            return read
+            return record
         origin = self._origins.get(custom.get(ORIGIN, -1))
         return replace(
-            read,
+            record,
             stack=origin.stack if origin else parse_stack_trace(node.meta.get("stack_trace")),
-            modules=origin.modules if origin else self._modules(node.meta.get("nn_module_stack")),
+            modules=origin.modules if origin else self._module_calls(node.meta.get("nn_module_stack")),
             annotated=ANNOTATION in custom,
             annotation=json_safe(custom.get(ANNOTATION)),
             carved=FALLBACK in custom,
@@ -147,7 +147,7 @@ class _NodeConverter:
             random=draws_random(node),
         )
 
-    def _role(self, node: fx.Node, gm: fx.GraphModule) -> tuple[Role, str]:
+    def _node_role(self, node: fx.Node, gm: fx.GraphModule) -> tuple[Role, str]:
         """Return the role of a node, and for an input the name that the user knows it by."""
         match node.op:
             case "output":
@@ -155,11 +155,11 @@ class _NodeConverter:
             case "get_attr":
                 return (Role.SUBGRAPH if isinstance(resolve(gm, node), fx.GraphModule) else Role.CONSTANT), ""
             case "placeholder":
-                return self._input(node)
+                return self._input_role(node)
             case _:
                 return Role.OP, ""
 
-    def _input(self, node: fx.Node) -> tuple[Role, str]:
+    def _input_role(self, node: fx.Node) -> tuple[Role, str]:
         if self._kind is GraphKind.DYNAMO:
             return _dynamo_input(node)
         description = type(node.meta.get("desc")).__name__
@@ -173,14 +173,14 @@ class _NodeConverter:
             return self._inputs[index].role, self._inputs[index].label
         return Role.INPUT, ""
 
-    def _modules(self, stack: Mapping[str, tuple[str, Any]] | None) -> tuple[ModuleCall, ...]:
+    def _module_calls(self, stack: Mapping[str, tuple[str, Any]] | None) -> tuple[ModuleCall, ...]:
         calls = []
-        for key, (expression, kind) in (stack or {}).items():
+        for key, (expression, cls) in (stack or {}).items():
             # Keys are "<id(module)>" or, for the k-th call, "<id(module)>@k"; the path is Dynamo's expression.
-            identity, _, call = str(key).partition("@")
-            paths = self._names.get(int(identity)) if identity.isdigit() else None
+            module_id, _, call = str(key).partition("@")
+            paths = self._names.get(int(module_id)) if module_id.isdigit() else None
             path, *aliases = paths or (_strip_root(expression),)
-            class_name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+            class_name = cls if isinstance(cls, str) else getattr(cls, "__name__", str(cls))
             calls.append(
                 ModuleCall(path, class_name.rsplit(".", 1)[-1], int(call) if call.isdigit() else 0, tuple(aliases))
             )
@@ -192,15 +192,15 @@ def _strip_root(expression: str) -> str:
 
 
 def _dynamo_input(node: fx.Node) -> tuple[Role, str]:
-    label = _readable(input_expression(node))
+    label = _readable_input(input_expression(node))
     static = (node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type")
     if static is None:
         return Role.INPUT, label
-    value = node.meta.get("example_value")
-    return (Role.PARAMETER if isinstance(value, torch.Tensor) and value.requires_grad else Role.BUFFER), label
+    example = node.meta.get("example_value")
+    return (Role.PARAMETER if isinstance(example, torch.Tensor) and example.requires_grad else Role.BUFFER), label
 
 
-def _readable(expression: str) -> str:
+def _readable_input(expression: str) -> str:
     """Return Dynamo's expression for an input as a user would write it: ``model.layers.0.weight`` or ``batch['x']``."""
     text = re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]", r".\1", expression)
     return re.sub(r"^[LG]\['(\w+)'\]", r"\1", text)
@@ -218,18 +218,18 @@ def _target_name(node: fx.Node) -> str:
     return f"{module}.{name}" if module and not module.startswith(("_operator", "builtins")) else name
 
 
-def _specs(node: fx.Node) -> Iterator[TensorSpec]:
-    value = node.meta.get("val", node.meta.get("example_value"))
-    for item in value if isinstance(value, (list, tuple)) else (value,):
+def _tensor_specs(node: fx.Node) -> Iterator[TensorSpec]:
+    example = node.meta.get("val", node.meta.get("example_value"))
+    for item in example if isinstance(example, (list, tuple)) else (example,):
         if isinstance(item, torch.Tensor):
             strided = item.layout is torch.strided
             yield TensorSpec(
                 dtype=str(item.dtype).removeprefix("torch."),
-                shape=tuple(_size(size) for size in item.shape),
-                stride=tuple(_size(size) for size in item.stride()) if strided else (),
+                shape=tuple(_int_or_text(size) for size in item.shape),
+                stride=tuple(_int_or_text(size) for size in item.stride()) if strided else (),
                 device=str(item.device),
             )
 
 
-def _size(size: Any) -> int | str:
+def _int_or_text(size: Any) -> int | str:
     return size if type(size) is int else str(size)

@@ -32,13 +32,13 @@ def requires_grad(tensor: torch.Tensor | None) -> bool:
     return tensor.grad_fn is not None or not tensor._is_view()  # noqa: SLF001 - there is no public way to ask
 
 
-def _differentiable(outputs: Any) -> dict[str, torch.Tensor]:
+def _differentiable_outputs(outputs: Any) -> dict[str, torch.Tensor]:
     """Return the distinct output tensors that gradients can be taken of, by their paths."""
-    found: dict[int, tuple[str, torch.Tensor]] = {}
+    by_id: dict[int, tuple[str, torch.Tensor]] = {}
     for path, tensor in tensors_in(outputs):
         if requires_grad(tensor):
-            found.setdefault(id(tensor), (path, tensor))
-    return dict(found.values())
+            by_id.setdefault(id(tensor), (path, tensor))
+    return dict(by_id.values())
 
 
 def gradient_inputs(outputs: Any, first_number: int) -> list[GradientInput]:
@@ -50,13 +50,13 @@ def gradient_inputs(outputs: Any, first_number: int) -> list[GradientInput]:
     A leaf is given as the tensor, not as the edge to its node: with a Python object of the node alive, two threads that
     use the tensor can deadlock (docs/upstream.md).
     """
-    queue = [get_gradient_edge(tensor) for tensor in _differentiable(outputs).values()]
-    seen: set[tuple[Any, int]] = set()
+    queue = [get_gradient_edge(tensor) for tensor in _differentiable_outputs(outputs).values()]
+    seen_edges: set[tuple[Any, int]] = set()
     ends: list[GradientInput] = []
     for edge in queue:
-        if (edge.node, edge.output_nr) in seen:
+        if (edge.node, edge.output_nr) in seen_edges:
             continue
-        seen.add((edge.node, edge.output_nr))
+        seen_edges.add((edge.node, edge.output_nr))
         leaf = getattr(edge.node, "variable", None)
         if leaf is not None or edge.node._sequence_nr() < first_number:
             ends.append(edge if leaf is None else leaf)
@@ -67,11 +67,11 @@ def gradient_inputs(outputs: Any, first_number: int) -> list[GradientInput]:
 
 def draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
     """Draw one fixed cotangent per differentiable output; ``sum()`` would hide wrong gradients of a softmax."""
-    drawn = {}
-    for path, tensor in _differentiable(outputs).items():
+    cotangents = {}
+    for path, tensor in _differentiable_outputs(outputs).items():
         if tensor.dim() == 0:
-            drawn[path] = torch.ones_like(tensor, requires_grad=False)
+            cotangents[path] = torch.ones_like(tensor, requires_grad=False)
             continue
         generator = torch.Generator(device=tensor.device).manual_seed(COTANGENT_SEED)
-        drawn[path] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device)
-    return drawn
+        cotangents[path] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device)
+    return cotangents

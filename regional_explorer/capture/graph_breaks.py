@@ -15,20 +15,20 @@ _ESCAPED_MARK = "torch.fx.traceback.annotate escaped"
 
 def record_breaks(breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
     """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it."""
-    found: dict[tuple[str, SourceLine | None], GraphBreak] = {}
-    for item in breaks:
-        if item.reason.startswith(_ESCAPED_MARK) and found:
+    records: dict[tuple[str, SourceLine | None], GraphBreak] = {}
+    for graph_break in breaks:
+        if graph_break.reason.startswith(_ESCAPED_MARK) and records:
             continue
         stack = tuple(
             source_line(file, line, original_function(function))
-            for file, line, function in item.frames
+            for file, line, function in graph_break.frames
             if not is_internal(file)
         )
-        reason = _first_sentences(item.reason)
+        reason = _first_sentences(graph_break.reason)
         key = (reason, stack[-1] if stack else None)
-        if key not in found or (item.marks and not found[key].blocks):
-            found[key] = GraphBreak(reason, stack, marked_blocks(item.marks), _hint(item.reason))
-    return tuple(found.values())
+        if key not in records or (graph_break.marks and not records[key].blocks):
+            records[key] = GraphBreak(reason, stack, marked_blocks(graph_break.marks), _workaround(graph_break.reason))
+    return tuple(records.values())
 
 
 def marked_blocks(marks: Sequence[OpenMark]) -> tuple[MarkedBlock, ...]:
@@ -47,12 +47,12 @@ def marked_blocks(marks: Sequence[OpenMark]) -> tuple[MarkedBlock, ...]:
 def _first_sentences(reason: str) -> str:
     """Return Dynamo's headline and explanation; its hints and developer notes fill a screen."""
     lines = [line.strip().rstrip(".") for line in reason.strip().splitlines() if line.strip()]
-    kept = [line.removeprefix("Explanation: ") for line in lines[1:] if line.startswith("Explanation:")]
-    return f"{'. '.join([*lines[:1], *kept])}{'.' if kept else ''}"
+    explanations = [line.removeprefix("Explanation: ") for line in lines[1:] if line.startswith("Explanation:")]
+    return f"{'. '.join([*lines[:1], *explanations])}{'.' if explanations else ''}"
 
 
-def _hint(reason: str) -> str:
+def _workaround(reason: str) -> str:
     """Return the first of Dynamo's hints that names a workaround, rather than where to report the break."""
     hints = [line.strip() for line in reason.splitlines() if line.strip().startswith("Hint:")]
-    useful = (hint for hint in hints if "torch._dynamo.config." in hint or "`torch.cond`" in hint)
-    return next(useful, "").removeprefix("Hint: ").rstrip(".")
+    workarounds = (hint for hint in hints if "torch._dynamo.config." in hint or "`torch.cond`" in hint)
+    return next(workarounds, "").removeprefix("Hint: ").rstrip(".")

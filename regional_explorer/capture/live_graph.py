@@ -32,12 +32,12 @@ class LiveGraph:
         self.kind = kind
         self.gm = gm
         self.eager: BoxedCall = boxed(gm)
-        self.implementation: BoxedCall = self._first_run
+        self.implementation: BoxedCall = self._run_noting_failure
         self.failed_ops: list[FailedOp] | None = None
         self.failed_targets: set[Any] = set()
         self.raised = False
 
-    def _first_run(self, args: list[Any]) -> Any:
+    def _run_noting_failure(self, args: list[Any]) -> Any:
         """Run as captured, and note whether this graph raised, rather than torch while tracing."""
         try:
             return self.eager(args)
@@ -47,11 +47,11 @@ class LiveGraph:
 
     def repair(self, record: Graph) -> None:
         """Make the next run go op by op and repair the ops that fail."""
-        repairing = RepairRun(self.gm, record)
-        self.raised, self.failed_ops, self.failed_targets = False, repairing.failed, repairing.targets
+        repair_run = RepairRun(self.gm, record)
+        self.raised, self.failed_ops, self.failed_targets = False, repair_run.failed, repair_run.targets
 
         def run(args: list[Any]) -> Any:
-            result = repairing.boxed_run(args)
+            result = repair_run.boxed_run(args)
             self.run_as_captured(self.failed_targets)
             return result
 

@@ -13,11 +13,11 @@ from torch import nn
 
 from regional_explorer.record.grouping import grouped
 
-MAX_DEPTH = 8
-MAX_SEEN = 20_000
+MODULE_SEARCH_DEPTH = 8
+MODULE_SEARCH_OBJECTS = 20_000
 """The depth and the number of objects to which containers, closures and attributes are searched for modules."""
 
-_MODULES_OWN = frozenset(vars(nn.Module()))
+_MODULE_INTERNALS = frozenset(vars(nn.Module()))
 """The attributes in which a module keeps its parameters, children and hooks: all others are the user's."""
 
 
@@ -29,27 +29,27 @@ def reachable_modules(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
     roots: list[nn.Module] = []
     seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
     level = [fn, *args, *(kwargs or {}).values()]
-    for _ in range(MAX_DEPTH):
-        found: list[nn.Module] = []
-        below: list[Any] = []
+    for _ in range(MODULE_SEARCH_DEPTH):
+        new: list[nn.Module] = []
+        next_level: list[Any] = []
         for value in level:
-            if id(value) in seen or len(seen) > MAX_SEEN or isinstance(value, _DEAD_ENDS):
+            if id(value) in seen or len(seen) > MODULE_SEARCH_OBJECTS or isinstance(value, _DEAD_ENDS):
                 continue
             seen[id(value)] = value
             if isinstance(value, nn.Module):
                 # torch.compile returns a module around the user's; users name paths below the inner one.
                 original = getattr(value, "_orig_mod", None)
                 value = original if isinstance(original, nn.Module) else value  # noqa: PLW2901 - the one users mean
-                found.append(value)
-            below += _contents(value)
-        known = _below(roots)
-        nearer = set(map(id, roots))
-        roots += _outermost([module for module in found if id(module) not in known and not nearer & _below([module])])
-        level = below
+                new.append(value)
+            next_level += _contents(value)
+        inside = _ids_in(roots)
+        root_ids = set(map(id, roots))
+        roots += _outermost([module for module in new if id(module) not in inside and not root_ids & _ids_in([module])])
+        level = next_level
     return roots
 
 
-def _below(roots: Sequence[nn.Module]) -> set[int]:
+def _ids_in(roots: Sequence[nn.Module]) -> set[int]:
     return {id(module) for root in roots for module in root.modules()}
 
 
@@ -66,7 +66,7 @@ def _contents(value: Any) -> Iterator[Any]:
     if isinstance(value, nn.Module):
         # Its children have paths below it; modules that it holds in other ways are roots themselves.
         for name, item in vars(value).items():
-            if name not in _MODULES_OWN and isinstance(item, (list, tuple, Mapping)):
+            if name not in _MODULE_INTERNALS and isinstance(item, (list, tuple, Mapping)):
                 yield item
     elif isinstance(value, functools.partial):
         yield from (value.func, *value.args, *value.keywords.values())
@@ -77,32 +77,32 @@ def _contents(value: Any) -> Iterator[Any]:
             with contextlib.suppress(ValueError):  # an empty cell
                 yield cell.cell_contents
         if not value.__globals__.get("__name__", "").startswith("torch."):
-            yield from (value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__)
+            yield from (value.__globals__[name] for name in _used_names(value.__code__) if name in value.__globals__)
         yield from (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
     elif isinstance(value, Mapping):
         yield from value.values()
     elif isinstance(value, (list, tuple, set, frozenset, collections.deque)):
         yield from value
     else:
-        yield from _attributes(value)
+        yield from _attribute_values(value)
 
 
-def _names(code: types.CodeType) -> set[str]:
+def _used_names(code: types.CodeType) -> set[str]:
     """Return the names of globals and attributes that a function, or one defined inside it, uses."""
     inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return {*code.co_names, *(name for nested in inner for name in _names(nested))}
+    return {*code.co_names, *(name for nested in inner for name in _used_names(nested))}
 
 
-def _attributes(value: Any) -> Iterator[Any]:
+def _attribute_values(value: Any) -> Iterator[Any]:
     """Yield the attributes of an object or a class; of class attributes, only modules and containers."""
-    kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__
+    classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
     if not isinstance(value, type):
         yield from getattr(value, "__dict__", {}).values()
-    for kind in kinds:
-        slots = vars(kind).get("__slots__", ())
+    for cls in classes:
+        slots = vars(cls).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             yield getattr(value, name, None)
-        yield from (item for item in vars(kind).values() if isinstance(item, (nn.Module, list, tuple, dict)))
+        yield from (item for item in vars(cls).values() if isinstance(item, (nn.Module, list, tuple, dict)))
 
 
 def module_names(roots: Sequence[nn.Module]) -> dict[int, tuple[str, ...]]:

@@ -30,10 +30,10 @@ def refuse_training() -> Iterator[None]:
 
     def refuse(what: str) -> NoReturn:
         line = innermost_user_line(traceback.extract_stack())
-        place = f" at {line}: {line.text}" if line else ""
+        where = f" at {line}: {line.text}" if line else ""
         raise CaptureError(
             RefusalCode.CALL_TRAINS,
-            f"The call itself runs {what}{place}. Pass the function that returns the loss instead: the explorer takes "
+            f"The call itself runs {what}{where}. Pass the function that returns the loss instead: the explorer takes "
             "the gradients, and leaves .grad and the optimizer alone.",
         )
 

@@ -12,7 +12,7 @@ from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph
 from regional_explorer.torch_api import size_hint
 
-_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
+_VIEW_OPS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
 
 _CONTIGUOUS: dict[str, Any] = {"memory_format": torch.contiguous_format}
 
@@ -47,13 +47,13 @@ class RepairRun(fx.Interpreter):
         try:
             return self._run_or_repair(n)
         except Exception as error:
-            what = (str(error).splitlines() or [""])[0]
+            message = (str(error).splitlines() or [""])[0]
             line = self._record[n.name].source
-            place = f" at {line}: {line.text}" if line else ""
+            where = f" at {line}: {line.text}" if line else ""
             raise CaptureError(
                 RefusalCode.GRAPH_FAILED,
                 f"torch traced the call, but the graph it made fails when it runs: {n.name} ({n.target}) raises "
-                f"{type(error).__name__}{place}: {what} Eager runs the same call. Explore the part of the call "
+                f"{type(error).__name__}{where}: {message} Eager runs the same call. Explore the part of the call "
                 "that does not need this line.",
             ) from error
 
@@ -70,7 +70,7 @@ class RepairRun(fx.Interpreter):
 
     def _repair(self, n: fx.Node) -> bool:
         """Copy the inputs whose strides differ from the trace; return whether there are any."""
-        if n.target in _VIEWS:
+        if n.target in _VIEW_OPS:
             n.target = torch.ops.aten.reshape.default
             return True
         if all(_strides(self.env[source]) == _strides(source.meta.get("val")) for source in n.all_input_nodes):
@@ -83,11 +83,11 @@ class RepairRun(fx.Interpreter):
 
 def repair_alike(gm: fx.GraphModule, targets: Collection[Any]) -> None:
     """Repair ops like those that failed in another graph or another run, whose operators are ``targets``."""
-    alike = {*targets, *(_SILENTLY_WRONG[target] for target in targets if target in _SILENTLY_WRONG)}
+    to_repair = {*targets, *(_SILENTLY_WRONG[target] for target in targets if target in _SILENTLY_WRONG)}
     for node in list(gm.graph.nodes):
-        if node.target in alike and node.target in _VIEWS:
+        if node.target in to_repair and node.target in _VIEW_OPS:
             node.target = torch.ops.aten.reshape.default
-        elif node.target in alike:
+        elif node.target in to_repair:
             _copies_for(node)
 
 

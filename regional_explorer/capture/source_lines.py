@@ -22,24 +22,24 @@ _THIS_PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 def source_line(file: str, line: int, function: str, text: str | None = None) -> SourceLine:
     """Return the line with its text and the function around it."""
     linecache.checkcache(file)  # edited since, under autoreload
-    shown = linecache.getline(file, line) if text is None else text
+    line_text = linecache.getline(file, line) if text is None else text
     # linecache also has the cells of a notebook, whose temporary file names exist nowhere.
-    around = [found for found in _functions("".join(linecache.getlines(file))) if found[0] <= line <= found[1]]
-    start, _, scope = max(around, default=(0, 0, ""))
-    return SourceLine(file, line, function, shown.strip(), start, scope)
+    enclosing = [span for span in _function_spans("".join(linecache.getlines(file))) if span[0] <= line <= span[1]]
+    start, _, scope = max(enclosing, default=(0, 0, ""))
+    return SourceLine(file, line, function, line_text.strip(), start, scope)
 
 
 @functools.lru_cache(maxsize=256)
-def _functions(text: str) -> tuple[tuple[int, int, str], ...]:
+def _function_spans(text: str) -> tuple[tuple[int, int, str], ...]:
     """Return first line, last line and name of every function in the source text of a module."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return ()
-    return tuple(_functions_below(tree, ""))
+    return tuple(_function_spans_below(tree, ""))
 
 
-def _functions_below(tree: ast.AST, scope: str) -> Iterator[tuple[int, int, str]]:
+def _function_spans_below(tree: ast.AST, scope: str) -> Iterator[tuple[int, int, str]]:
     for node in ast.iter_child_nodes(tree):
         name = scope
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -48,7 +48,7 @@ def _functions_below(tree: ast.AST, scope: str) -> Iterator[tuple[int, int, str]
             name = f"{scope}.<lambda>".lstrip(".")
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             yield node.lineno, node.end_lineno or node.lineno, name
-        yield from _functions_below(node, name)
+        yield from _function_spans_below(node, name)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -60,8 +60,8 @@ def parse_stack_trace(trace: str | None) -> tuple[SourceLine, ...]:
             r'^\s*File "(.*?)", line (\d+), in (.*?)\n((?:(?!\s*File ").*)?)', trace or "", re.MULTILINE
         )
     ]
-    users = [frame for frame in frames if not is_internal(frame.file)]
-    return tuple(users or frames)
+    user_frames = [frame for frame in frames if not is_internal(frame.file)]
+    return tuple(user_frames or frames)
 
 
 def original_function(name: str) -> str:

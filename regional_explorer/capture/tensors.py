@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-MAX_DEPTH = 16
-MAX_OBJECTS = 20_000
+TENSOR_SEARCH_DEPTH = 16
+TENSOR_SEARCH_OBJECTS = 20_000
 """The depth and the number of objects to which a value is searched."""
 
 _WITHOUT_TENSORS = (
@@ -46,7 +46,7 @@ def _leaves(value: Any, name: str, seen: set[int], depth: int = 0) -> Iterator[t
     if isinstance(value, _WITHOUT_TENSORS) or id(value) in seen:
         return
     seen.add(id(value))
-    items = None if depth > MAX_DEPTH or len(seen) > MAX_OBJECTS else _items(value)
+    items = None if depth > TENSOR_SEARCH_DEPTH or len(seen) > TENSOR_SEARCH_OBJECTS else _keyed_items(value)
     if items is None:
         yield name, value
         return
@@ -54,7 +54,7 @@ def _leaves(value: Any, name: str, seen: set[int], depth: int = 0) -> Iterator[t
         yield from _leaves(item, name + key, seen, depth + 1)
 
 
-def _items(value: Any) -> list[tuple[str, Any]] | None:
+def _keyed_items(value: Any) -> list[tuple[str, Any]] | None:
     """Return what ``value`` holds, each item with its key in the path, or None if that is not known."""
     if isinstance(value, nn.Module):
         return None
@@ -67,19 +67,19 @@ def _items(value: Any) -> list[tuple[str, Any]] | None:
         return [(f".{field}", getattr(value, field)) for field in value._fields]  # type: ignore[attr-defined]
     if isinstance(value, (list, tuple)):
         return [(f"[{index}]", item) for index, item in enumerate(value)]
-    attributes = _attributes(value)
+    attributes = _python_attributes(value)
     # Sorted by name: a trace may set them in another order than the program does.
     return None if attributes is None else [(f".{key}", attributes[key]) for key in sorted(attributes)]
 
 
-def _attributes(value: Any) -> dict[str, Any] | None:
+def _python_attributes(value: Any) -> dict[str, Any] | None:
     """Return the attributes of an object of a class written in Python; None for others, such as iterators."""
-    slots = [vars(kind)["__slots__"] for kind in type(value).__mro__ if "__slots__" in vars(kind)]
+    slots = [vars(cls)["__slots__"] for cls in type(value).__mro__ if "__slots__" in vars(cls)]
     if not slots and not hasattr(value, "__dict__"):
         return None
-    names = [name for some in slots for name in ((some,) if isinstance(some, str) else some)]
-    found = {name: getattr(value, name) for name in names if hasattr(value, name) and name not in _SPECIAL_SLOTS}
-    return found | {str(key): item for key, item in getattr(value, "__dict__", {}).items()}
+    names = [name for declared in slots for name in ((declared,) if isinstance(declared, str) else declared)]
+    in_slots = {name: getattr(value, name) for name in names if hasattr(value, name) and name not in _SPECIAL_SLOTS}
+    return in_slots | {str(key): item for key, item in getattr(value, "__dict__", {}).items()}
 
 
 _SPECIAL_SLOTS = ("__dict__", "__weakref__")

@@ -26,7 +26,7 @@ from regional_explorer.torch_api import (
     release_compiled,
 )
 
-_TRACING = threading.RLock()
+_CAPTURE_LOCK = threading.RLock()
 """Held while a call is captured: all threads share the hooks that listen to Dynamo meanwhile."""
 
 
@@ -53,9 +53,9 @@ class Capture(TracedGraphs):
         self.kept_state = call.kept_state
         self.closed = self.complete = False
         self.run = compile_isolated(traceable(call.fn), _backend_of(self), dynamic=dynamic)
-        vars(self.run)[_KEPT] = self
-        with _TRACING, ExitStack() as locked:
-            locked.enter_context(compile_lock())
+        vars(self.run)[_CAPTURE_ATTRIBUTE] = self
+        with _CAPTURE_LOCK, ExitStack() as locks:
+            locks.enter_context(compile_lock())
             with (
                 self.generated.collected(),
                 call.kept(),
@@ -63,9 +63,9 @@ class Capture(TracedGraphs):
                 noting_marks(),
                 graph_breaks() as breaks,
             ):
-                while not self._ran(locked):
+                while not self._try_traced_run(locks):
                     call.restore()
-                    locked.enter_context(compile_lock())
+                    locks.enter_context(compile_lock())
         self.complete = True
         for live in self.live:
             live.run_as_captured(self.failed_targets)
@@ -75,14 +75,14 @@ class Capture(TracedGraphs):
         if not self.frames:
             raise CaptureError(RefusalCode.NOTHING_CAPTURED, _nothing_captured(self.breaks))
 
-    def _ran(self, locked: ExitStack) -> bool:
+    def _try_traced_run(self, locks: ExitStack) -> bool:
         """Run the traced call; return False if a captured graph failed, to be repaired in the next run."""
         try:
             outputs = self.call.forward(self.run)
             if self.call.grad:
                 if torch.accelerator.is_available():
                     # Autograd runs the backward of a device on its own threads, which may have to compile.
-                    locked.close()
+                    locks.close()
                 self.call.backward(outputs)
         except CaptureError:
             raise
@@ -108,22 +108,22 @@ class Capture(TracedGraphs):
         self.run = self.instead
 
 
-_KEPT = "_regional_explorer_capture"
+_CAPTURE_ATTRIBUTE = "_regional_explorer_capture"
 
 
 def _backend_of(capture: Capture) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
     """Return the backend that passes Dynamo's graphs to ``capture``, to which it holds a weak reference only.
 
     Dynamo keeps the backend and what it made until they are released, and would keep the arguments of the call with
-    them. The traced callable itself keeps the capture alive, as its attribute ``_KEPT``.
+    them. The traced callable itself keeps the capture alive, as its attribute ``_CAPTURE_ATTRIBUTE``.
     """
-    owner = weakref.ref(capture)
+    capture_ref = weakref.ref(capture)
 
     def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        kept = owner()
-        if kept is None:
+        alive = capture_ref()
+        if alive is None:
             return gm.forward
-        return kept.instead if kept.closed else kept.add_frame(gm, inputs)
+        return alive.instead if alive.closed else alive.add_frame(gm, inputs)
 
     return backend
 

@@ -77,14 +77,14 @@ class TracedGraphs:
     @contextlib.contextmanager
     def running(self, implementation: Callable[[LiveGraph], BoxedCall]) -> Iterator[None]:
         """A block in which each graph runs what ``implementation`` makes of it."""
-        before = [(live, live.implementation) for live in self.live]
+        saved = [(live, live.implementation) for live in self.live]
         try:
-            for live, _ in before:
+            for live, _ in saved:
                 live.implementation = implementation(live)
             yield
         finally:
-            for live, found in before:
-                live.implementation = found
+            for live, previous in saved:
+                live.implementation = previous
 
     def close(self) -> None:
         """Free the live graphs; the record stays."""
@@ -102,14 +102,14 @@ class TracedGraphs:
     def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Add a graph of Dynamo's, as its backend; return the callable to run for it."""
         index = len(self.frames)
-        self._stamp(gm, self._module_of_frame())
+        self._stamp_origins(gm, self._module_of_frame())
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self.names)
         reason = recompile_reason() if self.complete else ""
         frame = Frame(index, dynamo, late=self.is_late(reason), reason=reason)
-        owner = weakref.ref(self)
+        self_ref = weakref.ref(self)
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
-            capture = owner()
+            capture = self_ref()
             if capture is None:  # a backward is compiled when it first runs: the capture may be gone by then
                 return boxed(aot_gm)
             # A backward may be compiled when it first runs, and then nothing holds the lock yet.
@@ -140,7 +140,7 @@ class TracedGraphs:
         module = frame_module()
         return None if "" in self.names.get(id(module), ("",)) else module
 
-    def _stamp(self, gm: fx.GraphModule, module: nn.Module | None) -> None:
+    def _stamp_origins(self, gm: fx.GraphModule, module: nn.Module | None) -> None:
         """Give every op its origin, and put ``module`` around ops that do not record it; bodies included."""
         for node in gm.graph.nodes:
             stack = node.meta.get("nn_module_stack") or {}
@@ -157,4 +157,4 @@ class TracedGraphs:
             if custom:
                 node.meta["custom"] = custom
         for _, body in bodies(gm):
-            self._stamp(body, module)
+            self._stamp_origins(body, module)

@@ -41,12 +41,12 @@ class Command:
     @classmethod
     def of(cls, options: Namespace) -> Self:
         """Return the command for parsed ``options``; missing ones keep their defaults."""
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in vars(options).items()
             if name in cls.__slots__
         }
-        return cls(**given)
+        return cls(**fields)
 
     def check(self) -> None:
         """Validate everything that can be validated before the call runs.
@@ -61,11 +61,11 @@ class Command:
         from regional_explorer.record.codec import load_plan
         from regional_explorer.record.variant_name import VariantName
 
-        known = [str(name) for name in VariantName]
+        variants = [str(name) for name in VariantName]
         for name in self.variants:
-            if name not in known:
+            if name not in variants:
                 raise CommandError(
-                    f"No variant is called {name!r}.{did_you_mean(name, known)} Variants: {', '.join(known)}."
+                    f"No variant is called {name!r}.{did_you_mean(name, variants)} Variants: {', '.join(variants)}."
                 )
         for _, key, value in self.settings:
             parse_value(key, value)
@@ -90,9 +90,9 @@ class Command:
         exploration = explore(fn, tuple(args), kwargs, grad=self.grad, dynamic=self.dynamic, plan=self.plan)
         try:
             for name, kind, patterns in self.marks:
-                exploration.mark(name, **_selector(kind, patterns))
-            for text, key, value in self.settings:
-                region, direction = _region_and_direction(exploration.plan, text)
+                exploration.mark(name, **_selector_kwargs(kind, patterns))
+            for target, key, value in self.settings:
+                region, direction = _region_and_direction(exploration.plan, target)
                 exploration.configure(region, {key: parse_value(key, value)}, direction=direction)
         except BaseException:
             exploration.close()
@@ -132,20 +132,20 @@ class Command:
         return exploration.save(self.save) if self.save is not None else None
 
 
-def _region_and_direction(plan: Plan, text: str) -> tuple[str, Direction | None]:
+def _region_and_direction(plan: Plan, target: str) -> tuple[str, Direction | None]:
     """Parse a ``-c`` target: ``mlp.backward`` is the backward of ``mlp``, unless a region has exactly that name."""
-    name, _, word = text.rpartition(".")
-    if name not in plan or word not in tuple(Direction):
-        return text, None
-    if text not in plan:
-        return name, Direction(word)
+    name, _, direction = target.rpartition(".")
+    if name not in plan or direction not in tuple(Direction):
+        return target, None
+    if target not in plan:
+        return name, Direction(direction)
     warnings.warn(
-        f"-c {text}:… sets the config of the region called {text!r}, not the {word} config of {name!r}. For that, use "
-        f"ex.configure({name!r}, {{…}}, direction={word!r}), or rename a region.",
+        f"-c {target}:… sets the config of the region called {target!r}, not the {direction} config of {name!r}. "
+        f"For that, use ex.configure({name!r}, {{…}}, direction={direction!r}), or rename a region.",
         stacklevel=3,
     )
-    return text, None
+    return target, None
 
 
-def _selector(kind: str, patterns: str) -> dict[str, Any]:
+def _selector_kwargs(kind: str, patterns: str) -> dict[str, Any]:
     return {kind: [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]}

@@ -7,76 +7,76 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from regional_explorer.command.options import KINDS, OPTIONS
+from regional_explorer.command.options import MARK_KINDS, OPTIONS
 from regional_explorer.record.graph import over_layers
 from regional_explorer.record.region import Direction
 from regional_explorer.record.variant_name import VariantName
 
-MOST_PATHS = 400
+MAX_MODULE_PATHS = 400
 """The most module paths that are offered."""
 
 
-def completions(names: Mapping[str, Any], before: str, line: str) -> list[str]:
+def completions(variables: Mapping[str, Any], line_before: str, line: str) -> list[str]:
     """Return the completions at the cursor, the likeliest first.
 
     Args:
-        names: the user's variables.
-        before: the line up to the cursor.
+        variables: the user's variables.
+        line_before: the line up to the cursor.
         line: the whole line; a module called in it gives the paths.
     """
-    words = before.split()
-    word = "" if before.endswith((" ", "\t")) else words[-1]
-    previous = words[-1 if not word else -2] if len(words) > bool(word) else ""
-    if previous in {"-c", "--config"}:
-        return _setting_words(names, before, word)
-    if previous == "--variants":
+    words = line_before.split()
+    word = "" if line_before.endswith((" ", "\t")) else words[-1]
+    previous_word = words[-1 if not word else -2] if len(words) > bool(word) else ""
+    if previous_word in {"-c", "--config"}:
+        return _config_words(variables, line_before, word)
+    if previous_word == "--variants":
         return [str(name) for name in VariantName]
-    if previous in {"-r", "--region"}:
-        return _mark_words(names, line, word)
+    if previous_word in {"-r", "--region"}:
+        return _region_words(variables, line, word)
     if word.startswith("-") or not word:
         return [name for option in OPTIONS for name in option.names]
     return []
 
 
-def _mark_words(names: Mapping[str, Any], line: str, word: str) -> list[str]:
+def _region_words(variables: Mapping[str, Any], line: str, word: str) -> list[str]:
     _, equals, selector = word.partition("=")
     kind, colon, _ = selector.partition(":")
     if colon:
-        return _module_paths(names, line) if kind == "modules" else []
-    return [f"{one}:" for one in KINDS] if equals else []
+        return _path_words(variables, line) if kind == "modules" else []
+    return [f"{name}:" for name in MARK_KINDS] if equals else []
 
 
-def _module_paths(names: Mapping[str, Any], line: str) -> list[str]:
+def _path_words(variables: Mapping[str, Any], line: str) -> list[str]:
     """Return the paths below the modules named in ``line``, or else below all; globs over equal modules come first."""
     from torch import nn
 
     modules = {
-        name: value for name, value in names.items() if not name.startswith("_") and isinstance(value, nn.Module)
+        name: value for name, value in variables.items() if not name.startswith("_") and isinstance(value, nn.Module)
     }
-    named = [modules[name] for name in dict.fromkeys(re.findall(r"\w+", line)) if name in modules]
-    paths = {path: module for root in named or modules.values() for path, module in root.named_modules() if path}
-    globs = Counter((over_layers(path), type(module)) for path, module in paths.items())
-    equal = [glob for (glob, _), times in globs.items() if times > 1]
-    return list(dict.fromkeys([*equal, *paths]))[:MOST_PATHS]
+    roots = [modules[name] for name in dict.fromkeys(re.findall(r"\w+", line)) if name in modules]
+    submodules = {path: module for root in roots or modules.values() for path, module in root.named_modules() if path}
+    globs = Counter((over_layers(path), type(module)) for path, module in submodules.items())
+    repeated_globs = [glob for (glob, _), count in globs.items() if count > 1]
+    return list(dict.fromkeys([*repeated_globs, *submodules]))[:MAX_MODULE_PATHS]
 
 
-def _setting_words(names: Mapping[str, Any], before: str, word: str) -> list[str]:
-    position, equals, _ = word.partition("=")
-    _, colon, key = position.rpartition(":")
+def _config_words(variables: Mapping[str, Any], line_before: str, word: str) -> list[str]:
+    target, equals, _ = word.partition("=")
+    _, colon, key = target.rpartition(":")
     if equals:
-        return list(_values(key)) if colon else []
+        return list(_value_words(key)) if colon else []
     if not colon:
-        named = re.findall(r"(?:-r|--region)[= ]?([^\s=]+)=", before)
-        plans = [getattr(value, "plan", None) for name, value in names.items() if not name.startswith("_")]
-        known = [found.name for plan in plans for found in getattr(plan, "regions", ())]
-        regions = dict.fromkeys([*named, *known])
-        return [*(f"{name}:" for name in regions), *(f"{name}.{one}:" for one in Direction for name in regions)]
+        names_in_line = re.findall(r"(?:-r|--region)[= ]?([^\s=]+)=", line_before)
+        plans = [getattr(value, "plan", None) for name, value in variables.items() if not name.startswith("_")]
+        names_in_plans = [region.name for plan in plans for region in getattr(plan, "regions", ())]
+        names = dict.fromkeys([*names_in_line, *names_in_plans])
+        return [*(f"{name}:" for name in names), *(f"{name}.{direction}:" for direction in Direction for name in names)]
     from regional_explorer.compiler.config.catalogue import catalogue
 
     return [f"{name}=" for name, entry in catalogue().items() if entry.refused is None]
 
 
-def _values(key: str) -> Iterator[str]:
+def _value_words(key: str) -> Iterator[str]:
     """Yield the values that a config key takes: its choices, or for a bool the value that is not its default first."""
     from regional_explorer.compiler.config.catalogue import catalogue
 

@@ -25,10 +25,10 @@ def examine() -> Iterator[Finding]:
         ("panel", "ipywidgets"),
         ("graph of the panel", "anywidget"),
     ):
-        yield _package(name, package)
+        yield _package_finding(name, package)
 
 
-def _package(name: str, package: str) -> Finding:
+def _package_finding(name: str, package: str) -> Finding:
     try:
         return Finding(name, works=True, found=f"{package} {importlib.metadata.version(package)}")
     except importlib.metadata.PackageNotFoundError:

@@ -16,7 +16,7 @@ from regional_explorer.errors.arguments import shown_value
 
 EXAMPLE = "model(x)"
 
-_COLLECT = "regional_explorer collects the call"  # not an identifier, so it cannot be a name of the user's
+_COLLECTOR = "regional_explorer collects the call"  # not an identifier, so it cannot be a name of the user's
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class CallText:
         Raises:
             CommandError: a name in it does not exist, or evaluating a part of it raises.
         """
-        # The call with ``_collect`` as its function, so that Python itself handles stars, keywords and order.
-        collect = ast.Call(ast.Name(_COLLECT, ast.Load()), [self.call.func, *self.call.args], self.call.keywords)
-        tree = ast.fix_missing_locations(ast.Expression(ast.copy_location(collect, self.call)))
+        # The call with ``_collect_call`` as its function, so that Python itself handles stars, keywords and order.
+        collecting = ast.Call(ast.Name(_COLLECTOR, ast.Load()), [self.call.func, *self.call.args], self.call.keywords)
+        tree = ast.fix_missing_locations(ast.Expression(ast.copy_location(collecting, self.call)))
         try:
             fn, args, kwargs = eval(  # noqa: S307 - the user's own expression, in their own namespace
-                compile(tree, "<call>", "eval"), names, {**(local or {}), _COLLECT: _collect}
+                compile(tree, "<call>", "eval"), names, {**(local or {}), _COLLECTOR: _collect_call}
             )
         except NameError as error:
-            known = {*names, *(local or {}), *vars(builtins)}
-            raise CommandError(f"{str(error).rstrip('.')}.{did_you_mean(error.name or '', known)}") from error
+            known_names = {*names, *(local or {}), *vars(builtins)}
+            raise CommandError(f"{str(error).rstrip('.')}.{did_you_mean(error.name or '', known_names)}") from error
         except Exception as error:
             raise CommandError(
                 f"Evaluating {self.text} raised {type(error).__name__} before the call: {error}"
@@ -52,7 +52,7 @@ class CallText:
         return fn, args, kwargs
 
 
-def _collect(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def _collect_call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return fn, args, kwargs
 
 
@@ -92,9 +92,9 @@ def split_cell(cell: str) -> tuple[str, str]:
     """
     body = ast.parse(cell).body
     if not body or not isinstance(body[-1], ast.Expr) or not isinstance(body[-1].value, ast.Call):
-        last = (ast.get_source_segment(cell, body[-1]) or "").splitlines()[:1] if body else []
-        found = f"; here the last line is {last[0]!r}" if last else ", but the cell has no statement"
-        raise CommandError(f"The last line of the cell must be the call{found}. Example: model(x)")
+        last_lines = (ast.get_source_segment(cell, body[-1]) or "").splitlines()[:1] if body else []
+        actual = f"; here the last line is {last_lines[0]!r}" if last_lines else ", but the cell has no statement"
+        raise CommandError(f"The last line of the cell must be the call{actual}. Example: model(x)")
     last_statement = body[-1]
     lines = cell.encode().splitlines(keepends=True)
     row, column = last_statement.lineno - 1, last_statement.col_offset

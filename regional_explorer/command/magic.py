@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
     from regional_explorer.exploration.exploration import Exploration
 
-NAME = "regional_compile"
+MAGIC = "regional_compile"
 
 USAGE = f"""See, compile and measure the regions of one call.
 
-    %{NAME} [options] f(x, y)       one line: the call
-    %%{NAME} [options]              the cell runs; its last line is the call
+    %{MAGIC} [options] f(x, y)       one line: the call
+    %%{MAGIC} [options]              the cell runs; its last line is the call
 
 Options go before the call; everything after them is the call. A semicolon at its end suppresses output. The call's
-function, arguments and gradients are left unchanged. Assign the result, as in `ex = %{NAME} f(x)`, or use `-o ex`,
+function, arguments and gradients are left unchanged. Assign the result, as in `ex = %{MAGIC} f(x)`, or use `-o ex`,
 to keep the Exploration.
 
 {help_text()}
 
 Example
 
-    %{NAME} -r mlp=modules:layers.*.mlp -c mlp:max_fusion_size=8 --budget 3 -o ex model(x)
+    %{MAGIC} -r mlp=modules:layers.*.mlp -c mlp:max_fusion_size=8 --budget 3 -o ex model(x)
 """
 
-INTERRUPTED = "Interrupted. The results so far are shown."
+INTERRUPTED_TEXT = "Interrupted. The results so far are shown."
 
 
 @magics_class
@@ -66,26 +66,26 @@ class RegionalMagics(Magics):
             print(USAGE)  # noqa: T201 - the help that an empty line requests
             return None
         with _as_usage_error(verbose=verbose):
-            command, before, call = self._read(line, cell)
+            command, source_before, call = self._parse_line_and_cell(line, cell)
             command.check()
         # Not inside: exceptions of the user's own lines are shown unchanged, with their traceback.
-        self._run(before)
+        self._run_source(source_before)
         with _as_usage_error(verbose=verbose):
-            exploration = self._explore(command, call, local_ns)
+            exploration = self._explore_and_show(command, call, local_ns)
         return exploration if self._is_assigned(line) else None
 
-    def _read(self, line: str, cell: str | None) -> tuple[Command, str, CallText]:
+    def _parse_line_and_cell(self, line: str, cell: str | None) -> tuple[Command, str, CallText]:
         """Return the parsed command, the source to run before the call, and the call."""
-        words, rest = split_line(line)
+        words, call = split_line(line)
         command = Command.of(read_options(words))
         if cell is None:
-            return command, "", read_call(rest)
-        if rest:
-            raise CommandError(f"In a cell the call is the last line, but {rest!r} follows %%{NAME}. Move it there.")
-        before, last = split_cell(self.shell.transform_cell(cell))
-        return command, before, read_call(last)
+            return command, "", read_call(call)
+        if call:
+            raise CommandError(f"In a cell the call is the last line, but {call!r} follows %%{MAGIC}. Move it there.")
+        source_before, last_line = split_cell(self.shell.transform_cell(cell))
+        return command, source_before, read_call(last_line)
 
-    def _run(self, source: str) -> None:
+    def _run_source(self, source: str) -> None:
         """Run lines of the cell such that functions defined there have source lines, unlike with a bare exec."""
         __tracebackhide__ = True
         if not source.strip():
@@ -96,7 +96,7 @@ class RegionalMagics(Magics):
         tree = self.shell.transform_ast(ast.parse(source))
         exec(compile(tree, name, "exec"), self.shell.user_ns)  # noqa: S102 - the user's cell
 
-    def _explore(self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None) -> Exploration:
+    def _explore_and_show(self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None) -> Exploration:
         from regional_explorer.ui.display import display_for
 
         fn, args, kwargs = call.evaluate(self.shell.user_ns, local_ns)
@@ -110,16 +110,16 @@ class RegionalMagics(Magics):
             command.measure(exploration, progress=lambda _doing, _fraction: None)
             command.finish(exploration)
             return exploration
-        view = display_for(exploration, widget=command.widget, variants=command.variants, budget_s=command.budget)
-        view.begin()
+        display = display_for(exploration, widget=command.widget, variants=command.variants, budget_s=command.budget)
+        display.begin()
         if command.bench:
-            with view.working("Compile & measure") as progress:
+            with display.working("Compile & measure") as progress:
                 complete = command.measure(exploration, progress=progress)
             if not complete:
-                view.show_note(INTERRUPTED)
-        view.finish()
-        if (saved := command.finish(exploration)) is not None:
-            view.show_note(f"Saved to {saved}.")
+                display.show_note(INTERRUPTED_TEXT)
+        display.finish()
+        if (saved_path := command.finish(exploration)) is not None:
+            display.show_note(f"Saved to {saved_path}.")
         return exploration
 
     def _is_assigned(self, line: str) -> bool:
@@ -174,18 +174,18 @@ preload = Preload((_import_dynamo, _import_inductor, _import_explorer), afterwar
 """The imports of the first exploration, in stages of a second or two."""
 
 
-def _matcher(shell: InteractiveShell) -> Any:
+def _completion_matcher(shell: InteractiveShell) -> Any:
     """Return an IPython matcher that completes a line of the magic, and suppresses other completions."""
 
-    @context_matcher(identifier=NAME)
+    @context_matcher(identifier=MAGIC)
     def match(context: CompletionContext) -> SimpleMatcherResult:
-        before = context.text_until_cursor
-        if not re.match(rf"\s*%%?{NAME}\s", before):
+        line_before = context.text_until_cursor
+        if not re.match(rf"\s*%%?{MAGIC}\s", line_before):
             return {"completions": []}
-        fragment = re.split(r"[\s=:]", before)[-1]
-        offered = completions(shell.user_ns, before, context.line_with_cursor)
-        found = [SimpleCompletion(one, type="magic") for one in offered if one.startswith(fragment)]
-        return {"completions": found, "matched_fragment": fragment, "suppress": bool(found), "ordered": True}
+        fragment = re.split(r"[\s=:]", line_before)[-1]
+        words = completions(shell.user_ns, line_before, context.line_with_cursor)
+        matching = [SimpleCompletion(word, type="magic") for word in words if word.startswith(fragment)]
+        return {"completions": matching, "matched_fragment": fragment, "suppress": bool(matching), "ordered": True}
 
     return match
 
@@ -194,8 +194,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magic and its completion, and start preloading in the background."""
     shell.register_magics(RegionalMagics)
     matchers = shell.Completer.custom_matchers
-    if not any(getattr(matcher, "matcher_identifier", "") == NAME for matcher in matchers):
-        matchers.append(_matcher(shell))
+    if not any(getattr(matcher, "matcher_identifier", "") == MAGIC for matcher in matchers):
+        matchers.append(_completion_matcher(shell))
     if toolchain.wanted():
         toolchain.build.start()
         preload.attach(shell.events)
@@ -204,8 +204,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Unregister the magic and its completion."""
     for kind in ("line", "cell"):
-        shell.magics_manager.magics[kind].pop(NAME, None)
+        shell.magics_manager.magics[kind].pop(MAGIC, None)
     matchers = shell.Completer.custom_matchers
-    matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != NAME]
+    matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != MAGIC]
     preload.detach()
     toolchain.build.stop()

@@ -34,34 +34,34 @@ class Option:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _mark(text: str) -> tuple[str, str, str]:
+def _parse_mark(text: str) -> tuple[str, str, str]:
     name, equals, selector = text.partition("=")
     kind, colon, patterns = selector.partition(":")
     if not (equals and colon and name.strip() and patterns.strip()):
         raise ValueError(f"-r marks a region as NAME=KIND:PATTERN, such as -r attn=modules:layers.*.attn; got {text!r}")
-    if kind not in KINDS:
-        raise ValueError(f"-r {text}: no kind {kind!r}.{did_you_mean(kind, KINDS)} Kinds: {', '.join(KINDS)}")
+    if kind not in MARK_KINDS:
+        raise ValueError(f"-r {text}: no kind {kind!r}.{did_you_mean(kind, MARK_KINDS)} Kinds: {', '.join(MARK_KINDS)}")
     return name.strip(), kind, patterns.strip()
 
 
-def _setting(text: str) -> tuple[str, str, str]:
+def _parse_setting(text: str) -> tuple[str, str, str]:
     # The last colon before the first "=": the name of a region may have colons, such as one per module call; a key has
     # none.
-    position, equals, value = text.partition("=")
-    region, colon, key = position.rpartition(":")
+    target, equals, value = text.partition("=")
+    region, colon, key = target.rpartition(":")
     if not (equals and colon and region.strip() and key.strip()):
         raise ValueError(f"-c sets a config as REGION:KEY=VALUE, such as -c mlp:max_fusion_size=8; got {text!r}")
     return region.strip(), key.strip(), value.strip()
 
 
-def _variants(text: str) -> tuple[str, ...]:
+def _parse_variants(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise ValueError("--variants takes names separated by commas, such as --variants eager,regional")
     return names
 
 
-def _budget(text: str) -> float:
+def _parse_budget(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
@@ -71,20 +71,20 @@ def _budget(text: str) -> float:
     return seconds
 
 
-def _plan(text: str) -> Path | str:
+def _parse_plan(text: str) -> Path | str:
     return text if text.startswith("{") else Path(text)
 
 
-def _name(text: str) -> str:
+def _parse_variable_name(text: str) -> str:
     if not text.isidentifier() or keyword.iskeyword(text):
         raise ValueError(f"-o takes the name of a variable, such as -o ex; got {text!r}")
     return text
 
 
-KINDS = ("modules", "lines", "ops", "nodes", "subgraphs")
+MARK_KINDS = ("modules", "lines", "ops", "nodes", "subgraphs")
 """The kinds of selector that ``-r`` accepts."""
 
-_SWITCH = argparse.BooleanOptionalAction
+_BOOLEAN_ACTION = argparse.BooleanOptionalAction
 
 OPTIONS = (
     Option(
@@ -92,7 +92,7 @@ OPTIONS = (
         "NAME=KIND:PATTERN",
         "mark a region by modules, lines, ops, nodes or subgraphs; repeatable",
         "-r attn=modules:layers.*.attn -r loss=lines:step:4-9 -r act=ops:aten.gelu*",
-        {"action": "append", "type": _mark, "dest": "marks", "default": []},
+        {"action": "append", "type": _parse_mark, "dest": "marks", "default": []},
     ),
     Option(
         ("-c", "--config"),
@@ -100,49 +100,49 @@ OPTIONS = (
         "set an Inductor config for one region, or for its forward or backward alone: a Python literal, else text; "
         "repeatable",
         "-c mlp:max_fusion_size=8 -c mlp.backward:cpp.simdlen=None",
-        {"action": "append", "type": _setting, "dest": "settings", "default": []},
+        {"action": "append", "type": _parse_setting, "dest": "settings", "default": []},
     ),
     Option(
         ("--grad", "--no-grad"),
         "",
         "take gradients, or run under no_grad; by default as the call would",
         "--no-grad",
-        {"action": _SWITCH, "default": None},
+        {"action": _BOOLEAN_ACTION, "default": None},
     ),
     Option(
         ("--dynamic", "--no-dynamic"),
         "",
         "dynamic or static shapes, as in torch.compile; automatic by default",
         "--dynamic",
-        {"action": _SWITCH, "default": None},
+        {"action": _BOOLEAN_ACTION, "default": None},
     ),
     Option(
         ("--variants",),
         "A,B,C",
         "the variants to compare: eager, aot_eager, regional and full by default; upstream and lite on request",
         "--variants eager,regional",
-        {"type": _variants, "default": ()},
+        {"type": _parse_variants, "default": ()},
     ),
     Option(
         ("--budget",),
         "SECONDS",
         "seconds to measure, without compile time; 5 by default",
         "--budget 2.5",
-        {"type": _budget, "default": 5.0},
+        {"type": _parse_budget, "default": 5.0},
     ),
     Option(
         ("--plan",),
         "FILE",
         "the regions of a saved plan, or of one copied from the panel, instead of those marked in the source",
         "--plan plan.json",
-        {"type": _plan},
+        {"type": _parse_plan},
     ),
     Option(
         ("-o", "--output"),
         "NAME",
         "bind the Exploration to a name",
         "-o ex",
-        {"type": _name},
+        {"type": _parse_variable_name},
     ),
     Option(
         ("--save",),
@@ -188,17 +188,17 @@ def add_options(parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = 
         arguments = {"type": _argument_type(option.arguments["type"])} if "type" in option.arguments else {}
         arguments = {**option.arguments, **arguments, **({"metavar": option.metavar} if option.metavar else {})}
         # argparse derives the second name of a switch itself.
-        names = option.names[:1] if arguments.get("action") is _SWITCH else option.names
+        names = option.names[:1] if arguments.get("action") is _BOOLEAN_ACTION else option.names
         if arguments.get("dest", option.names[-1].lstrip("-")) not in leave_out:
             parser.add_argument(*names, help=f"{option.help}, e.g. {option.example}".replace("%", "%%"), **arguments)
 
 
-def _argument_type(read: Any) -> Any:
-    """Wrap ``read`` so that argparse shows the message of its ValueError."""
+def _argument_type(parse: Any) -> Any:
+    """Wrap ``parse`` so that argparse shows the message of its ValueError."""
 
     def convert(text: str) -> Any:
         try:
-            return read(text)
+            return parse(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
 
@@ -222,7 +222,7 @@ def read_options(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(list(words))
 
 
-_WORD = re.compile(r"""\s*((?:'[^']*'|"[^"]*"|[^\s'"])+)""")
+_OPTION_WORD = re.compile(r"""\s*((?:'[^']*'|"[^"]*"|[^\s'"])+)""")
 _OPTIONS_BY_NAME = {name: option for option in OPTIONS for name in option.names}
 
 
@@ -234,28 +234,26 @@ def split_line(line: str) -> tuple[list[str], str]:
     """
     words: list[str] = []
     position = 0
-    while (found := _WORD.match(line, position)) and found[1].startswith("-"):
-        word = found[1]
+    while (match := _OPTION_WORD.match(line, position)) and match[1].startswith("-"):
+        word = match[1]
         name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
         option = _OPTIONS_BY_NAME.get(name)
         if option is None:
             suggestion = did_you_mean(name, _OPTIONS_BY_NAME) or f" Options: {', '.join(_OPTIONS_BY_NAME)}."
             raise CommandError(f"Unknown option {name}.{suggestion}")
-        position = found.end()
+        position = match.end()
         if option.metavar and not equals:
-            found = _WORD.match(line, position)
-            if found is None:
+            match = _OPTION_WORD.match(line, position)
+            if match is None:
                 raise CommandError(f"{name} needs a value: {option.example}.")
-            value, position = found[1], found.end()
+            value, position = match[1], match.end()
         elif equals and not option.metavar:
             raise CommandError(f"{name} takes no value: write {option.example}.")
-        words += (
-            [f"{name}={_unquoted(value)}" if name.startswith("--") else name + _unquoted(value)] if value else [name]
-        )
+        words += [f"{name}={_unquote(value)}" if name.startswith("--") else name + _unquote(value)] if value else [name]
     return words, line[position:].strip()
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" and text.count(text[0]) == 2  # noqa: PLR2004
     return text[1:-1] if quoted else text
 

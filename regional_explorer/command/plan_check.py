@@ -14,10 +14,10 @@ from regional_explorer.record.partition import State
 if TYPE_CHECKING:
     from regional_explorer.compiler.run_context import ProgressCallback
 
-BUDGET_S = 0.05
+NUMERICS_BUDGET_S = 0.05
 """Only the numerics check is of interest; the few rounds after it are ignored."""
 
-BROKEN = frozenset(
+BROKEN_PLAN_CODES = frozenset(
     {
         DiagnosticCode.REGION_EMPTY,
         DiagnosticCode.REGION_LOST,
@@ -82,17 +82,17 @@ def check_saved_plan(
     partitioner = explored.partitioner if explored else "default"
     exploration = explore(fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan, partitioner=partitioner)
     with closing(exploration):
-        exploration.benchmark(("eager", "regional"), BUDGET_S, regions=False, progress=progress)
+        exploration.benchmark(("eager", "regional"), NUMERICS_BUDGET_S, regions=False, progress=progress)
         session = exploration.session
     problems = [
-        f"[{found.code}] {found.message}"
-        for found in session.diagnostics
-        if found.code in BROKEN and found.severity is not Severity.INFO
+        f"[{diagnostic.code}] {diagnostic.message}"
+        for diagnostic in session.diagnostics
+        if diagnostic.code in BROKEN_PLAN_CODES and diagnostic.severity is not Severity.INFO
     ]
     verdict = next((timing.numerics for timing in session.timings if timing.variant == "regional"), "not checked")
     if verdict == "failed":
-        wrong = [row.tensor for row in session.numerics if row.variant == "regional" and row.verdict == "failed"]
-        problems.append(f"The numerics check failed: {', '.join(wrong[:4])}.")
-    enabled = [part for part in session.partitions if session.plan[part.region].enabled]
-    fresh = sum(part.state is State.COMPILED for part in enabled)
-    return PlanCheck(len(enabled), fresh, str(verdict), tuple(problems))
+        tensors = [row.tensor for row in session.numerics if row.variant == "regional" and row.verdict == "failed"]
+        problems.append(f"The numerics check failed: {', '.join(tensors[:4])}.")
+    enabled = [partition for partition in session.partitions if session.plan[partition.region].enabled]
+    compiled = sum(partition.state is State.COMPILED for partition in enabled)
+    return PlanCheck(len(enabled), compiled, str(verdict), tuple(problems))

@@ -59,7 +59,7 @@ class Preload:
         """Allow stages to run; start the thread if torch has been imported."""
         self._idle.set()
         if self._thread is None and not self._stopped and "torch" in sys.modules:
-            self._thread = threading.Thread(target=self._run, name="regional-explorer-preload", daemon=True)
+            self._thread = threading.Thread(target=self._run_stages, name="regional-explorer-preload", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -75,7 +75,7 @@ class Preload:
             self._thread.join(timeout_s)
         return self._thread is not None and not self._thread.is_alive()
 
-    def _run(self) -> None:
+    def _run_stages(self) -> None:
         with contextlib.suppress(Exception):
             for stage in self._stages:
                 while not self._stopped and not self._run_when_idle(stage):

@@ -12,7 +12,7 @@ from typing import Any
 from regional_explorer.command.options import CommandError
 from regional_explorer.errors import RegionalExplorerError
 
-EXPLORED = "__explored__"
+EXPLORED_MODULE = "__explored__"
 """The name of the module that the file runs as; no other module has it."""
 
 
@@ -37,17 +37,17 @@ def execute(path: Path, source: str) -> dict[str, Any]:
         RegionalExplorerError: the file raises; the message has the line.
     """
     file = str(path.resolve())
-    module = types.ModuleType(EXPLORED)
+    module = types.ModuleType(EXPLORED_MODULE)
     module.__file__ = file
     # Registered because dataclasses look up their module; the file's folder is importable, as for scripts.
-    sys.modules[EXPLORED] = module
+    sys.modules[EXPLORED_MODULE] = module
     sys.path.insert(0, str(path.resolve().parent))
     linecache.checkcache(file)
     try:
         exec(compile(source, file, "exec"), vars(module))  # noqa: S102 - the user's file, which they asked to run
     except Exception as error:
-        place = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        line = place[-1].lineno if place else getattr(error, "lineno", None)
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        line = frames[-1].lineno if frames else getattr(error, "lineno", None)
         where = f", line {line}" if line else ""
         raise RegionalExplorerError(f"{path}{where}: {type(error).__name__}: {error}") from error
     return vars(module)

@@ -28,7 +28,7 @@ class SpeedComparison(SpeedChange):
 
     def __str__(self) -> str:
         """Return the comparison in one line, and how the plans differ."""
-        plans = [f"{name}: {'; '.join(own)}" for name, own in zip("AB", self.plans_differ, strict=False) if own]
+        plans = [f"{name}: {'; '.join(texts)}" for name, texts in zip("AB", self.plans_differ, strict=False) if texts]
         plans += [f"Changed: {'; '.join(self.changed)}"] if self.changed else []
         if self.slowdown is None or self.low is None or self.high is None:
             return "\n".join([self.problem, *plans])
@@ -48,9 +48,9 @@ def compare_speed(before: Session, after: Session) -> SpeedComparison:
     """
     change = speed_change(before, after)
     plans = tuple(map(tuple, differences([before.plan, after.plan])))
-    first, second = (run.whole_timings[VariantName.REGIONAL].speedup for run in (before, after))
+    earlier, later = (session.whole_timings[VariantName.REGIONAL].speedup for session in (before, after))
     return SpeedComparison(
-        **asdict(change), before=first, after=second, plans_differ=plans, changed=tuple(changes(before, after))
+        **asdict(change), before=earlier, after=later, plans_differ=plans, changed=tuple(changes(before, after))
     )
 
 
@@ -60,8 +60,8 @@ def read_limit(text: str) -> float:
     Raises:
         CommandError: it is neither form, or not below 1.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
-    value = float(found[1]) / (100.0 if found[2] else 1.0) if found else -1.0
-    if not 0.0 <= value < 1.0:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    limit = float(match[1]) / (100.0 if match[2] else 1.0) if match else -1.0
+    if not 0.0 <= limit < 1.0:
         raise CommandError(f"--fail-if-slower takes a fraction below 1, such as 3% or 0.03; got {text!r}.")
-    return value
+    return limit

@@ -50,35 +50,35 @@ def compile_stale(
     """
     stale, store = program.stale(everything=cold), program.store
     known_failures = dict(store.failures)
-    requested = {key: program.config_for(switch) for key, switch in stale.items()}
+    configs = {key: program.config_for(switch) for key, switch in stale.items()}
     # Saved artifacts are loaded first: without a compiler the first compile ends this function.
-    wanted = {key: switch for key, switch in stale.items() if cold or not _loaded(program, key, switch, requested[key])}
+    todo = {key: switch for key, switch in stale.items() if cold or not _load_saved(program, key, switch, configs[key])}
 
-    def sendable(key: str) -> bytes | None:
+    def sendable_piece(key: str) -> bytes | None:
         try:
             with compile_lock():
-                return portable(wanted[key].piece, wanted[key].inputs or (), requested[key])
+                return portable(todo[key].piece, todo[key].inputs or (), configs[key])
         except Exception:  # noqa: BLE001 - what cannot be serialized is compiled, or fails, in this process
             return None
 
     try:
-        with empty_caches() if cold else contextlib.nullcontext(), CompilePool(wanted, sendable) as compile_pool:
-            for done, (key, ahead) in enumerate(compile_pool.jobs(cancelled)):
-                switch = wanted[key]
-                yield CompileStep(done, len(wanted), switch.partition.name, switch.piece.claim.region)
-                with compile_lock(cancelled, on_wait) as held:
-                    if not held:
+        with empty_caches() if cold else contextlib.nullcontext(), CompilePool(todo, sendable_piece) as compile_pool:
+            for done, (key, helper_made) in enumerate(compile_pool.jobs(cancelled)):
+                switch = todo[key]
+                yield CompileStep(done, len(todo), switch.partition.name, switch.piece.claim.region)
+                with compile_lock(cancelled, on_wait) as has_lock:
+                    if not has_lock:
                         return
                     try:
-                        artifact = _artifact(program, key, switch, requested[key], compile_pool)
+                        artifact = _compile_artifact(program, key, switch, configs[key], compile_pool)
                     except NoCompilerError:
                         store.failures.pop(key, None)
                         raise
                     except RegionCompileError:
                         continue
-                artifact = compile_pool.with_cold_cost(artifact, ahead)
+                artifact = compile_pool.with_cold_cost(artifact, helper_made)
                 store.artifacts[key] = replace(artifact, made=replace(artifact.made, cold=cold))
-                program.tried.setdefault(switch.fingerprint(), {})[key] = requested[key]
+                program.tried.setdefault(switch.fingerprint(), {})[key] = configs[key]
     except (KeyboardInterrupt, GeneratorExit):
         # An interrupt reaches the C++ compiler too: a compile that it ended is not a failure of the region.
         store.failures = known_failures
@@ -87,13 +87,13 @@ def compile_stale(
         program.apply_artifacts()
 
 
-def _loaded(program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any]) -> bool:
+def _load_saved(program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any]) -> bool:
     """Load an artifact that an earlier process saved; return whether there was one."""
     assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
     return program.store.load(key, switch.piece, switch.inputs, config) is not None
 
 
-def _artifact(
+def _compile_artifact(
     program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool
 ) -> Artifact:
     """Compile a partition; after a failure while helper processes run, try again without them."""
@@ -138,7 +138,7 @@ class Compiling:
                 for step in compile_stale(self._program, run.cancelled, run.waiting, cold=cold):
                     doing = f"compiling {step.region}: {step.partition} ({step.done + 1} of {step.total})"
                     run.progress(doing, step.done / step.total)
-            return {key for key, made in self._program.store.artifacts.items() if before.get(key) is not made}
+            return {key for key, artifact in self._program.store.artifacts.items() if before.get(key) is not artifact}
 
     def alone(self, run: RunContext) -> AbstractContextManager[bool]:
         """Return a block in which no other thread compiles the program; it yields False if cancelled before that."""

@@ -69,7 +69,7 @@ class CutProgram:
 
     def __post_init__(self) -> None:
         """Cut the graphs that exist, and those that later calls make Dynamo trace."""
-        self.capture.on_graph = self._add
+        self.capture.on_graph = self._add_live_graph
         self.cut(self.plan)
 
     def apply(self, plan: Plan) -> None:
@@ -96,13 +96,13 @@ class CutProgram:
             live.implementation = live.eager
 
     @property
-    def _cuts(self) -> list[SwitchedGraph]:
+    def _switched_graphs(self) -> list[SwitchedGraph]:
         if self._made is None:
             # One thread cuts at a time. What another one generated meanwhile would be taken for this program's code.
             with compile_lock():
                 graphs = self.capture.graphs
                 self._cyclic, self._numbering = [], PartitionNumbering()
-                self._made = [self._cut(live, graphs, self._pieces) for live in self.capture.live]
+                self._made = [self._cut_live_graph(live, graphs, self._pieces) for live in self.capture.live]
                 self._pieces = {}
             self.adopt_facts()
             self.select_regional(on=self._selected)
@@ -111,9 +111,9 @@ class CutProgram:
     @property
     def cyclic(self) -> list[tuple[str, frozenset[str]]]:
         """The regions that feed each other in both directions, by graph; some of them had to be split."""
-        return self._cyclic if self._cuts else []
+        return self._cyclic if self._switched_graphs else []
 
-    def _add(self, frame: Frame, live: LiveGraph) -> None:
+    def _add_live_graph(self, frame: Frame, live: LiveGraph) -> None:
         """Cut a graph that a later call traced, and let ``prepare`` choose how it runs."""
         graphs = self.capture.graphs
         if frame not in self.capture.frames:
@@ -121,9 +121,9 @@ class CutProgram:
         self._picked.clear()  # there are more graphs to pick from
         self.plan = self.plan_for(graphs)
         self.assignment = assign(graphs, self.plan, self._picked)
-        if all(cut.live is not live for cut in self._cuts):
-            self._cuts.append(self._cut(live, graphs))
-        self.prepare(frame, next(cut for cut in self._cuts if cut.live is live))
+        if all(cut.live is not live for cut in self._switched_graphs):
+            self._switched_graphs.append(self._cut_live_graph(live, graphs))
+        self.prepare(frame, next(cut for cut in self._switched_graphs if cut.live is live))
 
     def plan_for(self, graphs: Sequence[Graph]) -> Plan:
         """Return the plan for these graphs."""
@@ -137,15 +137,15 @@ class CutProgram:
         """Set how a graph that a later call traced runs."""
         raise NotImplementedError
 
-    def _cut(
-        self, live: LiveGraph, graphs: Sequence[Graph], known: Mapping[PieceContent, Piece] | None = None
+    def _cut_live_graph(
+        self, live: LiveGraph, graphs: Sequence[Graph], known_pieces: Mapping[PieceContent, Piece] | None = None
     ) -> SwitchedGraph:
         records = {graph.id: graph.by_name() for graph in graphs}
         order = [region.name for region in self.plan.regions]
         proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
         self._cyclic += proposed.cyclic()
         with self.capture.generated.collected():
-            pieces = pieces_of(proposed, known)
+            pieces = pieces_of(proposed, known_pieces)
             switches = [
                 Switch(piece, self._numbering.number(piece.claim, piece.graph_id), records.get(piece.graph_id))
                 for piece in pieces
@@ -162,19 +162,19 @@ class CutProgram:
     def cut_again(self, cut: SwitchedGraph) -> None:
         """Cut a graph again that was repaired after it was cut."""
         with compile_lock():
-            again = self._cut(cut.live, self.capture.graphs)
-        cut.build, cut.switches = again.build, again.switches
+            new_cut = self._cut_live_graph(cut.live, self.capture.graphs)
+        cut.build, cut.switches = new_cut.build, new_cut.switches
 
     def select_regional(self, *, on: bool) -> None:
         """Run the cut graphs, or with ``on=False`` the graphs as captured, which is the variant ``aot_eager``."""
         self._selected = on
-        for cut in self._cuts:
+        for cut in self._switched_graphs:
             cut.live.implementation = cut.run if on else cut.live.eager
 
     @property
     def switches(self) -> list[Switch]:
         """The switches of all partitions, graph by graph."""
-        return [switch for cut in self._cuts for switch in cut.switches]
+        return [switch for cut in self._switched_graphs for switch in cut.switches]
 
     # ----------------------------------------------------------------------------------------------------- compiling
 
@@ -183,10 +183,10 @@ class CutProgram:
 
         Partitions of disabled regions, and those whose layouts are not known yet, need none.
         """
-        here = surroundings()
+        settings = surroundings()
         enabled = {region.name for region in self.plan.regions if region.enabled}
         return {
-            switch: artifact_key(switch.fingerprint(), self.config_for(switch), here)
+            switch: artifact_key(switch.fingerprint(), self.config_for(switch), settings)
             for switch in self.switches
             if switch.inputs is not None and switch.piece.claim.region in enabled
         }
@@ -215,13 +215,13 @@ class CutProgram:
         With ``everything`` artifacts that exist are included.
         """
         keys = self.keys()
-        wanted: dict[str, Switch] = {}
+        to_compile: dict[str, Switch] = {}
         for switch in self.switches:
             key = keys.get(switch)
             failed = key in self.store.failures and key not in self.store.retried
             if key is not None and (everything or key not in self.store.artifacts) and not failed:
-                wanted.setdefault(key, switch)
-        return wanted
+                to_compile.setdefault(key, switch)
+        return to_compile
 
     def close(self) -> None:
         """Free the artifacts and all live objects. The record stays."""

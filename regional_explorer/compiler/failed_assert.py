@@ -22,29 +22,29 @@ def failed_assert(
     error: AssertionError, piece: Piece, args: Sequence[Any], inputs: Sequence[Layout], nodes: Mapping[str, Node]
 ) -> RegionAssertionError:
     """Return the error to raise instead of ``error``; ``args`` are the partition's inputs, ``nodes`` its graph."""
-    place = f"Region {piece.claim.region!r}, graph {piece.graph_id}"
+    location = f"Region {piece.claim.region!r}, graph {piece.graph_id}"
     placeholders = [node.name for node in piece.gm.graph.find_nodes(op="placeholder")]
     if text := str(error).strip():
-        given = zip(placeholders, args, inputs, strict=False)
-        odd = [name for name, value, layout in given if not _fits(value, layout)]
-        where = f" It is about {_named(odd[0], nodes)}." if odd else ""
-        return RegionAssertionError(f"{place}: a size assert failed: {text.splitlines()[0]}.{where}")
+        described = zip(placeholders, args, inputs, strict=False)
+        misfits = [name for name, value, layout in described if not _fits_layout(value, layout)]
+        where = f" It is about {_node_text(misfits[0], nodes)}." if misfits else ""
+        return RegionAssertionError(f"{location}: a size assert failed: {text.splitlines()[0]}.{where}")
     for name, value in zip(placeholders, args, strict=False):
         if what := _not_finite(value):
-            return RegionAssertionError(f"{place}: its input {_named(name, nodes)} holds {what} already.")
-    for node, value in _values(piece.gm, args):
+            return RegionAssertionError(f"{location}: its input {_node_text(name, nodes)} holds {what} already.")
+    for node, value in _op_results(piece.gm, args):
         if what := _not_finite(value):
-            return RegionAssertionError(f"{place}: {_named(node.name, nodes)} gives {what}.")
+            return RegionAssertionError(f"{location}: {_node_text(node.name, nodes)} gives {what}.")
     return RegionAssertionError(
-        f"{place}: an assert failed in the compiled code, which gives NaN or infinity where eager code does not."
+        f"{location}: an assert failed in the compiled code, which gives NaN or infinity where eager code does not."
     )
 
 
-def _fits(value: Any, layout: Layout) -> bool:
+def _fits_layout(value: Any, layout: Layout) -> bool:
     return (not isinstance(value, torch.Tensor) or tuple(value.shape) == layout.size) and as_recorded(value, layout)
 
 
-def _named(name: str, nodes: Mapping[str, Node]) -> str:
+def _node_text(name: str, nodes: Mapping[str, Node]) -> str:
     node = nodes.get(name)
     if node is None:
         return repr(name)
@@ -63,14 +63,14 @@ def _not_finite(value: Any) -> str:
     return "infinity" if value.isinf().any() else ""
 
 
-def _values(gm: fx.GraphModule, args: Sequence[Any]) -> Iterator[tuple[fx.Node, Any]]:
+def _op_results(gm: fx.GraphModule, args: Sequence[Any]) -> Iterator[tuple[fx.Node, Any]]:
     """Run the graph on copies of ``args`` and yield each op with its result; random generators are restored."""
     interpreter = fx.Interpreter(gm)
-    given = iter([value.clone() if isinstance(value, torch.Tensor) else value for value in args])
+    inputs = iter([value.clone() if isinstance(value, torch.Tensor) else value for value in args])
     with torch.no_grad(), torch.random.fork_rng():
         for node in gm.graph.nodes:
             if node.op == "placeholder":
-                interpreter.env[node] = next(given)
+                interpreter.env[node] = next(inputs)
             elif node.op != "output":
                 interpreter.env[node] = interpreter.run_node(node)
                 yield node, interpreter.env[node]

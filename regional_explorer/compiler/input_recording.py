@@ -35,15 +35,15 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
     call, capture = program.capture.call, program.capture
     several_graphs = len(capture.frames) > 1
     runs = dict.fromkeys(switches, 0)
-    found: list[tuple[Switch, tuple[Any, ...]]] = []
+    first_run: list[tuple[Switch, tuple[Any, ...]]] = []
 
     def watcher(switch: Switch) -> Callable[[Sequence[Any]], None]:
-        def seen(args: Sequence[Any]) -> None:
+        def record_args(args: Sequence[Any]) -> None:
             runs[switch] += 1
-            if not found:
-                found.append((switch, copied(args) if several_graphs else tuple(args)))
+            if not first_run:
+                first_run.append((switch, copied(args) if several_graphs else tuple(args)))
 
-        return seen
+        return record_args
 
     program.select_regional(on=True)
     with contextlib.ExitStack() as stack:
@@ -51,7 +51,7 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
             stack.enter_context(switch.watched(watcher(switch)))
         stack.enter_context(call.kept())
         call.run(capture.run)
-    return Recorded(found[0][0], found[0][1], runs) if found else Recorded(None, None, runs)
+    return Recorded(first_run[0][0], first_run[0][1], runs) if first_run else Recorded(None, None, runs)
 
 
 def copied(values: Sequence[Any]) -> tuple[Any, ...]:

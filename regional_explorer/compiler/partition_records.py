@@ -30,36 +30,36 @@ from regional_explorer.regions.cutting.preview import preview
 def partitions(program: CutProgram) -> tuple[Partition, ...]:
     """Return the record of all partitions."""
     keys = program.keys()
-    keyed = [(switch, keys.get(switch, "")) for switch in program.switches]
-    equal = grouped((key, switch.partition.name) for switch, key in keyed)
-    return tuple(_partition(program, switch, key, equal[key][0]) for switch, key in keyed)
+    keyed_switches = [(switch, keys.get(switch, "")) for switch in program.switches]
+    names_by_key = grouped((key, switch.partition.name) for switch, key in keyed_switches)
+    return tuple(_partition_record(program, switch, key, names_by_key[key][0]) for switch, key in keyed_switches)
 
 
-def _partition(program: CutProgram, switch: Switch, key: str, first: str) -> Partition:
+def _partition_record(program: CutProgram, switch: Switch, key: str, first_name: str) -> Partition:
     region = program.plan[switch.piece.claim.region]
     artifact = program.store.artifacts.get(key)
     refused = artifact is not None and switch.refused is artifact
     problem = switch.failure or program.store.failures.get(key) or (switch.refusal if refused else None)
-    mine = artifact is not None and first == switch.partition.name
+    owns_artifact = artifact is not None and first_name == switch.partition.name
     return Partition(
         id=switch.partition.name,
         region=region.name,
         instance=switch.partition.instance,
         graph=switch.piece.graph_id,
         nodes=switch.piece.nodes,
-        state=_state(region, artifact, problem),
+        state=_partition_state(region, artifact, problem),
         config_requested=config_of(region, Direction.of_graph(switch.piece.graph_id)),
         config_applied=artifact.config if artifact is not None else None,
         artifact=artifact.key if artifact is not None else None,
-        shared_with=first if artifact is not None and not mine else None,
-        compile_s=artifact.made.seconds if artifact is not None and mine else None,
-        cache=artifact.made.cache if artifact is not None and mine else None,
+        shared_with=first_name if artifact is not None and not owns_artifact else None,
+        compile_s=artifact.made.seconds if artifact is not None and owns_artifact else None,
+        cache=artifact.made.cache if artifact is not None and owns_artifact else None,
         error=problem,
         code_hash=program.store.code_hash(key) if artifact is not None else None,
     )
 
 
-def _state(region: Region, artifact: Artifact | None, problem: str | None) -> State:
+def _partition_state(region: Region, artifact: Artifact | None, problem: str | None) -> State:
     if not region.enabled:
         return State.EAGER
     if problem is not None:
@@ -67,14 +67,14 @@ def _state(region: Region, artifact: Artifact | None, problem: str | None) -> St
     return State.COMPILED if artifact is not None else State.STALE
 
 
-def _evidence_of(program: CutProgram, parts: Sequence[Partition] = ()) -> Evidence:
+def _evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evidence:
     """Return the evidence for checks: what the capture recorded, and these partitions, if any."""
     capture = program.capture
     return Evidence(
         graphs=capture.graphs,
         plan=program.plan,
         assignment=program.assignment,
-        partitions=parts,
+        partitions=records,
         breaks=capture.breaks,
         blocks=capture.blocks,
         folded=[fold for frame in capture.frames for fold in frame.folded],
@@ -89,15 +89,15 @@ def unmatched_regions(program: CutProgram) -> list[Diagnostic]:
     return list(check_empty(_evidence_of(program)))
 
 
-def compile_failures(program: CutProgram, parts: Sequence[Partition]) -> list[Diagnostic]:
-    """Return the diagnostics about the partitions among ``parts`` that did not compile."""
-    return list(check_failures(_evidence_of(program, parts)))
+def compile_failures(program: CutProgram, records: Sequence[Partition]) -> list[Diagnostic]:
+    """Return the diagnostics about the partitions among ``records`` that did not compile."""
+    return list(check_failures(_evidence_of(program, records)))
 
 
-def diagnostics(program: CutProgram, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
+def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return the diagnostics of cutting, of compiling and of later calls."""
-    evidence = replace(_evidence_of(program, parts), cyclic=program.cyclic)
-    return [*check(evidence), *inert_configs(program, parts, device_type), *recompiles(program)]
+    evidence = replace(_evidence_of(program, records), cyclic=program.cyclic)
+    return [*check(evidence), *inert_configs(program, records, device_type), *recompiles(program)]
 
 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:
@@ -109,64 +109,64 @@ def environment_of(graphs: Sequence[Graph]) -> Environment:
     """Return the environment of graphs: torch, Python, the device of their values, and the number of threads."""
     devices = {value.device for graph in graphs for node in graph.nodes for value in node.values}
     device = next((name for name in sorted(devices) if not name.startswith(("cpu", "meta"))), "cpu")
-    shown = f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
-    return Environment(torch.__version__, platform.python_version(), shown, torch.get_num_threads())
+    device_name = f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
+    return Environment(torch.__version__, platform.python_version(), device_name, torch.get_num_threads())
 
 
-def inert_configs(program: CutProgram, parts: Sequence[Partition], device_type: str) -> list[Diagnostic]:
+def inert_configs(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return one ``config-inert`` per config key that is known, or was observed, to have no effect in its region."""
-    seen = _without_effect(program)
-    found = []
+    ineffective = _keys_without_effect(program)
+    findings = []
     for region in program.plan.regions:
         for direction, _ in region.configs if region.enabled else ():
-            mine = [
-                part
-                for part in parts
-                if part.region == region.name and direction in (None, Direction.of_graph(part.graph))
+            region_records = [
+                record
+                for record in records
+                if record.region == region.name and direction in (None, Direction.of_graph(record.graph))
             ]
-            if not mine:
+            if not region_records:
                 continue
-            where, only = ("", "") if direction is None else (f" ({direction})", f', direction="{direction}"')
+            where, argument = ("", "") if direction is None else (f" ({direction})", f', direction="{direction}"')
             for key, value in config_of(region, direction or Direction.FORWARD).items():
                 reason = inert_reason(key, device_type) if value != catalogue()[key].default else None
-                if reason is None and key in seen.get((region.name, direction), ()):
+                if reason is None and key in ineffective.get((region.name, direction), ()):
                     reason = "the generated code is the same with it and without"
                 if reason is not None:
-                    found.append(
+                    findings.append(
                         Diagnostic(
                             DiagnosticCode.CONFIG_INERT,
                             f"{key}={value!r} has no effect in region {region.name!r}{where}: {reason}.",
                             Severity.INFO,
                             region=region.name,
-                            graph=mine[0].graph,
+                            graph=region_records[0].graph,
                             upstream="the same, without a warning.",
-                            remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}{only}).",
+                            remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}{argument}).",
                         )
                     )
-    return found
+    return findings
 
 
-def _without_effect(program: CutProgram) -> dict[tuple[str, Direction | None], set[str]]:
+def _keys_without_effect(program: CutProgram) -> dict[tuple[str, Direction | None], set[str]]:
     """Return the config keys that made no difference to the code of any partition they were tried on.
 
     A config was tried if code was compiled, or only generated, under it. Keyed by region and direction, which is None
     if one config is for both directions.
     """
-    keys = program.keys()
-    same: dict[tuple[str, Direction | None], set[str]] = {}
-    changed: dict[tuple[str, Direction | None], set[str]] = {}
+    artifact_keys = program.keys()
+    same_code: dict[tuple[str, Direction | None], set[str]] = {}
+    other_code: dict[tuple[str, Direction | None], set[str]] = {}
     for switch in program.switches:
-        mine = program.store.artifacts.get(keys.get(switch, ""))
-        if mine is None:
+        artifact = program.store.artifacts.get(artifact_keys.get(switch, ""))
+        if artifact is None:
             continue
-        tried = program.tried.get(switch.fingerprint(), {})
+        tried_configs = program.tried.get(switch.fingerprint(), {})
         region = program.plan[switch.piece.claim.region]
         direction = None if region.backward_config is None else Direction.of_graph(switch.piece.graph_id)
-        for other, config in tried.items():
-            own = tried.get(mine.key, {})
-            differing = {key for key in {*own, *config} if own.get(key, DEFAULT) != config.get(key, DEFAULT)}
-            code = program.store.code_hash(other)
+        for other_key, config in tried_configs.items():
+            current = tried_configs.get(artifact.key, {})
+            differing = {key for key in {*current, *config} if current.get(key, DEFAULT) != config.get(key, DEFAULT)}
+            code = program.store.code_hash(other_key)
             if len(differing) == 1 and code is not None:
-                equal = code == program.store.code_hash(mine.key)
-                (same if equal else changed).setdefault((region.name, direction), set()).update(differing)
-    return {place: found - changed.get(place, set()) for place, found in same.items()}
+                is_equal = code == program.store.code_hash(artifact.key)
+                (same_code if is_equal else other_code).setdefault((region.name, direction), set()).update(differing)
+    return {owner: keys - other_code.get(owner, set()) for owner, keys in same_code.items()}

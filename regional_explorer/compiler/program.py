@@ -36,9 +36,9 @@ class Program(CutProgram):
 
     def cut(self, plan: Plan) -> None:
         """Cut the graphs along ``plan`` at the next use; facts about the pieces are kept."""
-        facts = {one.piece.content: one.facts for cut in self._made or () for one in cut.switches}
+        facts = {switch.piece.content: switch.facts for cut in self._made or () for switch in cut.switches}
         super().cut(plan)
-        self._facts |= {content: what for content, what in facts.items() if what is not None}
+        self._facts |= {content: piece_facts for content, piece_facts in facts.items() if piece_facts is not None}
 
     def adopt_facts(self) -> None:
         """Copy the known facts to pieces that were cut before; the next recorded run collects those of the others."""
@@ -63,10 +63,10 @@ class Program(CutProgram):
         Repeated when global settings have changed: Dynamo guards on the number of threads and the like, traces again,
         and the new graphs are the ones to compile.
         """
-        here = surroundings()
-        if not self.switches or (self._recorded == here and not self._unknown):
+        settings = surroundings()
+        if not self.switches or (self._recorded == settings and not self._unknown):
             return
-        if self._recorded != here:
+        if self._recorded != settings:
             self._facts.clear()
         selected = self._selected
         for switch in self.switches:
@@ -79,7 +79,7 @@ class Program(CutProgram):
             for switch in self.switches:
                 if switch.inputs is None and switch.failure is None:
                     switch.assume()
-            self._recorded, self._unknown = here, False
+            self._recorded, self._unknown = settings, False
         finally:
             self._recording = False
             self.apply_artifacts()
@@ -121,8 +121,8 @@ class Program(CutProgram):
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
         switches = [(switch.inputs, switch.refusal) for switch in self.switches]
-        made = [(key, artifact.made) for key, artifact in self.store.artifacts.items()]
-        store = (*made, *self.store.failures, sum(map(len, self.tried.values())))
+        compiles = [(key, artifact.made) for key, artifact in self.store.artifacts.items()]
+        store = (*compiles, *self.store.failures, sum(map(len, self.tried.values())))
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
 
     def take_over(self, earlier: Program) -> None:

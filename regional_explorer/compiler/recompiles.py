@@ -18,7 +18,7 @@ from regional_explorer.record.graph import Node, Role
 from regional_explorer.record.grouping import grouped
 
 _CACHE_ENTRY = re.compile(r"^\d+/\d+: ")
-_FOUND = re.compile(r"[.,]? *\b(expected|actual)\b.*| == .*?(?= +#|$)")
+_OBSERVED_VALUES = re.compile(r"[.,]? *\b(expected|actual)\b.*| == .*?(?= +#|$)")
 
 
 def warn_of_trace(frame: Frame, partitions: str) -> None:
@@ -47,47 +47,47 @@ def stacklevel_of_caller() -> int:
 
 def recompiles(program: CutProgram) -> list[Diagnostic]:
     """Return one ``recompiled`` per region and failed guard; graphs without regions get one without a region."""
-    found = grouped(
-        ((region, _guards(frame.reason)), (frame, node))
+    grouped_traces = grouped(
+        ((region, _failed_guards(frame.reason)), (frame, node))
         for frame in program.capture.frames
         if frame.late
-        for region, node in _regions(program, frame).items()
+        for region, node in _regions_in_frame(program, frame).items()
     )
-    return [_recompiled(region, places) for (region, _), places in found.items()]
+    return [_recompiled_diagnostic(region, traces) for (region, _), traces in grouped_traces.items()]
 
 
-def _regions(program: CutProgram, frame: Frame) -> dict[str | None, Node | None]:
+def _regions_in_frame(program: CutProgram, frame: Frame) -> dict[str | None, Node | None]:
     """Return the regions in a frame, each with the first of its ops."""
-    first: dict[str | None, Node | None] = {}
+    first_ops: dict[str | None, Node | None] = {}
     for graph in frame.dynamo:
         for node in graph.ops:
             if (claim := program.assignment.claim(graph.id, node)) is not None:
-                first.setdefault(claim.region, node)
-    return first or {None: next(iter(frame.dynamo[0].ops), None)}
+                first_ops.setdefault(claim.region, node)
+    return first_ops or {None: next(iter(frame.dynamo[0].ops), None)}
 
 
-def _guards(reason: str) -> frozenset[str]:
+def _failed_guards(reason: str) -> frozenset[str]:
     """Return which guards failed, without the sizes, values and cache entries that differ from call to call."""
     lines = (_CACHE_ENTRY.sub("", line.strip()) for line in reason.splitlines())
-    return frozenset(_FOUND.sub("", line).strip() for line in lines if line)
+    return frozenset(_OBSERVED_VALUES.sub("", line).strip() for line in lines if line)
 
 
-def _recompiled(region: str | None, places: list[tuple[Frame, Node | None]]) -> Diagnostic:
-    frames = [frame for frame, _ in places]
-    what = "the call" if region is None else f"region {region!r}"
+def _recompiled_diagnostic(region: str | None, traces: list[tuple[Frame, Node | None]]) -> Diagnostic:
+    frames = [frame for frame, _ in traces]
+    traced = "the call" if region is None else f"region {region!r}"
     inputs, graphs = ", ".join(frame_inputs(frames[-1])), ", ".join(str(frame.index) for frame in frames)
     if len(frames) == 1:
-        made = f"A later call made Dynamo trace {what} again (graph {graphs}: {inputs})"
+        text = f"A later call made Dynamo trace {traced} again (graph {graphs}: {inputs})"
     else:
-        made = f"Later calls made Dynamo trace {what} again {len(frames)} times (graphs {graphs}; the last: {inputs})"
+        text = f"Later calls made Dynamo trace {traced} again {len(frames)} times (graphs {graphs}; the last: {inputs})"
     reason = frames[-1].reason
     return Diagnostic(
         DiagnosticCode.RECOMPILED,
-        f"{made}{f', since a guard failed: {reason}' if reason else ''}.",
+        f"{text}{f', since a guard failed: {reason}' if reason else ''}.",
         Severity.INFO,
         region=region,
         graph=frames[0].dynamo[0].id,
-        where=tuple(dict.fromkeys(node.source for _, node in places if node is not None and node.source is not None)),
+        where=tuple(dict.fromkeys(node.source for _, node in traces if node is not None and node.source is not None)),
         upstream="it would compile all its regions again at that moment.",
         remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may spare the trace.",
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-REFUSED = "the compiled code refused its inputs"
+REFUSED_INPUTS = "the compiled code refused its inputs"
 
 
 class PieceFacts(NamedTuple):
@@ -104,28 +104,28 @@ class Switch:
     def record(self) -> None:
         """Run the next call eagerly and record the layouts of its inputs and outputs."""
         self.artifact = self.failure = None
-        self.implementation = self._recorded
+        self.implementation = self._run_recording
 
     def use(self, artifact: Artifact) -> None:
         """Send calls to ``artifact``; the first call checks what it returns."""
         self.artifact = artifact
-        self.implementation = self._checked
+        self.implementation = self._run_checked
 
-    def _recorded(self, args: list[Any]) -> Any:
-        inputs = self._described(lambda: layouts_of(args, self._input_tokens))
+    def _run_recording(self, args: list[Any]) -> Any:
+        inputs = self._try_describe(lambda: layouts_of(args, self._input_tokens))
         results = self.eager(args)
-        outputs = self._described(lambda: layouts_of(results, self.output_tokens))
+        outputs = self._try_describe(lambda: layouts_of(results, self.output_tokens))
         self._set_layouts(inputs, outputs)
         self.implementation = self.eager
         return results
 
     def _set_layouts(self, inputs: tuple[Layout, ...] | None, outputs: tuple[Layout, ...] | None) -> None:
-        known = inputs is not None and outputs is not None
-        self._fingerprint = self._described(lambda: fingerprint(self.piece, inputs or ())) if known else None
+        are_known = inputs is not None and outputs is not None
+        self._fingerprint = self._try_describe(lambda: fingerprint(self.piece, inputs or ())) if are_known else None
         self.inputs = inputs if self._fingerprint is not None else None
         self.outputs = outputs or ()
 
-    def _described(self, describe: Callable[[], _T]) -> _T | None:
+    def _try_describe(self, describe: Callable[[], _T]) -> _T | None:
         """Return what ``describe`` returns; if it raises, this partition has failed, and no other."""
         try:
             return describe()
@@ -134,18 +134,18 @@ class Switch:
             return None
 
     @contextlib.contextmanager
-    def watched(self, seen: Callable[[Sequence[Any]], None]) -> Iterator[None]:
-        """A block in which calls run eagerly, after ``seen`` has been called with their inputs."""
+    def watched(self, on_call: Callable[[Sequence[Any]], None]) -> Iterator[None]:
+        """A block in which calls run eagerly, after ``on_call`` has been called with their inputs."""
 
-        def watching(args: list[Any]) -> Any:
-            seen(tuple(args))
+        def call_eager(args: list[Any]) -> Any:
+            on_call(tuple(args))
             return self.eager(args)
 
-        before, self.implementation = self.implementation, watching
+        previous, self.implementation = self.implementation, call_eager
         try:
             yield
         finally:
-            self.implementation = before
+            self.implementation = previous
 
     def assume(self) -> None:
         """Take the layouts from the trace: the recorded run did not reach this piece, as in a branch not taken."""
@@ -158,49 +158,49 @@ class Switch:
         assert self._fingerprint is not None  # noqa: S101 - it is known if ``inputs`` are
         return self._fingerprint
 
-    def _checked(self, args: list[Any]) -> Any:
+    def _run_checked(self, args: list[Any]) -> Any:
         """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
         artifact = self.artifact
         assert artifact is not None  # noqa: S101 - set together with this implementation
         if why := misread(args, self.inputs or ()):
-            return self._refuse(artifact, f"{REFUSED}: {why}", args)
-        results = self._or_eager(artifact, args)
+            return self._refuse_artifact(artifact, f"{REFUSED_INPUTS}: {why}", args)
+        results = self._run_or_eager(artifact, args)
         if self.artifact is not artifact:
             return results
-        wrong = [index for index, layout in enumerate(self.outputs) if not as_recorded(results[index], layout)]
-        self.implementation = self._settled(artifact, wrong)
-        return self._relaid(results, wrong)
+        wrong_outputs = [index for index, layout in enumerate(self.outputs) if not as_recorded(results[index], layout)]
+        self.implementation = self._settled_call(artifact, wrong_outputs)
+        return self._relaid_results(results, wrong_outputs)
 
-    def _settled(self, artifact: Artifact, wrong: list[int]) -> BoxedCall:
-        keeping = artifact.dynamic or _asserts(artifact)
-        call, fits = artifact.call, None if keeping else fitting(self.inputs or ())
+    def _settled_call(self, artifact: Artifact, wrong_outputs: list[int]) -> BoxedCall:
+        keeps_checking = artifact.dynamic or _enables_asserts(artifact)
+        call, fits = artifact.call, None if keeps_checking else fitting(self.inputs or ())
 
         def settled(args: list[Any]) -> Any:
             # Code that might reject its inputs is called with a copy of the list: eager may need them afterwards.
             if not fits or not fits(args):
-                return self._or_eager(artifact, args)
+                return self._run_or_eager(artifact, args)
             try:
                 return call(args)
             except Exception as error:
                 # The inputs are gone, so this call cannot be repeated. The next one is checked again, and running eager
                 # code then shows whether the artifact or the inputs are the cause.
                 if self.artifact is artifact:
-                    self.implementation = self._checked
+                    self.implementation = self._run_checked
                 region = self.piece.claim.region
                 error.add_note(f"Raised in the compiled code of region {region!r}, graph {self.piece.graph_id}.")
                 raise
 
-        return (lambda args: self._relaid(settled(args), wrong)) if wrong else settled
+        return (lambda args: self._relaid_results(settled(args), wrong_outputs)) if wrong_outputs else settled
 
-    def _relaid(self, results: Any, wrong: list[int]) -> Any:
-        if not wrong:
+    def _relaid_results(self, results: Any, wrong_outputs: list[int]) -> Any:
+        if not wrong_outputs:
             return results
         relaid = list(results)
-        for index in wrong:
+        for index in wrong_outputs:
             relaid[index] = laid_out(relaid[index], self.outputs[index])
         return tuple(relaid)
 
-    def _or_eager(self, artifact: Artifact, args: list[Any]) -> Any:
+    def _run_or_eager(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact; if it raises and eager code does not, stay eager from then on and report why.
 
         Generated code rejects inputs of other sizes or strides with an AssertionError. If the config enables asserts,
@@ -214,18 +214,18 @@ class Switch:
                 return artifact.call(list(args))
             why = ""
         except AssertionError as error:
-            if _asserts(artifact):
+            if _enables_asserts(artifact):
                 raise failed_assert(error, self.piece, args, self.inputs or (), self._nodes) from error
-            why = f"{REFUSED}: {error}"
+            why = f"{REFUSED_INPUTS}: {error}"
         except Exception as error:  # noqa: BLE001 - out of memory, a kernel's own check: other partitions go on
             why = f"the compiled code raised {type(error).__name__}: {error}"
         # Outside the except block: the error keeps alive what the compiled code had allocated.
         if why:
-            return self._refuse(artifact, why, args)
+            return self._refuse_artifact(artifact, why, args)
         self.on_eager("these sizes are outside the guards of the compiled code")
         return self.eager(args)
 
-    def _refuse(self, artifact: Artifact, why: str, args: list[Any]) -> Any:
+    def _refuse_artifact(self, artifact: Artifact, why: str, args: list[Any]) -> Any:
         results = self.eager(args)
         self.use_eager()
         self.refused = artifact
@@ -234,7 +234,7 @@ class Switch:
         return results
 
 
-def _asserts(artifact: Artifact) -> bool:
+def _enables_asserts(artifact: Artifact) -> bool:
     """Return whether the config enables asserts; by default code only asserts what keeps it from misreading inputs."""
     return any(artifact.config.get(key) for key in ASSERTS) if artifact.config else False
 

@@ -44,9 +44,9 @@ class ThreadModes:
     def run(self, work: Callable[[], None]) -> None:
         """Run ``work`` on the calling thread under these modes."""
         # A context cannot be entered twice at the same time: each run gets a copy.
-        self.context.copy().run(self._run, work)
+        self.context.copy().run(self._run_under_modes, work)
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run_under_modes(self, work: Callable[[], None]) -> None:
         with ExitStack() as stack:
             if self.cuda_stream is not None:
                 stack.enter_context(torch.cuda.stream(self.cuda_stream))
@@ -58,6 +58,6 @@ class ThreadModes:
             stack.enter_context(torch.set_grad_enabled(self.grad))
             for device, dtype, enabled in self.autocast:
                 if enabled or torch.is_autocast_enabled(device):
-                    on = torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=self.autocast_cache)
-                    stack.enter_context(on)
+                    autocast = torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=self.autocast_cache)
+                    stack.enter_context(autocast)
             work()

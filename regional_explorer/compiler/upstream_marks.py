@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import fx
 
 LITE = "lite"
-_WAYS = {"upstream": "Upstream's regional_inductor", LITE: "torch.compile(mode='lite')"}
+_COMPILERS = {"upstream": "Upstream's regional_inductor", LITE: "torch.compile(mode='lite')"}
 
 
 @dataclass(frozen=True)
@@ -87,48 +87,48 @@ class Marks:
         Raises:
             RegionalExplorerError: it equals no captured graph.
         """
-        records = self._records_of(gm)
+        records = self._captured_graphs(gm)
         for record, graph in zip(records, all_graphs(gm), strict=True):
-            nodes = record.by_name()
+            captured_nodes = record.by_name()
             for node in graph.graph.nodes:
-                known = nodes[node.name]
-                if known.origin is not None:
-                    claim = self.assignment.claim(record.id, known, with_carved=True)
+                captured = captured_nodes[node.name]
+                if captured.origin is not None:
+                    claim = self.assignment.claim(record.id, captured, with_carved=True)
                     mark_node(
                         node,
-                        known.origin,
-                        self._value(claim, known, node),
-                        carved=self.assignment.is_carved(known),
+                        captured.origin,
+                        self._annotation_value(claim, captured, node),
+                        carved=self.assignment.is_carved(captured),
                     )
 
-    def _records_of(self, gm: fx.GraphModule) -> list[Graph]:
+    def _captured_graphs(self, gm: fx.GraphModule) -> list[Graph]:
         names = [[node.name for node in graph.graph.nodes] for graph in all_graphs(gm)]
         frames = grouped((record.frame, record) for record in self.graphs if record.kind is GraphKind.DYNAMO)
-        fitting = [
-            records for records in frames.values() if [[node.name for node in one.nodes] for one in records] == names
+        equal_frames = [
+            graphs for graphs in frames.values() if [[node.name for node in graph.nodes] for graph in graphs] == names
         ]
-        if not fitting:
+        if not equal_frames:
             raise RegionalExplorerError("Dynamo traced a different graph than the one that was explored.")
-        chosen = next((records for records in fitting if records[0].id not in self._used), fitting[0])
+        chosen = next((graphs for graphs in equal_frames if graphs[0].id not in self._used), equal_frames[0])
         self._used.add(chosen[0].id)
         return chosen
 
-    def _value(self, claim: Claim | None, known: Node, node: fx.Node) -> Any:
+    def _annotation_value(self, claim: Claim | None, captured: Node, node: fx.Node) -> Any:
         """Return the value of a node's ``compile_with_inductor`` annotation, None for an op of no enabled region."""
         region = self.plan[claim.region] if claim is not None else None
         if region is None or not region.enabled:
             return None
         config = config_of(region, Direction.FORWARD)
-        if not (known.annotated and any(one.kind is SelectorKind.ANNOTATION for one in region.selectors)):
+        if not (captured.annotated and any(selector.kind is SelectorKind.ANNOTATION for selector in region.selectors)):
             return {"inductor_region": region.name, "inductor_configs": config}
-        named = {"inductor_region": annotation_of(node)["inductor_region"]} if marked_region(known.annotation) else {}
-        return {**named, "inductor_configs": config}
+        mark = {"inductor_region": annotation_of(node)["inductor_region"]} if marked_region(captured.annotation) else {}
+        return {**mark, "inductor_configs": config}
 
     # -------------------------------------------------------------------------------------------------------- compiling
 
     def regional(self) -> Callable[..., Any]:
         """Return the backend that marks Dynamo's graphs and hands them to ``regional_inductor``."""
-        return self._with_marks(upstream_backend(self._begin))
+        return self._with_marks(upstream_backend(self._set_direction))
 
     def lite(self, *, dynamic: bool | None) -> Callable[..., Any]:
         """Return the backend that marks Dynamo's graphs and compiles them in lite mode."""
@@ -141,7 +141,7 @@ class Marks:
 
         return compile_marked
 
-    def _begin(self, direction: str) -> None:
+    def _set_direction(self, direction: str) -> None:
         self._direction = Direction(direction)
 
     def watched(self, variant: str) -> AbstractContextManager[None]:
@@ -160,29 +160,29 @@ class Marks:
 
     def findings(self, variant: str) -> Iterator[Diagnostic]:
         """Yield a diagnostic for each difference between the plan and what upstream did."""
-        owners = {
+        claims = {
             node.origin: claim
             for graph in self.graphs
             for node in graph.ops
             if node.origin is not None and (claim := self.assignment.claim(graph.id, node)) is not None
         }
         for region in self.plan.regions:
-            mine = {origin for origin, claim in owners.items() if claim.region == region.name}
+            region_origins = {origin for origin, claim in claims.items() if claim.region == region.name}
             if region.enabled:
-                found = (
-                    *self._merged(region, owners),
-                    *self._other_config(variant, region, owners),
-                    *self._ignored(region, mine),
+                diagnostics = (
+                    *self._merged_instances(region, claims),
+                    *self._other_config(variant, region, claims),
+                    *self._ignored_ops(region, region_origins),
                 )
-                where = self._lines(mine)
-                yield from (replace(one, where=where) for one in found)
+                where = self._source_lines(region_origins)
+                yield from (replace(diagnostic, where=where) for diagnostic in diagnostics)
 
-    def _lines(self, origins: AbstractSet[int]) -> tuple[SourceLine, ...]:
+    def _source_lines(self, origins: AbstractSet[int]) -> tuple[SourceLine, ...]:
         nodes = (node for graph in self.graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops)
         return tuple(dict.fromkeys(node.source for node in nodes if node.origin in origins and node.source is not None))
 
-    def _merged(self, region: Region, owners: Mapping[int, Claim]) -> Iterator[Diagnostic]:
-        most = max((len(_instances(piece, region, owners)) for piece in self.pieces), default=0)
+    def _merged_instances(self, region: Region, claims: Mapping[int, Claim]) -> Iterator[Diagnostic]:
+        most = max((len(_instances_in_piece(piece, region, claims)) for piece in self.pieces), default=0)
         if most > 1:
             yield Diagnostic(
                 DiagnosticCode.UPSTREAM_MERGED,
@@ -194,23 +194,23 @@ class Marks:
                 f'"inductor_region": ({region.name!r}, index).',
             )
 
-    def _other_config(self, variant: str, region: Region, owners: Mapping[int, Claim]) -> Iterator[Diagnostic]:
-        pieces = [piece for piece in self.pieces if _instances(piece, region, owners)]
+    def _other_config(self, variant: str, region: Region, claims: Mapping[int, Claim]) -> Iterator[Diagnostic]:
+        pieces = [piece for piece in self.pieces if _instances_in_piece(piece, region, claims)]
         if variant == LITE and self.compiled:  # it sets no config of a region
             pieces = [CompiledPiece(frozenset(), direction, self.usual) for direction in Direction]
-        wanted: dict[str, Any] = {}
-        other: dict[str, Any] = {}
+        requested: dict[str, Any] = {}
+        applied: dict[str, Any] = {}
         for piece in pieces:
-            requested = {**self.usual, **config_of(region, piece.direction)}
+            piece_config = {**self.usual, **config_of(region, piece.direction)}
             for key in self.keys:
-                if piece.config[key] != requested[key]:
-                    wanted[key], other[key] = requested[key], piece.config[key]
-        if other:
-            got = ", ".join(f"{key}={value!r}" for key, value in other.items())
-            planned = ", ".join(f"{key}={wanted[key]!r}" for key in other)
+                if piece.config[key] != piece_config[key]:
+                    requested[key], applied[key] = piece_config[key], piece.config[key]
+        if applied:
+            got = ", ".join(f"{key}={value!r}" for key, value in applied.items())
+            planned = ", ".join(f"{key}={requested[key]!r}" for key in applied)
             yield Diagnostic(
                 DiagnosticCode.UPSTREAM_CONFIG,
-                f"{_WAYS[variant]} compiles ops of region {region.name!r} under {got}; requested was {planned}.",
+                f"{_COMPILERS[variant]} compiles ops of region {region.name!r} under {got}; requested was {planned}.",
                 Severity.WARNING,
                 region=region.name,
                 upstream="regional_inductor takes the first config it meets in a piece, that of a region feeding it "
@@ -219,16 +219,16 @@ class Marks:
                 "between the two regions, or give them one config.",
             )
 
-    def _ignored(self, region: Region, mine: set[int]) -> Iterator[Diagnostic]:
-        left = mine & self.eager - self.compiled if mine & self.compiled else mine
-        if self.decided and left:
+    def _ignored_ops(self, region: Region, region_origins: set[int]) -> Iterator[Diagnostic]:
+        ignored = region_origins & self.eager - self.compiled if region_origins & self.compiled else region_origins
+        if self.decided and ignored:
             device = next(
                 (value.device for graph in self.graphs for node in graph for value in node.values), "this device"
             )
             yield Diagnostic(
                 DiagnosticCode.UPSTREAM_IGNORED,
-                f"torch.compile(mode='lite') leaves {len(left)} of {len(mine)} ops of region {region.name!r} to eager "
-                f"kernels on {device}: the marks do not reach them.",
+                f"torch.compile(mode='lite') leaves {len(ignored)} of {len(region_origins)} ops of region "
+                f"{region.name!r} to eager kernels on {device}: the marks do not reach them.",
                 Severity.WARNING,
                 region=region.name,
                 upstream="the same, without a warning.",
@@ -236,6 +236,6 @@ class Marks:
             )
 
 
-def _instances(piece: CompiledPiece, region: Region, owners: Mapping[int, Claim]) -> set[Any]:
-    claims = (owners.get(origin) for origin in piece.origins)
-    return {claim.instance for claim in claims if claim is not None and claim.region == region.name}
+def _instances_in_piece(piece: CompiledPiece, region: Region, claims: Mapping[int, Claim]) -> set[Any]:
+    piece_claims = (claims.get(origin) for origin in piece.origins)
+    return {claim.instance for claim in piece_claims if claim is not None and claim.region == region.name}

@@ -63,7 +63,7 @@ class Variants:
 
     def get(self, name: VariantName) -> Variant:
         """Return the variant ``name``; those of ``BY_TORCH`` need ``compile`` first."""
-        function = self._function(name)
+        function = self._variant_function(name)
         return Variant(
             name=name,
             forward=lambda: self.call.forward(function),
@@ -72,7 +72,7 @@ class Variants:
             function=function,
         )
 
-    def _function(self, name: VariantName) -> Callable[..., Any]:
+    def _variant_function(self, name: VariantName) -> Callable[..., Any]:
         if name is VariantName.EAGER:
             return self.call.fn
         return self._compiled[name].function if name in BY_TORCH else self.program.capture.run
@@ -85,12 +85,12 @@ class Variants:
         """
         marks = None if name is VariantName.FULL else Marks.of(self.program)
         content = None if marks is None else marks.content()
-        known = self._compiled.get(name)
-        if known is not None and known.content == content:
-            return known
+        existing = self._compiled.get(name)
+        if existing is not None and existing.content == content:
+            return existing
         function, backend = self.call.fn, "inductor"
         if marks is not None:
-            function, backend = traceable(self.call.fn), self._backend(name, marks)
+            function, backend = traceable(self.call.fn), self._upstream_backend(name, marks)
         compiled = compile_isolated(function, backend, dynamic=self.dynamic)
         answers = CacheAnswers.now()
         started = time.perf_counter()
@@ -106,13 +106,13 @@ class Variants:
             release_compiled(compiled)
             raise
         cost = CompileCost(name, time.perf_counter() - started, answers.since())
-        self._release(name)
+        self._release_variant(name)
         self._compiled[name] = Compiled(
             compiled, cost, content, tuple(marks.findings(name)) if marks is not None else ()
         )
         return self._compiled[name]
 
-    def _backend(self, name: VariantName, marks: Marks) -> Any:
+    def _upstream_backend(self, name: VariantName, marks: Marks) -> Any:
         if name is VariantName.UPSTREAM:
             return marks.regional()
         if not HAS_LITE_MODE:
@@ -121,11 +121,11 @@ class Variants:
 
     def traces(self) -> dict[VariantName, int]:
         """Return how often Dynamo has traced the call for each variant so far."""
-        own = len(self.program.capture.frames)
-        theirs = {name: traces_of(found.function) for name, found in self._compiled.items()}
-        return {VariantName.AOT_EAGER: own, VariantName.REGIONAL: own, **theirs}
+        captures = len(self.program.capture.frames)
+        torch_traces = {name: traces_of(compiled.function) for name, compiled in self._compiled.items()}
+        return {VariantName.AOT_EAGER: captures, VariantName.REGIONAL: captures, **torch_traces}
 
-    def _release(self, name: VariantName) -> None:
+    def _release_variant(self, name: VariantName) -> None:
         if (compiled := self._compiled.pop(name, None)) is not None:
             release_compiled(compiled.function)
 
@@ -137,12 +137,12 @@ class Variants:
 
     def given_up(self) -> set[VariantName]:
         """Return the variants that Dynamo traced again during measurements, now or before, until it gave up."""
-        return {name for name in self._retraced if has_given_up(self._function(name))}
+        return {name for name in self._retraced if has_given_up(self._variant_function(name))}
 
     def close(self) -> None:
         """Free what torch compiled, and what it keeps for each compile."""
         for name in list(self._compiled):
-            self._release(name)
+            self._release_variant(name)
 
 
 def failed(name: VariantName, error: Exception) -> Diagnostic:

@@ -124,13 +124,13 @@ class ClosedError(RegionalExplorerError):
     """The exploration was closed: its arguments and artifacts are freed."""
 
 
-LONGEST_NAME = 500
+LONGEST_COMPARED_NAME = 500
 """Longer names get no suggestions: nobody mistypes one, and comparing it with each name would take minutes."""
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
+def did_you_mean(word: object, names: Iterable[str]) -> str:
     """Return `` Did you mean 'a' or 'b'?`` for the names nearest to ``word``, or an empty string."""
-    if not isinstance(word, str) or len(word) > LONGEST_NAME:
+    if not isinstance(word, str) or len(word) > LONGEST_COMPARED_NAME:
         return ""
-    near = difflib.get_close_matches(word, list(known))
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    matches = difflib.get_close_matches(word, list(names))
+    return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regional_explorer.errors import InvalidArgumentError, RegionalExplorerError
 
-SHOWN = 80
+MAX_SHOWN_CHARS = 80
 """The maximum number of characters shown of a value."""
 
 
@@ -14,19 +14,19 @@ def shown_value(value: object) -> str:
         text = " ".join(repr(value).split())
     except Exception:  # noqa: BLE001 - the user's own __repr__ may raise anything
         text = f"<{type(value).__name__}>"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
 
 
 def check_argument(
     name: str,
     value: object,
-    kind: type | tuple[type, ...],
-    wanted: str,
+    expected_type: type | tuple[type, ...],
+    what_to_give: str,
     error: type[RegionalExplorerError] = InvalidArgumentError,
 ) -> None:
-    """Raise ``error`` unless ``value`` is of ``kind``; ``wanted`` says in words what to pass."""
-    if not isinstance(value, kind):
-        raise error(f"{name}={shown_value(value)}: give {wanted}.")
+    """Raise ``error`` unless ``value`` is an ``expected_type``; ``what_to_give`` says in words what to pass."""
+    if not isinstance(value, expected_type):
+        raise error(f"{name}={shown_value(value)}: give {what_to_give}.")
 
 
 def check_flag(name: str, value: object, *, optional: bool = False) -> None:
@@ -37,7 +37,7 @@ def check_flag(name: str, value: object, *, optional: bool = False) -> None:
         )
 
 
-def check_callable(name: str, value: object, wanted: str) -> None:
+def check_callable(name: str, value: object, what_to_give: str) -> None:
     """Raise InvalidArgumentError unless ``value`` can be called."""
     if not callable(value):
-        raise InvalidArgumentError(f"{name}={shown_value(value)} is not callable: give {wanted}.")
+        raise InvalidArgumentError(f"{name}={shown_value(value)} is not callable: give {what_to_give}.")

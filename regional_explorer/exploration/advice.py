@@ -15,8 +15,8 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics, NumericsVerdict, Verdict
 from regional_explorer.render.style.formats import duration
 
-MAX_LISTED = 6
-UNSURE = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)
+MOST_ADVISED = 6
+UNSURE_VERDICTS = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)
 
 
 def numerics_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
@@ -69,21 +69,21 @@ def _slower_diagnostic(row: RegionTiming) -> Diagnostic:
 def _worth_diagnostic(rows: list[RegionTiming]) -> list[Diagnostic]:
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
-    unsure = [repr(row.region) for row in rows if row.verdict in UNSURE and row.speedup is not None]
+    unsure = [repr(row.region) for row in rows if row.verdict in UNSURE_VERDICTS and row.speedup is not None]
     if not faster and not same:
         return []
-    total = sum(row.gain_s or 0.0 for row in faster)
+    total_s = sum(row.gain_s or 0.0 for row in faster)
     gains = [
         f"{row.region!r} saves {duration(row.gain_s)} in each call{_pay_off_text(row)}{_numerics_note(row)}"
         for row in faster
     ]
-    parts = [
-        f"Worth compiling: {listing(gains, MAX_LISTED)}" if faster else "No region is measurably faster compiled",
-        f" ({duration(total)} together)" if len(faster) > 1 else "",
-        f"; no difference: {listing(same, MAX_LISTED)}" if same else "",
-        f"; inconclusive (try a larger budget_s): {listing(unsure, MAX_LISTED)}" if unsure else "",
+    clauses = [
+        f"Worth compiling: {listing(gains, MOST_ADVISED)}" if faster else "No region is measurably faster compiled",
+        f" ({duration(total_s)} together)" if len(faster) > 1 else "",
+        f"; no difference: {listing(same, MOST_ADVISED)}" if same else "",
+        f"; inconclusive (try a larger budget_s): {listing(unsure, MOST_ADVISED)}" if unsure else "",
     ]
-    return [Diagnostic(DiagnosticCode.REGION_WORTH, f"{''.join(parts)}. Each was measured alone.", Severity.INFO)]
+    return [Diagnostic(DiagnosticCode.REGION_WORTH, f"{''.join(clauses)}. Each was measured alone.", Severity.INFO)]
 
 
 def _numerics_note(row: RegionTiming) -> str:

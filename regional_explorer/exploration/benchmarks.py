@@ -68,7 +68,7 @@ class Benchmarks:
         ``session`` returns the current session of the exploration.
         """
         options = BenchmarkOptions(budget_s=budget_s)
-        names = _variants(variants)
+        names = _checked_variants(variants)
         check_flag("regions", regions)
         check_clock(clock)
         if self._variants.program.capture.failed_ops:  # reported as aot-eager-failed
@@ -79,22 +79,22 @@ class Benchmarks:
             names = [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.FULL)]
         outcome = Outcome()
         if VariantName.REGIONAL in names or set(BY_TORCH).intersection(names):
-            names, outcome = run.executor.run_untimed(functools.partial(self._compile, names, run))
+            names, outcome = run.executor.run_untimed(functools.partial(self._compile_stale, names, run))
         if run.cancelled():
             return
-        plan, compiled = self._variants.program.plan, partitions(self._variants.program)
+        plan, compiled_partitions = self._variants.program.plan, partitions(self._variants.program)
         toolchain.build.wait()
         # The current number of threads: artifacts are compiled for it, and all variants run with it.
         environment = replace(self._environment, threads=torch.get_num_threads())
         context = MeasureContext.of(run, environment, clock)
         try:
-            with suppress(CancelledError), closing(self._measured(names, options, context, regions=regions)) as found:
-                for part in found:
-                    outcome += part
+            with suppress(CancelledError), closing(self._outcomes(names, options, context, regions=regions)) as results:
+                for result in results:
+                    outcome += result
         finally:
-            self._store(outcome, plan, compiled, session)
+            self._store(outcome, plan, compiled_partitions, session)
 
-    def _measured(
+    def _outcomes(
         self, names: Sequence[VariantName], options: BenchmarkOptions, context: MeasureContext, *, regions: bool
     ) -> Generator[Outcome]:
         if not (regions and VariantName.REGIONAL in names):
@@ -102,11 +102,11 @@ class Benchmarks:
             return
         share = 1.0 / (1.0 + REGION_SHARE)
         if (yield from benchmark(self._variants, names, options, context.part(0.0, share))):
-            alone = BenchmarkOptions(budget_s=options.budget_s * REGION_SHARE)
-            yield from benchmark_regions(self._variants, alone, context.part(share, 1.0))
+            region_options = BenchmarkOptions(budget_s=options.budget_s * REGION_SHARE)
+            yield from benchmark_regions(self._variants, region_options, context.part(share, 1.0))
 
     def _store(
-        self, outcome: Outcome, plan: Plan, compiled: Sequence[Partition], session: Callable[[], Session]
+        self, outcome: Outcome, plan: Plan, compiled_partitions: Sequence[Partition], session: Callable[[], Session]
     ) -> None:
         """Store the results, unless the run ended before it measured anything and there are earlier results."""
         last = self.measurements.last
@@ -114,18 +114,18 @@ class Benchmarks:
             return
         is_current = self._variants.program.plan == plan
         # An artifact may have rejected its inputs during the run: what ran is what the program has now.
-        self.measurements.add(partitions(self._variants.program) if is_current else compiled, outcome)
+        self.measurements.add(partitions(self._variants.program) if is_current else compiled_partitions, outcome)
         self.revision += 1
         if not is_current:
             return
         self.measurements.reconcile(reconciled(session(), outcome))
         self.revision += 1
         if outcome.timings:
-            now = session()
-            others = (run for run in self.runs if _history_key(run) != _history_key(now))
-            self.runs = (*others, now)[-MAX_PLANS:]
+            current = session()
+            other_runs = (run for run in self.runs if _history_key(run) != _history_key(current))
+            self.runs = (*other_runs, current)[-MAX_PLANS:]
 
-    def _compile(self, names: list[VariantName], run: RunContext) -> tuple[list[VariantName], Outcome]:
+    def _compile_stale(self, names: list[VariantName], run: RunContext) -> tuple[list[VariantName], Outcome]:
         """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
         try:
             if set(BY_TORCH).intersection(names):
@@ -140,8 +140,8 @@ class Benchmarks:
 
 def _history_key(run: Session) -> tuple[object, ...]:
     """Return what distinguishes plans in the history: shapes, and configs even where they give equal code."""
-    parts = [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in run.partitions]
-    return run.shapes, parts
+    partition_keys = [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in run.partitions]
+    return run.shapes, partition_keys
 
 
 def reconciled(session: Session, outcome: Outcome) -> tuple[Reconciled, ...]:
@@ -158,14 +158,14 @@ def check_clock(clock: object) -> None:
             raise InvalidArgumentError(f"clock={shown_value(clock)}: it has no {method}(); leave it out.")
 
 
-def _variants(names: Sequence[str]) -> list[VariantName]:
-    known = [str(name) for name in VariantName]
+def _checked_variants(names: Sequence[str]) -> list[VariantName]:
+    valid = [str(name) for name in VariantName]
     if isinstance(names, (str, Mapping)) or not isinstance(names, Iterable):
         raise MeasureError(f"variants={shown_value(names)}: give a tuple of names, such as ('eager', 'regional').")
     names = list(names)
     for name in names:
-        if not isinstance(name, str) or name not in known:
+        if not isinstance(name, str) or name not in valid:
             raise MeasureError(
-                f"No variant is called {shown_value(name)}.{did_you_mean(name, known)} Variants: {', '.join(known)}."
+                f"No variant is called {shown_value(name)}.{did_you_mean(name, valid)} Variants: {', '.join(valid)}."
             )
     return [name for name in VariantName if name in names or name is VariantName.EAGER]

@@ -74,15 +74,15 @@ class CodeViews:
         if config is None and gpu is None:
             if self._live.is_open:
                 self._live.codes.read(region, run)
-            known = self._results.code(name)
-            if not known.partitions and not cancelled():
+            region_code = self._results.code(name)
+            if not region_code.partitions and not cancelled():
                 raise NotCompiledError(why_no_code(self._live.session, region))
-            return known
+            return region_code
         changes = {} if config is None else config
         configured(self._live.program.plan, region, changes)
         self._live.require_open()
-        found = self._live.codes.under(region, changes, gpu, run)
-        return RegionCode.under(self._results.session, region, changes, gpu, found)
+        codes = self._live.codes.under(region, changes, gpu, run)
+        return RegionCode.under(self._results.session, region, changes, gpu, codes)
 
     def stages(
         self,
@@ -114,8 +114,8 @@ class CodeViews:
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
             ClosedError: the exploration is closed, and only the code of its artifacts is kept.
         """
-        found = self.code(name, config=config, target=target, cancelled=cancelled, progress=progress)
-        return RegionStages.of(self._results.session, found, needed=not cancelled())
+        region_code = self.code(name, config=config, target=target, cancelled=cancelled, progress=progress)
+        return RegionStages.of(self._results.session, region_code, needed=not cancelled())
 
     def kernel_times(
         self,
@@ -182,6 +182,6 @@ class CodeViews:
         run = RunContext.checked(cancelled, progress, executor)
         half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
         self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
-        parts = self._results.code(name).partitions
+        partitions = self._results.code(name).partitions
         times = self._live.kernel_times.found
-        return DiagnosticList(self._live.diagnoses.diagnose(name, parts, times, half_s, run))
+        return DiagnosticList(self._live.diagnoses.diagnose(name, partitions, times, half_s, run))

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from regional_explorer.capture.trace import Capture
 
-_DROPPED: list[weakref.ref[Capture]] = []
+_DROPPED_TRACES: list[weakref.ref[Capture]] = []
 
 
 def note_when_dropped(live: object, capture: Capture) -> None:
     """Remember a trace when the live objects of its exploration are no longer referenced."""
-    weakref.finalize(live, _DROPPED.append, weakref.ref(capture)).atexit = False
+    weakref.finalize(live, _DROPPED_TRACES.append, weakref.ref(capture)).atexit = False
 
 
 def collect_dropped() -> None:
     """Run Python's garbage collector if it has traces of dropped explorations to free."""
-    waiting = [trace for trace in _DROPPED if trace() is not None]
-    _DROPPED.clear()
-    if waiting:
+    traces = [trace for trace in _DROPPED_TRACES if trace() is not None]
+    _DROPPED_TRACES.clear()
+    if traces:
         gc.collect()

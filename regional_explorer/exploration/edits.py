@@ -64,8 +64,8 @@ class Draft:
         """
         check_flag("innermost", innermost)
         check_flag("each", each)
-        given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes, "subgraphs": subgraphs}
-        chosen = selectors(given, innermost=innermost, only=only)
+        patterns = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes, "subgraphs": subgraphs}
+        chosen = selectors(patterns, innermost=innermost, only=only)
         self.plan = marked(self.plan, self.graphs, name, chosen, each=each)
         return self
 
@@ -95,8 +95,8 @@ class Draft:
         """
         plan = self.plan
         if config is not None:
-            for other in names:
-                plan = plan.configured(other, {})
+            for region_name in names:
+                plan = plan.configured(region_name, {})
         plan = merged(plan, self.graphs, names, name)
         self.plan = plan if config is None else configured(plan, name or names[0], config)
         return self
@@ -137,8 +137,8 @@ class Draft:
             UnknownRegionError, SelectorError: a selector matches nothing of the region.
             PlanError: nothing would be left of it.
         """
-        given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
-        self.plan = carved(self.plan, self.graphs, name, selectors(given))
+        patterns = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
+        self.plan = carved(self.plan, self.graphs, name, selectors(patterns))
         return self
 
     def uncarve(
@@ -156,8 +156,8 @@ class Draft:
             UnknownRegionError, SelectorError: a selector matches no carved op.
             PlanError: the plan carves nothing out of this region.
         """
-        given = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
-        chosen = selectors(given) if any(patterns is not None for patterns in given.values()) else ()
+        by_kind = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
+        chosen = selectors(by_kind) if any(patterns is not None for patterns in by_kind.values()) else ()
         self.plan = uncarved(self.plan, self.graphs, name, chosen)
         return self
 

@@ -151,9 +151,9 @@ class Exploration:
         """
         self.live.require_open()
         check_flag("cold", cold)
-        made = self.live.compiling.compile_stale(RunContext.checked(cancelled, progress), cold=cold)
+        artifacts = self.live.compiling.compile_stale(RunContext.checked(cancelled, progress), cold=cold)
         report = self.partitions
-        chosen = report["compile_s"].notna() & report["artifact"].isin(made) | (report["state"] == "failed")
+        chosen = report["compile_s"].notna() & report["artifact"].isin(artifacts) | (report["state"] == "failed")
         return ShownFrame(report[chosen])
 
     @property

@@ -52,10 +52,10 @@ def explore(
     """
     check_options(grad, dynamic, partitioner)
     check_call(fn, args, kwargs)
-    first = load_plan_file(plan) if isinstance(plan, (str, Path)) else plan
-    if first is not None and not isinstance(first, PlanFile):
-        check_plan(first)
+    initial_plan = load_plan_file(plan) if isinstance(plan, (str, Path)) else plan
+    if initial_plan is not None and not isinstance(initial_plan, PlanFile):
+        check_plan(initial_plan)
     collect_dropped()
     title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
     call = Call(fn, args, kwargs, grad=grad)
-    return Exploration(Live(call, title, dynamic=dynamic, plan=first, partitioner=partitioner))
+    return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, partitioner=partitioner))

@@ -90,17 +90,17 @@ class Exports:
         self._live.require_open()
         folder = folder_at(path)
         self._live.compiling.compile_stale(RunContext())
-        saved: set[str] = set()
+        saved_keys: set[str] = set()
         for switch in self._live.program.switches:
             artifact, inputs, piece = switch.artifact, switch.inputs, switch.piece
-            if artifact is None or inputs is None or artifact.key in saved:
+            if artifact is None or inputs is None or artifact.key in saved_keys:
                 continue
-            saved.add(artifact.key)
+            saved_keys.add(artifact.key)
             label = label_of(artifact.key, piece, inputs, self._live.program.config_for(switch))
             with self._live.capture.generated.collected():
                 save_artifact(folder, label, artifact)
         if folder.findings:
-            raise ArtifactError(" ".join(found.message for found in folder.findings))
+            raise ArtifactError(" ".join(finding.message for finding in folder.findings))
         return folder.path
 
     def repro(self, name: str, *, partition: str | None = None) -> str:
@@ -126,9 +126,9 @@ class Exports:
         switches.sort(key=lambda switch: keys.get(switch) not in failures)
         chosen = [switch for switch in switches if partition in (None, switch.partition.name)]
         if not chosen:
-            known = ", ".join(switch.partition.name for switch in switches) or "none at all"
-            wanted = "partition" if partition is None else f"partition {partition!r}"
-            raise ReproError(f"Region {name!r} has no {wanted}; there is {known}.")
+            existing = ", ".join(switch.partition.name for switch in switches) or "none at all"
+            requested = "partition" if partition is None else f"partition {partition!r}"
+            raise ReproError(f"Region {name!r} has no {requested}; there is {existing}.")
         switch, function = chosen[0], self._live.title
         title = f"Partition {switch.partition.name} of region {name!r} of {function}, graph {switch.piece.graph_id}."
         if switch.inputs is None:

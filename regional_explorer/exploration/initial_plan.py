@@ -21,11 +21,11 @@ def initial_program(
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config is invalid; for the plan of a
             file there are diagnostics instead.
     """
-    found, diagnostics = source_plan(capture.graphs)
+    marked_plan, diagnostics = source_plan(capture.graphs)
     if not isinstance(plan, PlanFile):
-        check_plan(found if plan is None else plan)
-        return Program(capture, found if plan is None else plan), tuple(diagnostics)
-    known, unknown = without_unknown_configs(plan.plan)
-    program = Program(capture, known)
-    differs = differences_from(plan.explored, environment, partitions(program)) if plan.explored else []
-    return program, (*diagnostics, *unknown, *differs)
+        check_plan(marked_plan if plan is None else plan)
+        return Program(capture, marked_plan if plan is None else plan), tuple(diagnostics)
+    valid_plan, unknown_configs = without_unknown_configs(plan.plan)
+    program = Program(capture, valid_plan)
+    differences = differences_from(plan.explored, environment, partitions(program)) if plan.explored else []
+    return program, (*diagnostics, *unknown_configs, *differences)

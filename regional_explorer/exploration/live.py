@@ -67,20 +67,20 @@ class Live:
             insights = len(self.codes.found), self.kernel_times.revision, self.diagnoses.revision
             revision = (self.program.revision(), self.benchmarks.revision, insights, self.profile)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
-            taken = take_snapshot(
+            snapshot = take_snapshot(
                 self.title,
                 self.environment,
                 self.program,
                 self.compiling.toolchain,
                 self.benchmarks,
-                (*self.plan_diagnostics, *self._other_ops()),
+                (*self.plan_diagnostics, *self._other_op_diagnostics()),
                 Insights(self.codes.found, self.kernel_times.found, self.diagnoses.found),
             )
-            self._snapshot = (revision, replace(taken, profile=self.profile))
+            self._snapshot = (revision, replace(snapshot, profile=self.profile))
         return self._snapshot[1]
 
-    def _other_ops(self) -> Iterator[Diagnostic]:
-        """Yield what a new trace changed in regions that are still marked as they were."""
+    def _other_op_diagnostics(self) -> Iterator[Diagnostic]:
+        """Yield the diagnostics in ``other_ops`` whose regions are still marked as they were."""
         for region, diagnostic in self.other_ops:
             if region.name in self.program.plan and region.same_nodes(self.program.plan[region.name]):
                 yield diagnostic

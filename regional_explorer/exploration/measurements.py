@@ -56,7 +56,7 @@ class Measurements:
     def add(self, partitions: Sequence[Partition], outcome: Outcome) -> None:
         """Store the results of a benchmark, replacing those of an earlier one of the same plan."""
         self._runs += 1
-        self.last = MeasuredPlan(tuple(partitions), outcome, _by_content(self._runs, partitions, outcome))
+        self.last = MeasuredPlan(tuple(partitions), outcome, _measured_by_content(self._runs, partitions, outcome))
         self._alone.update(self.last.alone)
         content = plan_content(partitions)
         self._plans.pop(content, None)
@@ -76,35 +76,35 @@ class Measurements:
 
     def figures(self, partitions: Sequence[Partition]) -> PartitionFigures:
         """Return the figures of every partition with measured content, from this plan or else from any other."""
-        own = self.of(partitions)
-        known = self._alone if own is None else {**self._alone, **own.alone}
-        found = [(part, known[content]) for part in partitions if (content := partition_content(part)) in known]
+        measured_plan = self.of(partitions)
+        measured = self._alone if measured_plan is None else {**self._alone, **measured_plan.alone}
+        pairs = [(part, measured[content]) for part in partitions if (content := partition_content(part)) in measured]
         # Partitions with equal content refer to the one that was sampled, or if that is gone, to the first of them.
-        names = {one.sampled: part.id for part, one in reversed(found)}
-        names |= {one.sampled: part.id for part, one in found if one.sampled[1] == partition_content(part)}
+        names = {figures.sampled: part.id for part, figures in reversed(pairs)}
+        names |= {figures.sampled: part.id for part, figures in pairs if figures.sampled[1] == partition_content(part)}
         timings, numerics, cures = [], [], {}
-        for part, one in found:
-            name = names[one.sampled]
-            other = None if name == part.id else name
-            mine = replace(one.timing, partition=part.id, region=part.region, artifact=part.artifact)
-            timings.append(replace(mine, measured_as=other))
-            if other is None:
-                numerics += [replace(row, partition=part.id) for row in one.numerics]
-                cures[part.id] = one.cure
+        for part, figures in pairs:
+            name = names[figures.sampled]
+            sampled_as = None if name == part.id else name
+            current = replace(figures.timing, partition=part.id, region=part.region, artifact=part.artifact)
+            timings.append(replace(current, measured_as=sampled_as))
+            if sampled_as is None:
+                numerics += [replace(row, partition=part.id) for row in figures.numerics]
+                cures[part.id] = figures.cure
         return PartitionFigures(tuple(timings), tuple(numerics), cures)
 
 
-def _by_content(
+def _measured_by_content(
     run: int, partitions: Iterable[Partition], outcome: Outcome
 ) -> dict[PartitionContent, MeasuredPartition]:
     contents = {part.id: partition_content(part) for part in partitions}
     results = outcome.partition_results
     numerics = grouped((row.partition, row) for row in results.numerics)
-    found = {}
+    measured = {}
     for timing in results.timings:
         name = timing.measured_as or timing.partition
         if timing.partition in contents and name in contents:
-            found[contents[timing.partition]] = MeasuredPartition(
+            measured[contents[timing.partition]] = MeasuredPartition(
                 timing, tuple(numerics.get(name, ())), results.cures.get(name), sampled=(run, contents[name])
             )
-    return found
+    return measured

@@ -51,7 +51,7 @@ class Profiling:
         """
         self._live.require_open()
         run = RunContext.checked(cancelled, progress, executor)
-        found = profile(self._live.variants, budget_s, self._live.environment.device, run)
-        self._live.profile = found or self._live.profile
+        new_profile = profile(self._live.variants, budget_s, self._live.environment.device, run)
+        self._live.profile = new_profile or self._live.profile
         op_times: pd.DataFrame = Results(self._live.session).op_times
         return op_times

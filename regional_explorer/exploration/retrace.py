@@ -16,7 +16,7 @@ from regional_explorer.record.region import Region
 from regional_explorer.record.selector import SelectorKind
 from regional_explorer.regions.select import members
 
-MOST_NAMED = 6
+MOST_NAMED_OPS = 6
 """How many ops a message names."""
 
 Owner = TypeVar("Owner", bound=LiveOwner)
@@ -49,50 +49,50 @@ def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
     check_flag("dynamic", dynamic, optional=True)
     run = RunContext.checked(cancelled, progress)
     with exploration.live.compiling.alone(run):
-        before = exploration.live
-        before.require_open()
+        earlier = exploration.live
+        earlier.require_open()
         if run.cancelled():
             return exploration
         run.progress("tracing the call again", 0.0)
-        now = before.traced_again(dynamic=dynamic)
+        retraced = earlier.traced_again(dynamic=dynamic)
         if run.cancelled():
-            now.free_trace()
+            retraced.free_trace()
             return exploration
-        now.program.apply(before.program.plan)  # another thread may have edited it
-        now.other_ops = tuple(_other_ops(before, now))
-        exploration.live = now
-        now.take_over(before)
+        retraced.program.apply(earlier.program.plan)  # another thread may have edited it
+        retraced.other_ops = tuple(_changed_regions(earlier, retraced))
+        exploration.live = retraced
+        retraced.take_over(earlier)
     return exploration
 
 
-def _other_ops(before: Live, now: Live) -> list[tuple[Region, Diagnostic]]:
+def _changed_regions(earlier: Live, retraced: Live) -> list[tuple[Region, Diagnostic]]:
     """Return a ``plan-differs`` for each region marked by names of nodes that are other ops in the new trace."""
-    found = []
-    for region in now.program.plan.regions:
-        by_name = any(one.kind is SelectorKind.NODES or one.only for one in (*region.selectors, *region.carved))
-        old, new = (_ops(live, region.name) for live in (before, now))
-        if by_name and new and old != new:
+    pairs = []
+    for region in retraced.program.plan.regions:
+        by_name = any(rule.kind is SelectorKind.NODES or rule.only for rule in (*region.selectors, *region.carved))
+        old_ops, new_ops = (_op_counts(live, region.name) for live in (earlier, retraced))
+        if by_name and new_ops and old_ops != new_ops:
             message = (
                 f"Region {region.name!r} was marked by the names of nodes, and these are other ops since the call was "
-                f"traced again: {_listed(new)} instead of {_listed(old)}."
+                f"traced again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
             )
             remedy = "Look at the graph and mark the ops again; ex.retrace with the earlier shapes brings them back."
-            found.append((region, Diagnostic(DiagnosticCode.PLAN_DIFFERS, message, region=region.name, remedy=remedy)))
-    return found
+            pairs.append((region, Diagnostic(DiagnosticCode.PLAN_DIFFERS, message, region=region.name, remedy=remedy)))
+    return pairs
 
 
-def _ops(live: Live, region: str) -> Counter[str]:
+def _op_counts(live: Live, region: str) -> Counter[str]:
     """Return the operators of a region's nodes, by how many there are, in the graphs of Dynamo."""
     graphs = live.capture.graphs
-    names = members(graphs, live.program.assignment).get(region, {})
+    node_names = members(graphs, live.program.assignment).get(region, {})
     return Counter(
         node.target
         for graph in graphs
         if graph.kind is GraphKind.DYNAMO
         for node in graph.ops
-        if node.name in names.get(graph.id, ())
+        if node.name in node_names.get(graph.id, ())
     )
 
 
-def _listed(ops: Counter[str]) -> str:
-    return listing(list(ops.elements()), MOST_NAMED) if ops else "none"
+def _listed_ops(ops: Counter[str]) -> str:
+    return listing(list(ops.elements()), MOST_NAMED_OPS) if ops else "none"

@@ -64,13 +64,13 @@ class Rooflines:
         reach = reached(self._live.session)
         program = self._live.variants.program
         progress("writing the code of the whole graphs", 0.0)
-        found = executor.run_untimed(lambda: full_graphs(program))
+        whole_graphs = executor.run_untimed(lambda: full_graphs(program))
         for region in self._live.session.plan.regions:
             executor.run_untimed(lambda name=region.name: self._live.codes.read(name, run))  # type: ignore[misc]
         session = self._live.session
-        full = {graph: one for graph, one in found.items() if one.code.problem is None}
-        mine = list(partition_codes(session))
-        known = len(mine) == sum(part.artifact is not None for part in session.partitions)
+        full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
+        codes = list(partition_codes(session))
+        has_all_codes = len(codes) == sum(part.artifact is not None for part in session.partitions)
         progress("measuring the copy bandwidth", 0.4)
         bandwidth = executor.run_timed(lambda: copy_bandwidth(self._live.environment.device))
         progress("comparing ops with their decompositions", 0.5)
@@ -86,16 +86,16 @@ class Rooflines:
             borders=borders(session, full),
             launches=Launches(
                 eager_ops(session, full),
-                sum(len(part.kernels) for part in mine) if known else None,
-                sum(len(one.code.kernels) for one in full.values()),
+                sum(len(part.kernels) for part in codes) if has_all_codes else None,
+                sum(len(graph.code.kernels) for graph in full.values()),
             ),
             roundings=roundings(session, full),
             ops=ops,
             trials=trials,
             bandwidth=bandwidth,
             problems=tuple(
-                f"The graph {graph} is left out: {one.code.problem}."
-                for graph, one in found.items()
-                if graph not in full
+                f"The graph {graph_id} is left out: {graph.code.problem}."
+                for graph_id, graph in whole_graphs.items()
+                if graph_id not in full
             ),
         )

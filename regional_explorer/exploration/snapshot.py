@@ -38,15 +38,15 @@ def take_snapshot(
     insights: Insights,
 ) -> Session:
     """Return the session with all results so far; its diagnostics are sorted by severity."""
-    capture, graphs, parts = program.capture, program.capture.graphs, partitions(program)
-    measured = benchmarks.measurements.of(parts)
-    shown = measured or benchmarks.measurements.last
-    outcome = shown.outcome if shown else Outcome()
-    alone = benchmarks.measurements.figures(parts)
-    artifacts = dict.fromkeys(part.artifact or "" for part in parts)
-    made = program.store.artifacts
-    compiled = [CompileCost(part.id, part.compile_s, part.cache or "") for part in parts if part.compile_s]
-    found = Session(
+    capture, graphs, plan_partitions = program.capture, program.capture.graphs, partitions(program)
+    measured = benchmarks.measurements.of(plan_partitions)
+    shown_plan = measured or benchmarks.measurements.last
+    outcome = shown_plan.outcome if shown_plan else Outcome()
+    figures = benchmarks.measurements.figures(plan_partitions)
+    keys = dict.fromkeys(part.artifact or "" for part in plan_partitions)
+    artifacts = program.store.artifacts
+    compiled = [CompileCost(part.id, part.compile_s, part.cache or "") for part in plan_partitions if part.compile_s]
+    session = Session(
         title=title,
         environment=environment,
         grad=capture.call.grad,
@@ -55,30 +55,30 @@ def take_snapshot(
         breaks=capture.breaks,
         plan=program.plan,
         members=members(graphs, program.assignment),
-        partitions=parts,
+        partitions=plan_partitions,
         timings=outcome.timings,
         conditions=outcome.conditions and replace(outcome.conditions, outdated=measured is None),
         numerics=outcome.numerics,
         compile_costs=(*([toolchain] if toolchain else []), *compiled, *outcome.costs),
-        partition_timings=alone.timings,
-        partition_numerics=alone.numerics,
+        partition_timings=figures.timings,
+        partition_numerics=figures.numerics,
         reconciliation=outcome.reconciliation,
         memory=outcome.memory,
-        codes=tuple(insights.codes[key] for key in artifacts if key in insights.codes),
-        compiles=tuple(made[key].made for key in artifacts if key in made),
-        kernel_times=tuple(insights.kernel_times[key] for key in artifacts if key in insights.kernel_times),
+        codes=tuple(insights.codes[key] for key in keys if key in insights.codes),
+        compiles=tuple(artifacts[key].made for key in keys if key in artifacts),
+        kernel_times=tuple(insights.kernel_times[key] for key in keys if key in insights.kernel_times),
     )
-    found = with_measured_states(found)
-    if measured is not None and [part.id for part in measured.partitions] != [part.id for part in parts]:
-        found = replace(found, reconciliation=reconciled(found, outcome))  # its regions have other names now
-    found_diagnostics = [
+    session = with_measured_states(session)
+    if measured is not None and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]:
+        session = replace(session, reconciliation=reconciled(session, outcome))  # its regions have other names now
+    all_diagnostics = [
         *plan_diagnostics,
-        *diagnostics(program, parts, environment.device_type),
+        *diagnostics(program, plan_partitions, environment.device_type),
         *outcome.diagnostics,
         *outcome.partition_results.diagnostics,
-        *numerics_diagnostics(found, alone.cures),
-        *region_diagnostics(found),
+        *numerics_diagnostics(session, figures.cures),
+        *region_diagnostics(session),
         *insights.diagnostics,
     ]
-    found_diagnostics.sort(key=lambda item: list(Severity).index(item.severity), reverse=True)
-    return replace(found, diagnostics=tuple(found_diagnostics))
+    all_diagnostics.sort(key=lambda diagnostic: list(Severity).index(diagnostic.severity), reverse=True)
+    return replace(session, diagnostics=tuple(all_diagnostics))

@@ -18,20 +18,20 @@ from regional_explorer.errors import MissingPackageError, SessionError
 
 NOTEBOOK_PACKAGES = ("IPython", "ipywidgets", "anywidget")
 
-_panel = ""
-_last: weakref.ref[Any] | None = None
+_panel_module = ""
+_last_exploration: weakref.ref[Any] | None = None
 
 
 def use_panel(module: str) -> None:
     """Set the module whose ``show(exploration, **options)`` opens the panel; it is imported when first used."""
-    global _panel  # noqa: PLW0603 - one panel per process, named once
-    _panel = module
+    global _panel_module  # noqa: PLW0603 - one panel per process, named once
+    _panel_module = module
 
 
 def remember_last(exploration: Any) -> None:
     """Make ``last`` return ``exploration``, for as long as it is referenced."""
-    global _last  # noqa: PLW0603 - one per process, as the panel
-    _last = weakref.ref(exploration)
+    global _last_exploration  # noqa: PLW0603 - one per process, as the panel
+    _last_exploration = weakref.ref(exploration)
 
 
 def last() -> Any:
@@ -40,10 +40,10 @@ def last() -> Any:
     Raises:
         SessionError: none was shown, or it is no longer referenced.
     """
-    found = None if _last is None else _last()
-    if found is None:
+    exploration = None if _last_exploration is None else _last_exploration()
+    if exploration is None:
         raise SessionError("No exploration is shown. Run %regional_compile f(x), or rx.explore(f, (x,)).show().")
-    return found
+    return exploration
 
 
 def open_panel(exploration: Any, **options: Any) -> None:
@@ -53,7 +53,7 @@ def open_panel(exploration: Any, **options: Any) -> None:
         MissingPackageError: the packages of the notebook are not installed.
     """
     require_notebook("ex.show()")
-    importlib.import_module(_panel).show(exploration, **options)
+    importlib.import_module(_panel_module).show(exploration, **options)
 
 
 def require_notebook(what: str, packages: Sequence[str] = NOTEBOOK_PACKAGES) -> None:

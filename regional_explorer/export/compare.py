@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from regional_explorer.errors import InvalidArgumentError, SessionError
 from regional_explorer.errors.arguments import shown_value
-from regional_explorer.export.region_frames import MICRO
+from regional_explorer.export.region_frames import US_PER_S
 from regional_explorer.export.session_changes import (
     SpeedChange,
     changes,
@@ -51,18 +51,18 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
     """Return one row per session with times of the whole call: the step, or the forward without gradients."""
     import pandas as pd
 
-    names = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
+    variants = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
     rows = []
     for run, differs in zip(runs, differences([run.plan for run in runs]), strict=True):
         times = run.whole_timings
         regional = times.get(VariantName.REGIONAL)
-        change = _change(runs[0], run)
+        change = _change_since(runs[0], run)
         rows.append(
             {
                 "title": run.title,
                 "differs": "; ".join(differs),
                 "changed": "; ".join(changes(runs[0], run)),
-                **{f"{name}_us": times[name].median_s * MICRO if name in times else None for name in names},
+                **{f"{name}_us": times[name].median_s * US_PER_S if name in times else None for name in variants},
                 "speedup": regional and regional.speedup,
                 "speedup_low": regional and regional.speedup_low,
                 "speedup_high": regional and regional.speedup_high,
@@ -79,7 +79,7 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _change(first: Session, run: Session) -> SpeedChange:
+def _change_since(first: Session, run: Session) -> SpeedChange:
     """Return how the speedup changed from the first session, or why it cannot be compared."""
     if run is first:
         return SpeedChange(problem="first")

@@ -34,16 +34,16 @@ def caches_frame(session: Session) -> pd.DataFrame:
         {
             "partition": part.id,
             "region": part.region,
-            "answer": str(made.answer),
-            "why": made.why,
-            "changed": ", ".join(change.part for change in made.changes),
-            "nearest": made.nearest,
-            "artifact": made.artifact,
-            "compile_s": made.seconds,
-            "pre_grad_passes": made.pre_grad_passes,
-            "pre_grad_s": made.pre_grad_s,
+            "answer": str(compiled.answer),
+            "why": compiled.why,
+            "changed": ", ".join(change.part for change in compiled.changes),
+            "nearest": compiled.nearest,
+            "artifact": compiled.artifact,
+            "compile_s": compiled.seconds,
+            "pre_grad_passes": compiled.pre_grad_passes,
+            "pre_grad_s": compiled.pre_grad_s,
         }
-        for part, made in session.compiled_partitions
+        for part, compiled in session.compiled_partitions
     ]
     return pd.DataFrame(rows, columns=list(CACHE_COLUMNS))
 
@@ -54,16 +54,16 @@ def compile_times_frame(session: Session) -> pd.DataFrame:
     ``tracing_s`` is AOTAutograd and the graph passes, ``code_s`` code generation, ``build_s`` the C++ compiler or
     Triton, ``cache_s`` computing keys and look-ups, ``other_s`` the time that belongs to no phase.
     """
-    columns = ["region", "artifacts", "compile_s", *map(_column, CompilePhase)]
-    found: dict[str, dict[str, Any]] = {}
-    for part, made in session.compiled_partitions:
-        row = found.setdefault(part.region, dict.fromkeys(columns, 0.0) | {"region": part.region, "artifacts": 0})
+    columns = ["region", "artifacts", "compile_s", *map(_phase_column, CompilePhase)]
+    rows: dict[str, dict[str, Any]] = {}
+    for part, compiled in session.compiled_partitions:
+        row = rows.setdefault(part.region, dict.fromkeys(columns, 0.0) | {"region": part.region, "artifacts": 0})
         row["artifacts"] += 1
-        row["compile_s"] += made.seconds
+        row["compile_s"] += compiled.seconds
         for phase in CompilePhase:
-            row[_column(phase)] += made.phases.get(phase, 0.0)
-    return pd.DataFrame(found.values(), columns=columns)
+            row[_phase_column(phase)] += compiled.phases.get(phase, 0.0)
+    return pd.DataFrame(rows.values(), columns=columns)
 
 
-def _column(phase: CompilePhase) -> str:
+def _phase_column(phase: CompilePhase) -> str:
     return f"{phase.name.lower()}_s"

@@ -9,22 +9,22 @@ from regional_explorer.render.style.untrusted import LONG_TEXT, clean
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """First characters of texts that spreadsheets run as formulas, with their full-width forms."""
 
 
 def table_csv(frame: pd.DataFrame) -> str:
     """Return ``frame`` as CSV, its texts escaped against formulas."""
-    text: str = frame.apply(lambda column: column.map(_cell)).to_csv(index=False)
+    text: str = frame.apply(lambda column: column.map(_csv_cell)).to_csv(index=False)
     return text
 
 
-def _cell(value: Any) -> Any:
+def _csv_cell(value: Any) -> Any:
     """Return a text on one line without control characters, prefixed by ``'`` if it would be run as a formula."""
     if not isinstance(value, str):
         return value
     text = clean(value, LONG_TEXT)
-    return f"'{text}" if text.startswith(FORMULA) and not _is_number(text) else text
+    return f"'{text}" if text.startswith(FORMULA_STARTS) and not _is_number(text) else text
 
 
 def _is_number(text: str) -> bool:

@@ -40,7 +40,7 @@ def write_bytes(target: Path, content: bytes, error: type[RegionalExplorerError]
         if destination.exists() and not destination.is_file():
             destination.write_bytes(content)  # a device or a pipe is written to, not replaced
         else:
-            _replace(destination, content)
+            _replace_file(destination, content)
     except OSError as problem:
         raise error(f"Cannot write {target}: {problem.strerror or problem}.") from problem
 
@@ -62,15 +62,15 @@ def writable_path(target: Path, error: type[RegionalExplorerError]) -> Path:
     return destination
 
 
-def _replace(destination: Path, content: bytes) -> None:
-    number, name = tempfile.mkstemp(prefix=".regional-explorer-", dir=destination.parent)
+def _replace_file(destination: Path, content: bytes) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=".regional-explorer-", dir=destination.parent)
     temporary = Path(name)
     try:
-        with os.fdopen(number, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(number)
-        temporary.chmod(_permissions(destination))
+            os.fsync(descriptor)
+        temporary.chmod(_file_permissions(destination))
         temporary.replace(destination)
     except BaseException:  # an interrupt too leaves no half-written file behind
         with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ def _replace(destination: Path, content: bytes) -> None:
         raise
 
 
-def _permissions(destination: Path) -> int:
+def _file_permissions(destination: Path) -> int:
     """Return the permissions of the replaced file, or the default ones of a new file."""
     with contextlib.suppress(FileNotFoundError):
         return stat.S_IMODE(destination.stat().st_mode)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from regional_explorer.export.region_frames import MICRO, measured_plan, micro, times
+from regional_explorer.export.region_frames import US_PER_S, measured_plan, micro, times
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Numerics
@@ -83,19 +83,19 @@ def regions_frame(session: Session) -> pd.DataFrame:
     """
     rows = [
         {
-            "region": one.region.name,
-            "selector": one.region.selection,
-            "enabled": one.region.enabled,
-            "state": str(one.state),
-            "ops_forward": one.ops_forward,
-            "ops_backward": one.ops_backward,
-            "partitions": len(one.partitions),
-            "compile_s": one.compile_s,
-            "config": dict(one.region.config),
-            "backward_config": None if one.region.backward_config is None else dict(one.region.backward_config),
-            **times(one.timing),
+            "region": summary.region.name,
+            "selector": summary.region.selection,
+            "enabled": summary.region.enabled,
+            "state": str(summary.state),
+            "ops_forward": summary.ops_forward,
+            "ops_backward": summary.ops_backward,
+            "partitions": len(summary.partitions),
+            "compile_s": summary.compile_s,
+            "config": dict(summary.region.config),
+            "backward_config": None if summary.region.backward_config is None else dict(summary.region.backward_config),
+            **times(summary.timing),
         }
-        for one in region_summaries(session)
+        for summary in region_summaries(session)
     ]
     return pd.DataFrame(rows, columns=list(REGION_COLUMNS))
 
@@ -132,7 +132,7 @@ def timings_frame(session: Session) -> pd.DataFrame:
         {
             "variant": str(timing.variant),
             "phase": str(timing.phase),
-            "median_us": timing.median_s * MICRO,
+            "median_us": timing.median_s * US_PER_S,
             "iqr_us": micro(timing.iqr_s),
             "speedup": timing.speedup,
             "speedup_low": timing.speedup_low,
@@ -169,18 +169,18 @@ def memory_frame(session: Session) -> pd.DataFrame:
 
 def numerics_frame(session: Session) -> pd.DataFrame:
     """Return one row per variant and tensor; errors are root mean squares in the tensor's own unit."""
-    return _numerics(session.numerics, NUMERICS_COLUMNS).assign(plan=measured_plan(session))
+    return _frame_of_numerics(session.numerics, NUMERICS_COLUMNS).assign(plan=measured_plan(session))
 
 
 def region_numerics_frame(session: Session) -> pd.DataFrame:
     """Return one row per output of each partition that was checked alone, on recorded inputs."""
     regions = {part.id: part.region for part in session.partitions}
-    frame = _numerics(session.partition_numerics, (*NUMERICS_COLUMNS, "partition"))
+    frame = _frame_of_numerics(session.partition_numerics, (*NUMERICS_COLUMNS, "partition"))
     frame.insert(0, "region", frame["partition"].map(regions))
     return frame
 
 
-def _numerics(numerics: Sequence[Numerics], columns: Sequence[str]) -> pd.DataFrame:
+def _frame_of_numerics(numerics: Sequence[Numerics], columns: Sequence[str]) -> pd.DataFrame:
     rows = [
         {
             "variant": str(row.variant),

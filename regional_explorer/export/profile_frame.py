@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from regional_explorer.export.region_frames import MICRO
+from regional_explorer.export.region_frames import US_PER_S
 from regional_explorer.record.session import Session
 
 PROFILE_COLUMNS = (
@@ -34,15 +34,15 @@ def profile_frame(session: Session) -> pd.DataFrame:
         {
             "by": str(row.kind),
             "name": row.name,
-            "eager_us": row.seconds * MICRO,
-            "low_us": row.low_s * MICRO,
-            "high_us": row.high_s * MICRO,
+            "eager_us": row.seconds * US_PER_S,
+            "low_us": row.low_s * US_PER_S,
+            "high_us": row.high_s * US_PER_S,
             "share": row.share,
-            "forward_us": row.forward_s * MICRO,
-            "backward_us": row.backward_s * MICRO,
+            "forward_us": row.forward_s * US_PER_S,
+            "backward_us": row.backward_s * US_PER_S,
             "ops": row.ops,
             "moved_bytes": row.moved_bytes,
-            "copy_us": row.copy_s * MICRO,
+            "copy_us": row.copy_s * US_PER_S,
         }
         for row in (session.profile.rows if session.profile else ())
     ]

@@ -9,7 +9,7 @@ import pandas as pd
 from regional_explorer.record.region_timing import RegionTiming, region_timings
 from regional_explorer.record.session import Session
 
-MICRO = 1e6
+US_PER_S = 1e6
 
 REGION_TIMING_COLUMNS = (
     "region",
@@ -86,7 +86,7 @@ def partition_timings_frame(session: Session) -> pd.DataFrame:
             "partition": timing.partition,
             "region": timing.region,
             "phase": str(timing.phase),
-            "eager_us": timing.eager_s * MICRO,
+            "eager_us": timing.eager_s * US_PER_S,
             "eager_iqr_us": micro(timing.eager_iqr_s),
             "compiled_us": micro(timing.compiled_s),
             "compiled_iqr_us": micro(timing.compiled_iqr_s),
@@ -114,7 +114,7 @@ def reconciliation_frame(session: Session) -> pd.DataFrame:
             "phase": str(row.phase),
             "part": str(row.part),
             "total": row.total,
-            "time_us": row.seconds * MICRO,
+            "time_us": row.seconds * US_PER_S,
             "low_us": micro(row.low_s),
             "high_us": micro(row.high_s),
             "note": row.note,
@@ -135,7 +135,7 @@ def times(timing: RegionTiming | None) -> dict[str, Any]:
     if timing is None:
         return {}
     return {
-        "eager_us": timing.eager_s * MICRO,
+        "eager_us": timing.eager_s * US_PER_S,
         "compiled_us": micro(timing.compiled_s),
         "speedup": timing.speedup,
         "speedup_low": timing.speedup_low,
@@ -147,4 +147,4 @@ def times(timing: RegionTiming | None) -> dict[str, Any]:
 
 def micro(seconds: float | None) -> float | None:
     """Return seconds in microseconds."""
-    return None if seconds is None else seconds * MICRO
+    return None if seconds is None else seconds * US_PER_S

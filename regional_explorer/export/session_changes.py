@@ -58,27 +58,27 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
         SessionError: a session was not measured with eager and regional, or in too few rounds, or the two measured
             different phases.
     """
-    (first, phase), (second, other_phase) = (_ratios("A", before), _ratios("B", after))
+    (before_ratios, phase), (after_ratios, other_phase) = (_speedup_ratios("A", before), _speedup_ratios("B", after))
     if phase != other_phase:
         raise SessionError(
             f"A measured the {phase} and B the {other_phase}: measure both with gradients, or both without."
         )
     regional = {name: run.whole_timings[VariantName.REGIONAL] for name, run in (("A", before), ("B", after))}
-    wrong = [name for name, timing in regional.items() if timing.numerics is NumericsVerdict.FAILED]
-    if wrong:
+    failed = [name for name, timing in regional.items() if timing.numerics is NumericsVerdict.FAILED]
+    if failed:
         return SpeedChange(
-            problem=f"The numerics check of {' and '.join(wrong)} failed: there is no speedup to compare."
+            problem=f"The numerics check of {' and '.join(failed)} failed: there is no speedup to compare."
         )
-    few = [name for name, timing in regional.items() if timing.speedup is None]
-    found = None if few else interval_of_quotient(first, second, CONFIDENCE)
-    if found is None:
-        where = " and ".join(few) or "A and B"
+    too_few = [name for name, timing in regional.items() if timing.speedup is None]
+    interval = None if too_few else interval_of_quotient(before_ratios, after_ratios, CONFIDENCE)
+    if interval is None:
+        where = " and ".join(too_few) or "A and B"
         raise SessionError(f"Too few rounds to compare in {where}: measure again with a larger --budget.")
-    return SpeedChange(*found)
+    return SpeedChange(*interval)
 
 
-def _ratios(name: str, session: Session) -> tuple[Floats, str]:
-    eager, regional = (session.whole_timings.get(name) for name in (VariantName.EAGER, VariantName.REGIONAL))
+def _speedup_ratios(name: str, session: Session) -> tuple[Floats, str]:
+    eager, regional = (session.whole_timings.get(variant) for variant in (VariantName.EAGER, VariantName.REGIONAL))
     if eager is None or regional is None:
         raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
     return ratios_of_fast_rounds(eager.samples_s, regional.samples_s), str(regional.phase)
@@ -86,52 +86,55 @@ def _ratios(name: str, session: Session) -> tuple[Floats, str]:
 
 def changes(before: Session, after: Session) -> list[str]:
     """Return what differs in ``after`` besides the plan: torch, machine, shapes, graphs, partitions and code."""
-    return [*_environment(before, after), *_graphs(before, after), *_partitions(before, after)]
+    return [*_environment_changes(before, after), *_graph_changes(before, after), *_partition_changes(before, after)]
 
 
-def _environment(before: Session, after: Session) -> Iterator[str]:
+def _environment_changes(before: Session, after: Session) -> Iterator[str]:
     for name in ("torch", "python", "device", "threads"):
-        old, new = (getattr(one.environment, name) for one in (before, after))
+        old, new = (getattr(session.environment, name) for session in (before, after))
         if old != new:
             yield f"{name} {old} → {new}"
 
 
-def _graphs(before: Session, after: Session) -> Iterator[str]:
+def _graph_changes(before: Session, after: Session) -> Iterator[str]:
     if before.shapes != after.shapes:
         yield f"shapes {before.shapes} → {after.shapes}"
-    known = {graph.id: len(graph.ops) for graph in before.graphs}
+    ops_before = {graph.id: len(graph.ops) for graph in before.graphs}
     for graph in after.graphs:
-        if known.get(graph.id) != len(graph.ops):
-            yield f"{graph.id}: {known.get(graph.id, 0)} → {count(len(graph.ops), 'op')}"
+        if ops_before.get(graph.id) != len(graph.ops):
+            yield f"{graph.id}: {ops_before.get(graph.id, 0)} → {count(len(graph.ops), 'op')}"
 
 
-def _partitions(before: Session, after: Session) -> Iterator[str]:
-    regions = dict.fromkeys(region.name for one in (before, after) for region in one.plan.regions)
-    for name in regions:
-        old, new = (_sizes(one, name) for one in (before, after))
+def _partition_changes(before: Session, after: Session) -> Iterator[str]:
+    regions = dict.fromkeys(region.name for session in (before, after) for region in session.plan.regions)
+    for region in regions:
+        old, new = (_partition_sizes(session, region) for session in (before, after))
         if old != new:
-            yield f"{name}: {old.total()} → {count(new.total(), 'partition')}, {_ops(old)} → {count(_ops(new), 'op')}"
-        codes, later = (_codes(one, name) for one in (before, after))
-        if codes and later and codes != later:
-            kernels = [_kernels(one, name) for one in (before, after)]
-            yield f"{name}: other generated code, {kernels[0]} → {count(kernels[1], 'kernel')}"
+            yield (
+                f"{region}: {old.total()} → {count(new.total(), 'partition')}, "
+                f"{_op_count(old)} → {count(_op_count(new), 'op')}"
+            )
+        old_code, new_code = (_generated_codes(session, region) for session in (before, after))
+        if old_code and new_code and old_code != new_code:
+            kernels = [_kernel_count(session, region) for session in (before, after)]
+            yield f"{region}: other generated code, {kernels[0]} → {count(kernels[1], 'kernel')}"
 
 
-def _sizes(session: Session, region: str) -> Counter[int]:
+def _partition_sizes(session: Session, region: str) -> Counter[int]:
     return Counter(len(part.nodes) for part in session.partitions if part.region == region)
 
 
-def _ops(sizes: Counter[int]) -> int:
+def _op_count(sizes: Counter[int]) -> int:
     return sum(size * times for size, times in sizes.items())
 
 
-def _codes(session: Session, region: str) -> Counter[tuple[str, ...]]:
+def _generated_codes(session: Session, region: str) -> Counter[tuple[str, ...]]:
     texts = {code.artifact: tuple(normalized(code.text)) for code in session.codes}
     return Counter(
         texts[part.artifact] for part in session.partitions if part.region == region and part.artifact in texts
     )
 
 
-def _kernels(session: Session, region: str) -> int:
+def _kernel_count(session: Session, region: str) -> int:
     kernels = {code.artifact: len(code.kernels) for code in session.codes}
     return sum(kernels.get(part.artifact or "", 0) for part in session.partitions if part.region == region)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.record.diagnostic import Diagnostic
 
-COLUMNS = ("severity", "code", "message", "where", "what to do")
+DIAGNOSTIC_COLUMNS = ("severity", "code", "message", "where", "what to do")
 
 
 class DiagnosticList(list[Diagnostic]):
@@ -14,7 +14,7 @@ class DiagnosticList(list[Diagnostic]):
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
         rows = [
-            (str(one.severity), str(one.code), one.message, ", ".join(map(str, one.where[:3])), one.remedy)
-            for one in self
+            (str(entry.severity), str(entry.code), entry.message, ", ".join(map(str, entry.where[:3])), entry.remedy)
+            for entry in self
         ]
-        return ShownFrame(rows, columns=list(COLUMNS))._repr_html_() if rows else "<p>No diagnostics.</p>"
+        return ShownFrame(rows, columns=list(DIAGNOSTIC_COLUMNS))._repr_html_() if rows else "<p>No diagnostics.</p>"

@@ -10,12 +10,12 @@ import pandas as pd
 from regional_explorer.render.style.formats import NONE, config_text, duration, significant, size
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean, markup
 
-MOST_ROWS = 60
+MOST_FRAME_ROWS = 60
 """The most rows that are shown, as in pandas; the frame holds all."""
 
-_STYLE = "text-align:{};white-space:normal;max-width:26em;overflow-wrap:break-word;vertical-align:top"
+_CELL_STYLE = "text-align:{};white-space:normal;max-width:26em;overflow-wrap:break-word;vertical-align:top"
 # A table wider than its cell scrolls: columns that narrow at will would break their words.
-_SCROLLED = '<div style="overflow-x:auto">{}</div>'
+_SCROLLING_BOX = '<div style="overflow-x:auto">{}</div>'
 
 
 class ShownFrame(pd.DataFrame):
@@ -27,19 +27,19 @@ class ShownFrame(pd.DataFrame):
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        units = [_unit(str(name)) for name in self.columns]
+        units = [_unit_format(str(name)) for name in self.columns]
         head = "".join(_cell("th", str(name), number=unit is not None) for name, unit in zip(self, units, strict=True))
-        shown = self.iloc[:MOST_ROWS]
+        rows = self.iloc[:MOST_FRAME_ROWS]
         body = "".join(
-            f"<tr><th>{markup(clean(index))}</th>{''.join(map(_value, values, units))}</tr>"
-            for index, values in zip(shown.index, shown.itertuples(index=False, name=None), strict=True)
+            f"<tr><th>{markup(clean(index))}</th>{''.join(map(_value_cell, values, units))}</tr>"
+            for index, values in zip(rows.index, rows.itertuples(index=False, name=None), strict=True)
         )
-        more = f"<p>The first {MOST_ROWS} of {len(self):,} rows.</p>" if len(self) > MOST_ROWS else ""
+        more = f"<p>The first {MOST_FRAME_ROWS} of {len(self):,} rows.</p>" if len(self) > MOST_FRAME_ROWS else ""
         table = f'<table class="dataframe"><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>'
-        return _SCROLLED.format(table) + more
+        return _SCROLLING_BOX.format(table) + more
 
 
-def _unit(column: str) -> Callable[[float], str] | None:
+def _unit_format(column: str) -> Callable[[float], str] | None:
     """Return the function that formats a column by the unit at the end of its name, None without a unit."""
     if column.endswith("_us"):
         return lambda value: duration(value / 1e6)
@@ -48,12 +48,12 @@ def _unit(column: str) -> Callable[[float], str] | None:
     return (lambda value: size(int(value))) if column.endswith("_bytes") else None
 
 
-def _value(value: Any, unit: Callable[[float], str] | None) -> str:
+def _value_cell(value: Any, unit: Callable[[float], str] | None) -> str:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return _cell("td", _text(value, unit), number=number or unit is not None)
+    return _cell("td", _value_text(value, unit), number=number or unit is not None)
 
 
-def _text(value: Any, unit: Callable[[float], str] | None) -> str:
+def _value_text(value: Any, unit: Callable[[float], str] | None) -> str:
     if value is None or (isinstance(value, float) and value != value):  # noqa: PLR0124 - NaN alone differs from itself
         return NONE
     if isinstance(value, Mapping):
@@ -66,4 +66,4 @@ def _text(value: Any, unit: Callable[[float], str] | None) -> str:
 
 
 def _cell(tag: str, text: str, *, number: bool) -> str:
-    return f'<{tag} style="{_STYLE.format("right" if number else "left")}">{markup(text, LONG_TEXT)}</{tag}>'
+    return f'<{tag} style="{_CELL_STYLE.format("right" if number else "left")}">{markup(text, LONG_TEXT)}</{tag}>'

@@ -125,10 +125,10 @@ class RegionCode:
             for part in self.partitions
             for linked in part.kernels
         ]
-        of_gpu = GPU_COLUMNS if any(part.code.target for part in self.partitions) else ()
-        frame = pd.DataFrame(rows, columns=[*KERNEL_COLUMNS, *of_gpu])
-        numbers = ("bytes_read", "bytes_written", "operations", "registers", "spilled_bytes", "shared_bytes")
-        return frame.astype({column: "Int64" for column in numbers if column in frame})
+        gpu_columns = GPU_COLUMNS if any(part.code.target for part in self.partitions) else ()
+        frame = pd.DataFrame(rows, columns=[*KERNEL_COLUMNS, *gpu_columns])
+        integers = ("bytes_read", "bytes_written", "operations", "registers", "spilled_bytes", "shared_bytes")
+        return frame.astype({column: "Int64" for column in integers if column in frame})
 
     def __str__(self) -> str:
         """Return the kernels and the code of all partitions as text."""
@@ -156,12 +156,12 @@ def _gpu_note(target: GpuTarget | None) -> str:
     return (
         f"Generated for {target.title}, which is not here. Bounds are by its data sheet ({target.source}: "
         f"{target.memory_gb_s:,} GB/s), nothing was measured. They are for data in memory: what is still in its "
-        f"{_caches(target)} moves faster. What a launch costs is no part of them. "
+        f"{_cache_sizes(target)} moves faster. What a launch costs is no part of them. "
         "Registers are of the first launch config: nothing was autotuned. "
         "Of extern calls only bytes and operations are known. The assembly of each kernel is in kernel.gpu.assembly."
     )
 
 
-def _caches(target: GpuTarget) -> str:
+def _cache_sizes(target: GpuTarget) -> str:
     shared = f" or {size(target.last_cache_bytes)} of Infinity Cache" if target.last_cache_bytes else ""
     return f"{size(target.l2_bytes)} of L2 cache{shared}"

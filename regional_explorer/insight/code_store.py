@@ -26,24 +26,24 @@ class Codes:
     """The generated code and kernels of the partitions of ``program``.
 
     ``found`` has that of artifacts, by key; it only grows. Code for other configs, or for GPUs that are not there, is
-    kept in ``_others``, by key and target.
+    kept in ``_other_codes``, by key and target.
     """
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self.found: dict[str, ArtifactCode] = {}
-        self._others: dict[tuple[str, str], ArtifactCode] = {}
+        self._other_codes: dict[tuple[str, str], ArtifactCode] = {}
 
     def read(self, region: str, run: RunContext) -> None:
         """Lower the artifacts of a region again for their code and kernels, one after the other, until cancelled."""
         program, store = self._program, self._program.store
         keys = program.keys()
-        wanted = {
+        missing = {
             keys[switch]: switch
-            for switch in self._switches(region)
-            if keys.get(switch, "") in store.artifacts and _missing(self.found.get(keys[switch]))
+            for switch in self._switches_of(region)
+            if keys.get(switch, "") in store.artifacts and _needs_code(self.found.get(keys[switch]))
         }
-        for key, switch in _in_turn(wanted, region, run):
+        for key, switch in _with_progress(missing, region, run):
             config = program.config_for(switch)
             self.found[key] = artifact_code(
                 store.artifacts[key], switch.piece, switch.inputs or (), config, store.generated
@@ -65,67 +65,67 @@ class Codes:
         """
         program = self._program
         program.record_layouts()
-        place = "" if target is None else target.name
-        here = surroundings()
+        gpu_name = "" if target is None else target.name
+        settings = surroundings()
         keys = {
-            switch: artifact_key(switch.fingerprint(), self._config(switch, changes), here)
-            for switch in self._switches(region)
+            switch: artifact_key(switch.fingerprint(), self._changed_config(switch, changes), settings)
+            for switch in self._switches_of(region)
             if switch.inputs is not None
         }
-        wanted = {key: switch for switch, key in keys.items() if _missing(self._others.get((key, place)))}
+        missing = {key: switch for switch, key in keys.items() if _needs_code(self._other_codes.get((key, gpu_name)))}
         with ExitStack() as stack:
             generator = None
-            if target is not None and wanted:
+            if target is not None and missing:
                 run.progress(f"starting a process for {target.title}", 0.0)
                 try:
                     generator = stack.enter_context(GpuCodeGenerator(target, run.cancelled))
                 except CancelledError:
-                    wanted = {}
-            for key, switch in _in_turn(wanted, region, run):
-                config = self._config(switch, changes)
+                    missing = {}
+            for key, switch in _with_progress(missing, region, run):
+                config = self._changed_config(switch, changes)
                 if generator is None:
-                    found = code_under(key, switch.piece, switch.inputs or (), config, program.store.generated)
+                    code = code_under(key, switch.piece, switch.inputs or (), config, program.store.generated)
                 else:
                     try:
-                        found = _on_gpu(generator, key, switch, config)
+                        code = _code_on_gpu(generator, key, switch, config)
                     except CancelledError:
                         break
-                self._others[key, place] = found
-                if generator is None and found.text:
+                self._other_codes[key, gpu_name] = code
+                if generator is None and code.text:
                     program.tried.setdefault(switch.fingerprint(), {})[key] = config
-                    program.store.hashes[key] = code_hash(found.text)
+                    program.store.hashes[key] = code_hash(code.text)
         return {
-            switch.partition.name: self._others[key, place]
+            switch.partition.name: self._other_codes[key, gpu_name]
             for switch, key in keys.items()
-            if (key, place) in self._others
+            if (key, gpu_name) in self._other_codes
         }
 
-    def _switches(self, region: str) -> Iterator[Switch]:
+    def _switches_of(self, region: str) -> Iterator[Switch]:
         return (switch for switch in self._program.switches if switch.piece.claim.region == region)
 
-    def _config(self, switch: Switch, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def _changed_config(self, switch: Switch, changes: Mapping[str, Any]) -> dict[str, Any]:
         merged = {**self._program.config_for(switch), **changes}
         return {key: value for key, value in merged.items() if value is not DEFAULT}
 
 
-def _missing(found: ArtifactCode | None) -> bool:
+def _needs_code(code: ArtifactCode | None) -> bool:
     """Return whether code has to be generated: a failure, for example because of a full disk, is tried again."""
-    return found is None or found.problem is not None
+    return code is None or code.problem is not None
 
 
-def _on_gpu(generator: GpuCodeGenerator, key: str, switch: Switch, config: Mapping[str, Any]) -> ArtifactCode:
+def _code_on_gpu(generator: GpuCodeGenerator, key: str, switch: Switch, config: Mapping[str, Any]) -> ArtifactCode:
     inputs = switch.inputs or ()
     with compile_lock():
-        sent = portable(switch.piece, inputs, config)
-    if sent is None:
+        portable_piece = portable(switch.piece, inputs, config)
+    if portable_piece is None:
         return ArtifactCode(key, "", target=generator.target.name, problem=f"The partition cannot be sent: {NOT_SENT}.")
-    return generator.code(key, sent, positions_of(switch.piece, inputs))
+    return generator.code(key, portable_piece, positions_of(switch.piece, inputs))
 
 
-def _in_turn(wanted: Mapping[str, Switch], region: str, run: RunContext) -> Iterator[tuple[str, Switch]]:
-    """Yield the wanted partitions until cancelled, reporting progress before each."""
-    for done, (key, switch) in enumerate(wanted.items()):
+def _with_progress(switches: Mapping[str, Switch], region: str, run: RunContext) -> Iterator[tuple[str, Switch]]:
+    """Yield the partitions until cancelled, reporting progress before each."""
+    for done, (key, switch) in enumerate(switches.items()):
         if run.cancelled():
             return
-        run.progress(f"reading the code of {region} ({done + 1} of {len(wanted)})", done / len(wanted))
+        run.progress(f"reading the code of {region} ({done + 1} of {len(switches)})", done / len(switches))
         yield key, switch

@@ -44,7 +44,7 @@ class Diagnoses:
         self._program = program
         self._codes = codes
         self._environment = environment
-        self._found: dict[str, tuple[Region, tuple[Diagnostic, ...]]] = {}
+        self._diagnostics: dict[str, tuple[Region, tuple[Diagnostic, ...]]] = {}
         self.revision = 0
 
     @property
@@ -52,10 +52,10 @@ class Diagnoses:
         """The findings about regions that have not changed since."""
         plan = self._program.plan
         return tuple(
-            item
-            for name, (region, items) in self._found.items()
+            diagnostic
+            for name, (region, diagnostics) in self._diagnostics.items()
             if name in plan and plan[name] == region
-            for item in items
+            for diagnostic in diagnostics
         )
 
     def diagnose(
@@ -69,21 +69,21 @@ class Diagnoses:
         """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
         distinct = list({part.code.artifact: part for part in parts}.values())
         remedies: list[Remedy[Any]] = [RECOMPUTED, *fusion_remedies(distinct)]
-        candidates = [one for remedy in remedies for one in self._candidates(region, distinct, remedy, run)]
+        candidates = [candidate for remedy in remedies for candidate in self._candidates(region, distinct, remedy, run)]
         share_s = budget_s / max(1, sum(len(candidate.parts) for candidate in candidates))
         measured = [
-            item for candidate in candidates if (item := self._measured(region, candidate, share_s, run)) is not None
+            item for candidate in candidates if (item := self._diagnosis(region, candidate, share_s, run)) is not None
         ]
         if run.cancelled():
             return ()
-        found = tuple(
-            item
-            for item in (*from_times(region, distinct, times), *measured)
-            if not (measured and item.code is DiagnosticCode.KERNEL_BOUND)  # which says that no config will help
+        diagnostics = tuple(
+            diagnostic
+            for diagnostic in (*from_times(region, distinct, times), *measured)
+            if not (measured and diagnostic.code is DiagnosticCode.KERNEL_BOUND)  # which says that no config will help
         )
-        self._found[region] = self._program.plan[region], found
+        self._diagnostics[region] = self._program.plan[region], diagnostics
         self.revision += 1
-        return found
+        return diagnostics
 
     def _candidates(
         self, region: str, distinct: Sequence[PartitionCode], remedy: Remedy[Any], run: RunContext
@@ -98,22 +98,22 @@ class Diagnoses:
             if part.partition.id in after and code_hash(part.text) != code_hash(after[part.partition.id].text)
         ]
         for direction in Direction:
-            mine = tuple(part for part in changed if Direction.of_graph(part.partition.graph) is direction)
-            cured = [one for part in mine if (one := remedy.cured(part, after[part.partition.id])) is not None]
-            if cured:
-                yield _Candidate(remedy, cured[0], mine)
+            affected = tuple(part for part in changed if Direction.of_graph(part.partition.graph) is direction)
+            cures = [cure for part in affected if (cure := remedy.cured(part, after[part.partition.id])) is not None]
+            if cures:
+                yield _Candidate(remedy, cures[0], affected)
 
-    def _measured(self, region: str, candidate: _Candidate, share_s: float, run: RunContext) -> Diagnostic | None:
+    def _diagnosis(self, region: str, candidate: _Candidate, share_s: float, run: RunContext) -> Diagnostic | None:
         """Return the diagnostic of a candidate that was measured to be faster, ``share_s`` for each partition."""
         if run.cancelled():
             return None
         run.progress(f"measuring a remedy for {region}", 0.5)
         remedy, cured = candidate.remedy, candidate.cured
-        timings = [self._timing(part, remedy.config, share_s, run) for part in candidate.parts]
+        timings = [self._remedy_timing(part, remedy.config, share_s, run) for part in candidate.parts]
         best = timings[candidate.parts.index(cured.part)]
         return remedy.diagnostic(region, cured, best) if best is not None and wins(timings) else None
 
-    def _timing(
+    def _remedy_timing(
         self,
         part: PartitionCode,
         config: Mapping[str, Any],
@@ -123,13 +123,13 @@ class Diagnoses:
         """Return the time of equal partitions under ``config`` relative to now; None if it cannot be measured."""
         key = part.code.artifact
         program = self._program
-        switches = [one for one in program.switches if one.artifact is not None and one.artifact.key == key]
+        switches = [switch for switch in program.switches if switch.artifact is not None and switch.artifact.key == key]
         recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
         switch, args = recorded.switch, recorded.args
         if switch is None or args is None:
             return None
         try:
-            calls = run.executor.run_untimed(lambda: self._calls(switch, args, config))
+            calls = run.executor.run_untimed(lambda: self._remedy_calls(switch, args, config))
             with as_in_the_call():
                 result = run_rounds(
                     calls, BenchmarkOptions(budget_s), baseline="now", context=replace(run, progress=no_progress)
@@ -140,7 +140,7 @@ class Diagnoses:
             (timing for timing in summarize(result, self._environment).timings if timing.variant == "remedy"), None
         )
 
-    def _calls(self, switch: Switch, args: Sequence[Any], config: Mapping[str, Any]) -> list[TimedCall]:
+    def _remedy_calls(self, switch: Switch, args: Sequence[Any], config: Mapping[str, Any]) -> list[TimedCall]:
         now, twin = switch.artifact, self._program.twin(switch, config)
         assert now is not None  # noqa: S101 - only partitions that have one are measured
         with as_in_the_call():

@@ -45,29 +45,29 @@ def fusion_remedies(parts: Sequence[PartitionCode]) -> list[Remedy[Fused]]:
 
 def fused(config: Mapping[str, Any], part: PartitionCode, after: ArtifactCode) -> Fused | None:
     """Return the refused fusion that shares the most data, if the refusals in ``after`` share less."""
-    mine = [one for one in part.code.refused if any(REMEDIES[w] == config for w in REMEDIES if w in one.reason)]
-    now, then = (sum(one.shared_bytes for one in code.refused) for code in (part.code, after))
-    if not mine or after.problem is not None or then >= now:
+    pairs = [pair for pair in part.code.refused if any(REMEDIES[w] == config for w in REMEDIES if w in pair.reason)]
+    now_bytes, then_bytes = (sum(pair.shared_bytes for pair in code.refused) for code in (part.code, after))
+    if not pairs or after.problem is not None or then_bytes >= now_bytes:
         return None
-    return Fused(part, max(mine, key=lambda one: one.shared_bytes), len(mine))
+    return Fused(part, max(pairs, key=lambda pair: pair.shared_bytes), len(pairs))
 
 
-def fusion_refused(config: Mapping[str, Any], region: str, found: Fused, timing: Timing) -> Diagnostic:
+def fusion_refused(config: Mapping[str, Any], region: str, cured: Fused, timing: Timing) -> Diagnostic:
     """Return the diagnostic of a refused fusion whose remedy was measured to be faster."""
-    refused = found.refused
-    pair = [found.part.kernels[place] for place in dict.fromkeys((refused.first, refused.second))]
+    refused = cured.refused
+    pair = [cured.part.kernels[position] for position in dict.fromkeys((refused.first, refused.second))]
     names = " and ".join(linked.kernel.name for linked in pair)
     which = f"{names} apart" if len(pair) > 1 else f"two loops of {names} one after the other"
-    others = f", and {count(found.pairs - 1, 'more pair')} for such a reason" if found.pairs > 1 else ""
+    more_pairs = f", and {count(cured.pairs - 1, 'more pair')} for such a reason" if cured.pairs > 1 else ""
     return Diagnostic(
         DiagnosticCode.FUSION_REFUSED,
         f"Region {region!r} runs {which}, though they touch the same {size(refused.shared_bytes)}: "
-        f"Inductor refused to fuse them ({refused.reason}){others}.",
+        f"Inductor refused to fuse them ({refused.reason}){more_pairs}.",
         Severity.INFO,
         region=region,
-        graph=found.part.partition.graph,
+        graph=cured.part.partition.graph,
         nodes=tuple(dict.fromkeys(node.name for linked in pair for node in linked.nodes)),
         where=tuple(dict.fromkeys(line for linked in pair for line in linked.lines)),
         upstream="the same, without a warning.",
-        remedy=remedy_text(region, config, found.part, timing),
+        remedy=remedy_text(region, config, cured.part, timing),
     )

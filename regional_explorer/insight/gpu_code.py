@@ -20,7 +20,7 @@ from regional_explorer.torch_api import (
     inductor_cache_directory,
 )
 
-POLL_S = 0.1
+ANSWER_POLL_S = 0.1
 
 
 class CancelledError(Exception):
@@ -63,7 +63,7 @@ class GpuCodeGenerator:
             self._child = Child("regional_explorer.insight.gpu_worker", answers=True)
         except OSError as error:
             raise CompileEnvironmentError(f"No process could be started for {target.title}: {error}.") from error
-        self._ready = (target, compiler, folder, settings)
+        self._start_request = (target, compiler, folder, settings)
 
     def __enter__(self) -> Self:
         """Wait until the child is ready.
@@ -72,7 +72,7 @@ class GpuCodeGenerator:
             CompileEnvironmentError: it cannot generate code here.
         """
         try:
-            problem = self._request(self._ready)
+            problem = self._request(self._start_request)
         except BaseException:
             self._child.end()
             raise
@@ -85,10 +85,10 @@ class GpuCodeGenerator:
         """End the child."""
         self._child.end()
 
-    def code(self, key: str, sent: bytes, positions: dict[str, int]) -> ArtifactCode:
+    def code(self, key: str, portable_piece: bytes, positions: dict[str, int]) -> ArtifactCode:
         """Return the code of a piece that ``portable`` serialized."""
-        found: ArtifactCode = self._request((key, sent, positions))
-        return found
+        code: ArtifactCode = self._request((key, portable_piece, positions))
+        return code
 
     def _request(self, request: Any) -> Any:
         """Send ``request`` and wait for the answer.
@@ -112,7 +112,7 @@ class GpuCodeGenerator:
             if self._cancelled():
                 self._child.end()
                 raise CancelledError
-            thread.join(POLL_S)
+            thread.join(ANSWER_POLL_S)
         if not answers:
             raise CompileEnvironmentError(f"The process that generates code for {self.target.title} ended early.")
         return answers[0]

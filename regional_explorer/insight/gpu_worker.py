@@ -33,21 +33,21 @@ def main() -> None:
     answer(None)
     with virtual_gpu(target):
         while True:
-            answer(_code(requests.get(), target))
+            answer(_code_or_problem(requests.get(), target))
 
 
-def _code(request: tuple[str, bytes, dict[str, int]], target: GpuTarget) -> ArtifactCode:
-    key, sent, positions = request
+def _code_or_problem(request: tuple[str, bytes, dict[str, int]], target: GpuTarget) -> ArtifactCode:
+    key, portable_piece, positions = request
     try:
-        return _generated(key, sent, positions, target)
+        return _generate_code(key, portable_piece, positions, target)
     except Exception as error:  # noqa: BLE001 - whatever it is, the next piece may work
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f" ({Path(last.filename).name}:{last.lineno})"
-        first = (str(error).strip().splitlines() or [""])[0]
-        return ArtifactCode(key, "", target=target.name, problem=f"{type(error).__name__}: {first}{where}")
+        last_frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f" ({Path(last_frame.filename).name}:{last_frame.lineno})"
+        first_line = (str(error).strip().splitlines() or [""])[0]
+        return ArtifactCode(key, "", target=target.name, problem=f"{type(error).__name__}: {first_line}{where}")
 
 
-def _generated(key: str, sent: bytes, positions: dict[str, int], target: GpuTarget) -> ArtifactCode:
+def _generate_code(key: str, portable_piece: bytes, positions: dict[str, int], target: GpuTarget) -> ArtifactCode:
     import torch
 
     from regional_explorer.insight.kernel_lines import with_lines
@@ -57,17 +57,17 @@ def _generated(key: str, sent: bytes, positions: dict[str, int], target: GpuTarg
     from regional_explorer.torch_api.triton_resources import kernel_resources
     from regional_explorer.torch_api.virtual_gpu import to_gpu
 
-    dumped, config = pickle.loads(sent)  # noqa: S301 - from the process that started this one
+    dumped, config = pickle.loads(portable_piece)  # noqa: S301 - from the process that started this one
     mode = fake_mode_with_symbols()
     gm, inputs = load_piece(dumped, mode)
     lowered = lower_piece(gm, to_gpu(gm, inputs, mode), mode, config, positions)
     resources = kernel_resources(lowered.code, target)
-    rounds = torch.get_float32_matmul_precision() != "highest"
+    rounds_to_tf32 = torch.get_float32_matmul_precision() != "highest"
     kernels = tuple(
         replace(
             kernel,
             gpu=resources.get(kernel.name),
-            dtype=TF32 if rounds and kernel.dtype == "float32" else kernel.dtype,
+            dtype=TF32 if rounds_to_tf32 and kernel.dtype == "float32" else kernel.dtype,
         )
         for kernel in with_lines(lowered.kernels, lowered.code)
     )

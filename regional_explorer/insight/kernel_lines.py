@@ -13,17 +13,17 @@ from regional_explorer.record.kernels import Kernel, KernelKind
 def with_lines(kernels: Sequence[Kernel], text: str) -> Iterator[Kernel]:
     """Yield the kernels with the lines where they are defined and called."""
     lines = text.splitlines()
-    launches: Counter[str] = Counter()
+    launch_counts: Counter[str] = Counter()
     for kernel in kernels:
-        calls = _calls(kernel, lines)
-        number = launches[kernel.name]
-        launches[kernel.name] += 1
+        calls = _launch_lines(kernel, lines)
+        number = launch_counts[kernel.name]
+        launch_counts[kernel.name] += 1
         yield replace(
-            kernel, defined=_definition(kernel.name, lines), called=calls[number] if number < len(calls) else None
+            kernel, defined=_definition_lines(kernel.name, lines), called=calls[number] if number < len(calls) else None
         )
 
 
-def _definition(name: str, lines: Sequence[str]) -> tuple[int, int] | None:
+def _definition_lines(name: str, lines: Sequence[str]) -> tuple[int, int] | None:
     """Return the first and last line of ``name = async_compile.…('''…''')``."""
     start = re.compile(rf"^\s*{re.escape(name)} = async_compile\.")
     for first, line in enumerate(lines, 1):
@@ -33,11 +33,11 @@ def _definition(name: str, lines: Sequence[str]) -> tuple[int, int] | None:
     return None
 
 
-def _calls(kernel: Kernel, lines: Sequence[str]) -> list[int]:
+def _launch_lines(kernel: Kernel, lines: Sequence[str]) -> list[int]:
     """Return the lines that launch a kernel of this name."""
     call = re.compile(rf"(?<![\w.]){re.escape(kernel.name)}(\.run)?\(")
     if kernel.kind is not KernelKind.EXTERN:
         return [number for number, line in enumerate(lines, 1) if call.search(line)]
     # An extern kernel has the name of its function; some are called with a namespace: torch.ops.aten.mm.default(…).
-    last = re.compile(rf"\b{re.escape(kernel.name.removeprefix('extern_kernels.'))}(\.\w+)?\(")
-    return [number for number, line in enumerate(lines, 1) if call.search(line) or last.search(line)]
+    qualified = re.compile(rf"\b{re.escape(kernel.name.removeprefix('extern_kernels.'))}(\.\w+)?\(")
+    return [number for number, line in enumerate(lines, 1) if call.search(line) or qualified.search(line)]

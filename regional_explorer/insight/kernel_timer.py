@@ -50,18 +50,18 @@ class KernelTimes:
             for switch in program.switches
             if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes
         )
-        for done, (key, equal) in enumerate(switches.items()):
+        for done, (key, equal_switches) in enumerate(switches.items()):
             if run.cancelled():
                 return
             run.progress(f"timing the kernels of {region} ({done + 1} of {len(switches)})", done / len(switches))
             share_s = budget_s / len(switches)
-            measured = _measured(program, equal, codes[key], share_s, run)
-            if measured is not None:
-                self.found[key] = measured
+            times = _measured_times(program, equal_switches, codes[key], share_s, run)
+            if times is not None:
+                self.found[key] = times
                 self.revision += 1
 
 
-def _measured(
+def _measured_times(
     program: Program,
     switches: Sequence[Switch],
     code: ArtifactCode,
@@ -75,21 +75,21 @@ def _measured(
     if recorded.switch is None or recorded.args is None or recorded.switch.artifact is None:
         return ArtifactKernelTimes(code.artifact, problem="the call does not reach it: a branch not taken")
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
-    notes = _Notes()
+    notes = _ClockNotes()
     with as_in_the_call():
         started = time.perf_counter()
         try:
-            timed, untimed = run.executor.run_untimed(lambda: _generated(program, switch, code, args, notes))
+            timed, untimed = run.executor.run_untimed(lambda: _generated_calls(program, switch, code, args, notes))
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(code.artifact, problem=problem.splitlines()[0])
         build_s = time.perf_counter() - started
-        whole = timed_calls(switch, args)[-1]
-        if not run.executor.run_untimed(lambda: _same_results(artifact, timed, args, whole.before)):
+        whole_call = timed_calls(switch, args)[-1]
+        if not run.executor.run_untimed(lambda: _same_results(artifact, timed, args, whole_call.before)):
             return ArtifactKernelTimes(
                 code.artifact, problem="the code with clocks gives other results", build_s=build_s
             )
-        rounds = _rounds(whole.forward, timed, untimed, whole.before, notes, budget_s, run)
+        rounds = _timed_rounds(whole_call.forward, timed, untimed, whole_call.before, notes, budget_s, run)
     if len(rounds) < FEWEST_ROUNDS:
         return None
     return ArtifactKernelTimes(
@@ -97,17 +97,17 @@ def _measured(
         kernels=tuple(
             _kernel_time(kernel, notes.times.get(number, ()), args) for number, kernel in enumerate(code.kernels)
         ),
-        whole_s=statistics.median(one.whole_s for one in rounds),
-        between_s=statistics.median(one.clocked_s - one.kernels_s for one in rounds),
-        around_s=max(0.0, statistics.median(one.whole_s - one.generated_s for one in rounds)),
-        with_clocks=statistics.median(1.0 + (one.clocked_s - one.generated_s) / one.whole_s for one in rounds),
+        whole_s=statistics.median(turn.whole_s for turn in rounds),
+        between_s=statistics.median(turn.clocked_s - turn.kernels_s for turn in rounds),
+        around_s=max(0.0, statistics.median(turn.whole_s - turn.generated_s for turn in rounds)),
+        with_clocks=statistics.median(1.0 + (turn.clocked_s - turn.generated_s) / turn.whole_s for turn in rounds),
         rounds=len(rounds),
         build_s=build_s,
     )
 
 
 @dataclass
-class _Notes:
+class _ClockNotes:
     """The times that the clocks in the code measured."""
 
     times: dict[int, list[float]] = field(default_factory=dict)
@@ -129,8 +129,8 @@ class _Round:
     kernels_s: float
 
 
-def _generated(
-    program: Program, switch: Switch, code: ArtifactCode, args: Sequence[Any], notes: _Notes
+def _generated_calls(
+    program: Program, switch: Switch, code: ArtifactCode, args: Sequence[Any], notes: _ClockNotes
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return calls of the generated code with clocks and without."""
     with program.store.generated.collected():
@@ -148,21 +148,21 @@ def _same_results(
     put_back()
     expected = artifact.call(list(args))
     put_back()
-    found = timed()
+    results = timed()
     put_back()
-    return len(expected) == len(found) and all(
-        one.shape == other.shape and one.dtype == other.dtype
-        for one, other in zip(expected, found, strict=True)
-        if isinstance(one, torch.Tensor)
+    return len(expected) == len(results) and all(
+        reference.shape == result.shape and reference.dtype == result.dtype
+        for reference, result in zip(expected, results, strict=True)
+        if isinstance(reference, torch.Tensor)
     )
 
 
-def _rounds(
-    whole: Callable[[], Any],
+def _timed_rounds(
+    whole_call: Callable[[], Any],
     timed: Callable[[], Any],
     untimed: Callable[[], Any],
     put_back: Callable[[], object],
-    notes: _Notes,
+    notes: _ClockNotes,
     budget_s: float,
     run: RunContext,
 ) -> list[_Round]:
@@ -177,7 +177,7 @@ def _rounds(
     def turn() -> _Round:
         notes.total_s = 0.0
         clocked_s, generated_s = seconds(timed), seconds(untimed)
-        return _Round(seconds(whole), generated_s, clocked_s, notes.total_s)
+        return _Round(seconds(whole_call), generated_s, clocked_s, notes.total_s)
 
     run.executor.run_timed(turn)
     notes.times.clear()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MICRO = 1e6
-COLUMNS = (
+KERNEL_TIME_COLUMNS = (
     "partition",
     "runs",
     "number",
@@ -30,9 +30,9 @@ COLUMNS = (
     "lines",
     "problem",
 )
-BETWEEN = "between kernels"
+BETWEEN_KERNELS = "between kernels"
 """The row with the time of the generated code outside its kernels; it has no bound."""
-AROUND = "around the generated code"
+AROUND_CODE = "around the generated code"
 """The row with the time of the wrapper that calls the generated code: checks of inputs, and of what autograd needs."""
 UNACCOUNTED = "not accounted for"
 """The row with the difference between a call without clocks and the sum of the other rows."""
@@ -48,21 +48,21 @@ def kernel_times_frame(session: Session, region: str) -> pd.DataFrame:
     import pandas as pd
 
     parts = grouped((part.code.artifact, part) for part in region_code(session, session.plan[region].name))
-    times = {found.artifact: found for found in session.kernel_times}
-    rows = [row for key, equal in parts.items() if key in times for row in _rows(equal, times[key])]
+    times = {kernel_times.artifact: kernel_times for kernel_times in session.kernel_times}
+    rows = [row for key, equal in parts.items() if key in times for row in _partition_rows(equal, times[key])]
     rows.sort(key=lambda row: -(row["wasted_us"] or 0.0))
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame = pd.DataFrame(rows, columns=list(KERNEL_TIME_COLUMNS))
     return frame.astype({"number": "Int64"}) if rows else frame
 
 
-def _rows(equal: list[PartitionCode], times: ArtifactKernelTimes) -> Iterator[dict[str, Any]]:
-    part = equal[0]
-    common = {"partition": part.partition.id, "runs": len(equal), "problem": times.problem}
+def _partition_rows(equal_parts: list[PartitionCode], times: ArtifactKernelTimes) -> Iterator[dict[str, Any]]:
+    part = equal_parts[0]
+    common = {"partition": part.partition.id, "runs": len(equal_parts), "problem": times.problem}
     if times.problem is not None:
-        yield dict.fromkeys(COLUMNS) | common
+        yield dict.fromkeys(KERNEL_TIME_COLUMNS) | common
         return
     for linked, time in zip(part.kernels, times.kernels, strict=True):
-        row = dict.fromkeys(COLUMNS) | common
+        row = dict.fromkeys(KERNEL_TIME_COLUMNS) | common
         row |= {"number": linked.number, "kernel": linked.kernel.name, "kind": str(linked.kernel.kind)}
         row["lines"] = ", ".join(map(str, linked.lines))
         if time is not None:
@@ -77,9 +77,9 @@ def _rows(equal: list[PartitionCode], times: ArtifactKernelTimes) -> Iterator[di
                 "wasted_us": None if wasted is None else wasted * MICRO,
             }
         yield row
-    rest = {BETWEEN: times.between_s, AROUND: times.around_s}
+    outside_s = {BETWEEN_KERNELS: times.between_s, AROUND_CODE: times.around_s}
     if not times.adds_up:
-        rest[UNACCOUNTED] = times.whole_s - times.kernels_s - times.between_s - times.around_s
-    for name, seconds in rest.items():
+        outside_s[UNACCOUNTED] = times.whole_s - times.kernels_s - times.between_s - times.around_s
+    for name, seconds in outside_s.items():
         figures = {"kernel": name, "time_us": seconds * MICRO, "share": seconds / times.whole_s}
-        yield dict.fromkeys(COLUMNS) | common | figures
+        yield dict.fromkeys(KERNEL_TIME_COLUMNS) | common | figures

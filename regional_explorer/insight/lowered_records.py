@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 def after_passes(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
     """Return the record of the graph after Inductor's passes; ``inputs`` are the names of the partition's inputs."""
-    found = lowered.after_passes
-    return None if found is None else LoweredGraph(_nodes(found.gm, inputs), found.sources, found.inferred)
+    graph = lowered.after_passes
+    return None if graph is None else LoweredGraph(_node_records(graph.gm, inputs), graph.sources, graph.inferred)
 
 
 def output(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
     """Return the record of Inductor's output as a graph; the target of a node that calls a kernel is its name."""
-    found = lowered.output
-    if found is None or found.gm is None:
+    graph = lowered.output
+    if graph is None or graph.gm is None:
         return None
-    names = {node: lowered.kernels[kernel].name for node, kernel in found.kernels.items()}
-    nodes = _nodes(found.gm, inputs)
+    names = {node: lowered.kernels[kernel].name for node, kernel in graph.kernels.items()}
+    nodes = _node_records(graph.gm, inputs)
     return LoweredGraph(
         tuple(replace(node, target=names.get(node.name, node.target)) for node in nodes),
-        {node: (kernel,) for node, kernel in found.kernels.items()},
+        {node: (kernel,) for node, kernel in graph.kernels.items()},
     )
 
 
-def _nodes(gm: fx.GraphModule, inputs: Sequence[str]) -> tuple[Node, ...]:
+def _node_records(gm: fx.GraphModule, inputs: Sequence[str]) -> tuple[Node, ...]:
     graph, *_ = record_graphs(gm, "lowered", GraphKind.INFERENCE, 0, names={})
     # Dynamic sizes come first, as inputs of their own.
     placeholders = [node.name for node in graph.nodes if node.role not in (Role.OP, Role.OUTPUT, Role.SUBGRAPH)]

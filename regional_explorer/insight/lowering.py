@@ -31,12 +31,12 @@ def artifact_code(
     Inductor lowers the partition again, which takes as long as the compile without the C++ compiler. So compiles stay
     fast if nobody requests the code, and artifacts loaded from a cache have kernels too.
     """
-    found = code_under(artifact.key, piece, inputs, config, generated)
-    if found.problem is not None or not artifact.code:
-        return replace(found, text=artifact.code or found.text)
-    if normalized(artifact.code) != normalized(found.text):
-        return ArtifactCode(artifact.key, artifact.code, same_code=False, problem=OTHER_CODE, seconds=found.seconds)
-    return replace(found, text=artifact.code, kernels=tuple(with_lines(found.kernels, artifact.code)))
+    code = code_under(artifact.key, piece, inputs, config, generated)
+    if code.problem is not None or not artifact.code:
+        return replace(code, text=artifact.code or code.text)
+    if normalized(artifact.code) != normalized(code.text):
+        return ArtifactCode(artifact.key, artifact.code, same_code=False, problem=OTHER_CODE, seconds=code.seconds)
+    return replace(code, text=artifact.code, kernels=tuple(with_lines(code.kernels, artifact.code)))
 
 
 def code_under(
@@ -46,7 +46,7 @@ def code_under(
     started = time.perf_counter()
     try:
         with compile_lock(), generated.collected():
-            lowered = _lower(piece, inputs, config)
+            lowered = _lower_partition(piece, inputs, config)
     except RegionCompileError as error:
         return ArtifactCode(key, "", problem=str(error), seconds=time.perf_counter() - started)
     return ArtifactCode(
@@ -62,21 +62,21 @@ def code_under(
     )
 
 
-def _lower(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Any:
+def _lower_partition(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Any:
     # Not at the top: Inductor's code generators are imported only when code is requested.
     from regional_explorer.torch_api.lower_piece import lower_piece
 
     mode = fake_mode_with_symbols()
     gm, fakes, _ = canonical(piece, inputs, mode)
-    return lower_piece(gm, fakes, mode, config, _positions(gm, piece))
+    return lower_piece(gm, fakes, mode, config, _node_positions(gm, piece))
 
 
 def positions_of(piece: Piece, inputs: Sequence[Layout]) -> dict[str, int]:
     """Return the positions in ``Partition.nodes`` of the nodes of a piece, by the names they have in canonical form."""
     gm, _, _ = canonical(piece, inputs, fake_mode_with_symbols())
-    return _positions(gm, piece)
+    return _node_positions(gm, piece)
 
 
-def _positions(gm: fx.GraphModule, piece: Piece) -> dict[str, int]:
+def _node_positions(gm: fx.GraphModule, piece: Piece) -> dict[str, int]:
     names = [node.name for node in gm.graph.nodes if node.op != "output"]
     return {name: position for position, name in enumerate(names[-len(piece.nodes) :])}

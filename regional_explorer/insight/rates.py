@@ -13,8 +13,8 @@ from functools import cache
 
 import torch
 
-ENOUGH_S = 0.02
-FEWEST, MOST = 5, 200
+ENOUGH_TIMING_S = 0.02
+FEWEST_TIMES, MOST_TIMES = 5, 200
 SMALLEST_COPY = 1 << 14
 LARGEST_COPY = 1 << 28
 
@@ -59,9 +59,9 @@ def _matrix_rate(dtype: torch.dtype, _threads: int) -> float:
     """Return the operations per second of the fastest of some square products: the largest need not be the fastest."""
     rates = []
     for size in (256, 512, 1024):
-        one, other = (torch.ones(size, size, dtype=dtype) for _ in range(2))
-        out = torch.empty_like(one)
-        seconds = _best_s(lambda out, one=one, other=other: torch.mm(one, other, out=out), lambda out=out: out)  # type: ignore[misc]
+        left, right = (torch.ones(size, size, dtype=dtype) for _ in range(2))
+        out = torch.empty_like(left)
+        seconds = _best_s(lambda out, left=left, right=right: torch.mm(left, right, out=out), lambda out=out: out)  # type: ignore[misc]
         rates.append(2 * size**3 / seconds)
     return max(rates)
 
@@ -74,7 +74,7 @@ def _best_s(call: Callable[[torch.Tensor], object], fresh: Callable[[], torch.Te
     with torch.no_grad():
         call(fresh())
         times: list[float] = []
-        while len(times) < FEWEST or (sum(times) < ENOUGH_S and len(times) < MOST):
+        while len(times) < FEWEST_TIMES or (sum(times) < ENOUGH_TIMING_S and len(times) < MOST_TIMES):
             target = fresh()
             started = time.perf_counter()
             call(target)

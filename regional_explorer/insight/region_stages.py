@@ -17,7 +17,7 @@ from regional_explorer.render.report.stage_report import stages_html, stages_tex
 if TYPE_CHECKING:
     import pandas as pd
 
-HEAD = ("partition", "stage", "ops", "views")
+STAGE_COLUMNS = ("partition", "stage", "ops", "views")
 COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "elided")
 
 
@@ -80,7 +80,7 @@ class RegionStages:
             for part in self.partitions
             for stage in part.stages
         ]
-        return pd.DataFrame(rows, columns=[*HEAD, *COUNTS, "in_words"]).astype(dict.fromkeys(COUNTS, "Int64"))
+        return pd.DataFrame(rows, columns=[*STAGE_COLUMNS, *COUNTS, "in_words"]).astype(dict.fromkeys(COUNTS, "Int64"))
 
     @property
     def frame(self) -> pd.DataFrame:

@@ -23,13 +23,13 @@ from regional_explorer.torch_api import (
     resolve,
 )
 
-LIBRARIES = ("aten", "prims", "higher_order", "quantized", "inductor", "rngprims", "_c10d_functional")
+TORCH_LIBRARIES = ("aten", "prims", "higher_order", "quantized", "inductor", "rngprims", "_c10d_functional")
 """The namespaces of operators that every torch has."""
 
 MOST_ELEMENTS = 4096
 """Constants of more elements are not written into the script."""
 
-_KNOBS = {
+_KNOB_SETTERS = {
     "threads": "torch.set_num_threads",
     "default dtype": "torch.set_default_dtype",
     "float32 precision": "torch.set_float32_matmul_precision",
@@ -147,23 +147,23 @@ def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Map
     Raises:
         ReproError: a part of it cannot be written as code; the message names it.
     """
-    gm, given, symbols = canonical(piece, inputs, fake_mode_with_symbols())
+    gm, fakes, symbols = canonical(piece, inputs, fake_mode_with_symbols())
     names = {symbol.node.expr: f"s{number}" for number, (symbol, _) in enumerate(symbols)}
     settings = Settings.now()
     return _SCRIPT.format(
         title=title,
         versions=f"torch {torch.__version__}",
-        settings="\n".join(_settings(settings)),
-        config=_dictionary({**settings.inductor, **config}),
-        graphs="\n\n\n".join(_graphs(gm)),
+        settings="\n".join(_setting_lines(settings)),
+        config=_dictionary_code({**settings.inductor, **config}),
+        graphs="\n\n\n".join(_graph_functions(gm)),
         inputs="\n".join(f"    {line}" for line in real_inputs(inputs, symbols)),
-        fakes="\n".join(f"    {line}" for line in fake_inputs(given, symbols, names)),
+        fakes="\n".join(f"    {line}" for line in fake_inputs(fakes, symbols, names)),
         repeats=20,
     )
 
 
-def _settings(settings: Settings) -> Iterator[str]:
-    for name, function in _KNOBS.items():
+def _setting_lines(settings: Settings) -> Iterator[str]:
+    for name, function in _KNOB_SETTERS.items():
         value = settings.knobs.get(name)
         if isinstance(value, (int, str, torch.dtype)):
             yield f"{function}({literal(value, f'the setting {name}')})"
@@ -172,7 +172,7 @@ def _settings(settings: Settings) -> Iterator[str]:
         yield f"torch.use_deterministic_algorithms(True, warn_only={warn_only})"
 
 
-def _dictionary(values: Mapping[str, Any]) -> str:
+def _dictionary_code(values: Mapping[str, Any]) -> str:
     lines = [f"    {key!r}: {literal(value, f'the config {key!r}')}," for key, value in sorted(values.items())]
     return "\n".join(["{", *lines, "}"]) if lines else "{}"
 
@@ -180,41 +180,41 @@ def _dictionary(values: Mapping[str, Any]) -> str:
 # ----------------------------------------------------------------------------------------------------------- the graph
 
 
-def _graphs(gm: fx.GraphModule) -> Iterator[str]:
+def _graph_functions(gm: fx.GraphModule) -> Iterator[str]:
     """Yield a function for the graph, after those of the bodies of its higher-order ops."""
-    written: dict[int, str] = {}
-    texts: list[str] = []
+    body_names: dict[int, str] = {}
+    functions: list[str] = []
 
     def write(body: fx.GraphModule, name: str) -> None:
         for node in body.graph.find_nodes(op="get_attr"):
-            held = resolve(body, node)
-            if isinstance(held, fx.GraphModule) and id(held) not in written:
-                written[id(held)] = f"body_{len(written)}"
-                write(held, written[id(held)])
-        texts.append("\n".join(_function(body, name, written)))
+            attribute = resolve(body, node)
+            if isinstance(attribute, fx.GraphModule) and id(attribute) not in body_names:
+                body_names[id(attribute)] = f"body_{len(body_names)}"
+                write(attribute, body_names[id(attribute)])
+        functions.append("\n".join(_function_lines(body, name, body_names)))
 
     write(gm, "graph")
-    yield from texts
+    yield from functions
 
 
-def _function(gm: fx.GraphModule, name: str, bodies: Mapping[int, str]) -> Iterator[str]:
+def _function_lines(gm: fx.GraphModule, name: str, body_names: Mapping[int, str]) -> Iterator[str]:
     yield f"def {name}():"
-    held = {str(node.target): resolve(gm, node) for node in gm.graph.find_nodes(op="get_attr")}
+    attributes = {str(node.target): resolve(gm, node) for node in gm.graph.find_nodes(op="get_attr")}
     yield "    held = {"
-    for target, value in held.items():
-        yield f"        {target!r}: {_constant(target, value, bodies)},"
+    for target, attribute in attributes.items():
+        yield f"        {target!r}: {_constant_code(target, attribute, body_names)},"
     yield "    }"
     yield "    graph = fx.Graph()"
     for node in gm.graph.nodes:
-        yield f"    {_statement(node)}"
+        yield f"    {_node_code(node)}"
         if is_carved(node):
             yield f"    {node.name}.meta['custom'] = {{{FALLBACK!r}: True}}"
     yield "    return fx.GraphModule(held, graph)"
 
 
-def _constant(target: str, value: Any, bodies: Mapping[int, str]) -> str:
+def _constant_code(target: str, value: Any, body_names: Mapping[int, str]) -> str:
     if isinstance(value, fx.GraphModule):
-        return f"{bodies[id(value)]}()"
+        return f"{body_names[id(value)]}()"
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         raise ReproError(f"the constant {target!r} is a {type(value).__name__}, which cannot be written down.")
     if value.numel() > MOST_ELEMENTS:
@@ -228,7 +228,7 @@ def _constant(target: str, value: Any, bodies: Mapping[int, str]) -> str:
     return f"torch.tensor([{items}], dtype={value.dtype}, device={str(value.device)!r}).reshape({tuple(value.shape)})"
 
 
-def _statement(node: fx.Node) -> str:
+def _node_code(node: fx.Node) -> str:
     if node.op == "placeholder":
         return f"{node.name} = graph.placeholder({node.name!r})"
     if node.op == "get_attr":
@@ -239,19 +239,19 @@ def _statement(node: fx.Node) -> str:
     if node.op != "call_function":
         raise ReproError(f"node {node.name} is a {node.op}, which cannot be written down.")
     kwargs = f", {literal(node.kwargs, what)}" if node.kwargs else ""
-    return f"{node.name} = graph.call_function({_target(node)}, {literal(node.args, what)}{kwargs})"
+    return f"{node.name} = graph.call_function({_target_code(node)}, {literal(node.args, what)}{kwargs})"
 
 
-def _target(node: fx.Node) -> str:
+def _target_code(node: fx.Node) -> str:
     target: Any = node.target
     if is_operator(target):
-        library, _, rest = str(target).partition(".") if "." in str(target) else ("higher_order", "", str(target))
-        if library not in LIBRARIES:
+        library, _, op_name = str(target).partition(".") if "." in str(target) else ("higher_order", "", str(target))
+        if library not in TORCH_LIBRARIES:
             raise ReproError(
                 f"it calls the operator {target}, which lives in a library that a script on its own does not have. "
                 "Carve it out of the region, or add its definition to a script of another region by hand."
             )
-        return f"torch.ops.{library}.{rest}"
+        return f"torch.ops.{library}.{op_name}"
     module = str(getattr(target, "__module__", ""))
     name = getattr(target, "__qualname__", "")
     if module == "_operator" and hasattr(operator, name):

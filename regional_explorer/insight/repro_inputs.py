@@ -49,28 +49,28 @@ def real_inputs(inputs: Sequence[Layout], symbols: Symbols) -> Iterator[str]:
     Raises:
         ReproError: an input cannot be written as code.
     """
-    shared = _shared(inputs)
+    shared = _shared_storages(inputs)
     yield "inputs = []"
     for storage, views in shared.items():
-        yield f"storage_{storage} = tensor(({max(map(_end, views))},), (1,), {views[0].dtype}, {views[0].device!r})"
+        yield f"storage_{storage} = tensor(({max(map(_extent, views))},), (1,), {views[0].dtype}, {views[0].device!r})"
     for number, layout in enumerate(inputs):
         view = f"storage_{layout.storage}.as_strided({layout.size}, {layout.stride}, {layout.offset})"
-        yield f"inputs.append({view if layout.storage in shared else _real_input(number, layout)})"
+        yield f"inputs.append({view if layout.storage in shared else _real_input_code(number, layout)})"
     sizes = [f"inputs[{argument}].shape[{dim}]" for _, (argument, dim) in symbols if dim >= 0]
     yield f"return [{''.join(f'{size}, ' for size in sizes)}*inputs]"
 
 
-def _shared(inputs: Sequence[Layout]) -> dict[int, list[Layout]]:
+def _shared_storages(inputs: Sequence[Layout]) -> dict[int, list[Layout]]:
     """Return the inputs that share a storage, by its number."""
-    found = grouped((layout.storage, layout) for layout in inputs if layout.storage >= 0)
-    shared = {storage: views for storage, views in found.items() if len(views) > 1}
+    storages = grouped((layout.storage, layout) for layout in inputs if layout.storage >= 0)
+    shared = {storage: views for storage, views in storages.items() if len(views) > 1}
     for views in shared.values():
         if len({view.dtype for view in views}) > 1:
             raise ReproError("inputs of several dtypes share a storage, which the script does not do.")
     return shared
 
 
-def _end(layout: Layout) -> int:
+def _extent(layout: Layout) -> int:
     """Return the number of elements that a storage needs for a view."""
     if 0 in layout.size:
         return layout.offset
@@ -78,7 +78,7 @@ def _end(layout: Layout) -> int:
     return layout.offset + 1 + sum((size - 1) * stride for size, stride in steps)
 
 
-def _real_input(number: int, layout: Layout) -> str:
+def _real_input_code(number: int, layout: Layout) -> str:
     if layout == TOKEN:
         return "torch.empty(0)"
     if not layout.dtype.startswith("torch."):
@@ -89,7 +89,7 @@ def _real_input(number: int, layout: Layout) -> str:
     return f"tensor({layout.size}, {layout.stride}, {layout.dtype}, {layout.device!r}{offset})"
 
 
-def fake_inputs(given: Sequence[Any], symbols: Symbols, names: Mapping[Any, str]) -> Iterator[str]:
+def fake_inputs(fakes: Sequence[Any], symbols: Symbols, names: Mapping[Any, str]) -> Iterator[str]:
     """Yield the lines that create the fake inputs that the graph is compiled for.
 
     Raises:
@@ -98,24 +98,24 @@ def fake_inputs(given: Sequence[Any], symbols: Symbols, names: Mapping[Any, str]
     for symbol, _ in symbols:
         yield f"{names[symbol.node.expr]} = size({int(symbol.node.hint)}, {names[symbol.node.expr]!r})"
     yield "return ["
-    for value in given:
-        if isinstance(value, torch.Tensor):
-            size, stride = (_sizes(sizes, names) for sizes in (value.shape, value.stride()))
-            yield f"    fake({size}, {stride}, {value.dtype}, {str(value.device)!r}),"
+    for fake in fakes:
+        if isinstance(fake, torch.Tensor):
+            size, stride = (_sizes_code(sizes, names) for sizes in (fake.shape, fake.stride()))
+            yield f"    fake({size}, {stride}, {fake.dtype}, {str(fake.device)!r}),"
         else:
-            yield f"    {_size(value, names)},"
+            yield f"    {_size_code(fake, names)},"
     yield "]"
 
 
-def _sizes(sizes: Sequence[Any], names: Mapping[Any, str]) -> str:
-    return f"({''.join(f'{_size(size, names)}, ' for size in sizes)})"
+def _sizes_code(sizes: Sequence[Any], names: Mapping[Any, str]) -> str:
+    return f"({''.join(f'{_size_code(size, names)}, ' for size in sizes)})"
 
 
-def _size(size: Any, names: Mapping[Any, str]) -> str:
+def _size_code(size: Any, names: Mapping[Any, str]) -> str:
     expression = symbols_of(size)
     if expression is None:
         return literal(int(size) if isinstance(size, torch.SymInt) else size, "an input")
-    text = re.sub(r"[a-z]+\d+", lambda found: next(n for s, n in names.items() if str(s) == found[0]), str(expression))
+    text = re.sub(r"[a-z]+\d+", lambda match: next(n for s, n in names.items() if str(s) == match[0]), str(expression))
     if not re.fullmatch(r"[s\d+*/() -]+", text):
         raise ReproError(f"the size {expression} of an input cannot be written down.")
     return text

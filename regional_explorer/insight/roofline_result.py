@@ -56,19 +56,19 @@ class Roofline:
     @property
     def border_frame(self) -> pd.DataFrame:
         """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
-        frame, rate = _frame(self.borders), self.bandwidth.bytes_per_s if self.bandwidth else None
+        frame, rate = _records_frame(self.borders), self.bandwidth.bytes_per_s if self.bandwidth else None
         frame["at_most_us"] = [None if rate is None else border.fused_bytes / rate * 1e6 for border in self.borders]
         return frame
 
     @property
     def op_frame(self) -> pd.DataFrame:
         """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
-        return _frame(self.ops)
+        return _records_frame(self.ops)
 
     @property
     def region_frame(self) -> pd.DataFrame:
         """One row per region: its gain, and its share of the gain of full."""
-        return _frame(self.regions)
+        return _records_frame(self.regions)
 
     def _tables(self) -> Iterator[Table]:
         yield reach_table(self.reach, self.launches, self.problems)
@@ -90,7 +90,7 @@ class Roofline:
         return {"text/plain": str(self), "text/html": html}
 
 
-def _frame(rows: Sequence[Any]) -> pd.DataFrame:
+def _records_frame(rows: Sequence[Any]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame(rows)

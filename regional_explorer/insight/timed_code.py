@@ -16,17 +16,17 @@ def timed_code(code: ArtifactCode) -> str:
     """Return the text of ``code`` with a clock around each known launch that is a statement on one line."""
     lines = code.text.splitlines()
     launches = {kernel.called: index for index, kernel in enumerate(code.kernels) if kernel.called is not None}
-    timed = []
+    timed_lines = []
     for number, line in enumerate(lines, 1):
-        if number in launches and _is_whole(line):
+        if number in launches and _is_whole_statement(line):
             indent = line[: len(line) - len(line.lstrip())]
-            timed += [f"{indent}_t = {CLOCK}()", line, f"{indent}{NOTE}({launches[number]}, {CLOCK}() - _t)"]
+            timed_lines += [f"{indent}_t = {CLOCK}()", line, f"{indent}{NOTE}({launches[number]}, {CLOCK}() - _t)"]
         else:
-            timed.append(line)
-    return "\n".join(timed) + "\n"
+            timed_lines.append(line)
+    return "\n".join(timed_lines) + "\n"
 
 
-def _is_whole(line: str) -> bool:
+def _is_whole_statement(line: str) -> bool:
     """Return whether the statement that a line starts ends on the same line."""
     return line.count("(") == line.count(")") and not re.search(r"[\\,({\[]\s*$", line)
 

@@ -53,7 +53,7 @@ TRIALS: tuple[Mapping[str, object], ...] = (
 That one has those configs of lite mode that affect results, but marked ops are not compiled either.
 """
 
-WHOLE = "the whole graph"
+WHOLE_GRAPH = "the whole graph"
 
 
 def full_graphs(program: Program) -> dict[str, FullGraph]:
@@ -66,7 +66,7 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     inputs = gm.graph.find_nodes(op="placeholder")
     names = tuple(node.name for node in gm.graph.nodes if node.op not in ("placeholder", "output"))
     outputs = tuple(node.name for node in gm.graph.output_node().all_input_nodes)
-    piece = Piece(Claim(WHOLE), live.id, gm, names, tuple(node.name for node in inputs), outputs)
+    piece = Piece(Claim(WHOLE_GRAPH), live.id, gm, names, tuple(node.name for node in inputs), outputs)
     layouts = traced_layouts(inputs)
     if layouts is None:
         return FullGraph(live.id, names, ArtifactCode(live.id, "", problem="the sizes of its inputs are not all known"))
@@ -83,30 +83,30 @@ def reached(session: Session) -> tuple[Reach, ...]:
     Raises:
         MeasureError: eager, regional or full was not measured under this plan.
     """
-    found = []
+    reaches = []
     for phase in Phase:
-        known = {timing.variant: timing for timing in session.timings if timing.phase is phase}
-        times = {name: timing.median_s for name, timing in known.items()}
+        timings = {timing.variant: timing for timing in session.timings if timing.phase is phase}
+        times = {name: timing.median_s for name, timing in timings.items()}
         if times:
             missing = [str(name) for name in (VariantName.REGIONAL, VariantName.FULL) if name not in times]
             if missing:
                 raise MeasureError(
-                    f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not measured. {REMEDY}"
+                    f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not measured. {MEASURE_FIRST}"
                 )
-            wins = known[VariantName.FULL].verdict is Verdict.FASTER
-            eager, regional, full = (times[one] for one in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL))
-            found.append(Reach(phase, eager, regional, full, full_wins=wins))
-    if not found or session.is_outdated:
-        raise MeasureError(f"This plan was not measured. {REMEDY}")
-    return tuple(found)
+            full_wins = timings[VariantName.FULL].verdict is Verdict.FASTER
+            eager, regional, full = (times[key] for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL))
+            reaches.append(Reach(phase, eager, regional, full, full_wins=full_wins))
+    if not reaches or session.is_outdated:
+        raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
+    return tuple(reaches)
 
 
-REMEDY = "Call ex.benchmark(), with all variants and regions=True."
+MEASURE_FIRST = "Call ex.benchmark(), with all variants and regions=True."
 
 
-def region_reaches(session: Session, whole: Reach) -> tuple[RegionReach, ...]:
+def region_reaches(session: Session, reach: Reach) -> tuple[RegionReach, ...]:
     """Return what each region gains alone, as a share of what full gains."""
-    gain_s = whole.gain_s
+    gain_s = reach.gain_s
     return tuple(
         RegionReach(name, timing.gain_s, None if timing.gain_s is None or gain_s is None else timing.gain_s / gain_s)
         for name, timing in whole_region_timings(session).items()
@@ -117,7 +117,7 @@ def region_reaches(session: Session, whole: Reach) -> tuple[RegionReach, ...]:
 
 
 @dataclass
-class _Difference:
+class _DifferenceSoFar:
     """The differences of one op so far: in how many nodes, how many were bitwise equal, and how far apart."""
 
     nodes: int = 0
@@ -127,12 +127,12 @@ class _Difference:
     decomposed: list[float] = field(default_factory=list)
 
 
-class _Compared(fx.Interpreter):
+class _ComparingInterpreter(fx.Interpreter):
     """Runs a captured graph, and compares each op that Inductor would decompose with its decomposition."""
 
-    def __init__(self, gm: fx.GraphModule, seen: dict[str, _Difference]) -> None:
+    def __init__(self, gm: fx.GraphModule, differences: dict[str, _DifferenceSoFar]) -> None:
         super().__init__(gm)
-        self._seen = seen
+        self._differences = differences
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node and, if it has one, its decomposition, and record how their results differ."""
@@ -142,67 +142,67 @@ class _Compared(fx.Interpreter):
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         result = super().run_node(n)
         try:
-            other = decomposition(*args, **kwargs)
+            decomposed_result = decomposition(*args, **kwargs)
         except Exception:  # noqa: BLE001 - some run only inside a trace
             return result
-        mine, theirs = (list(_floating(value)) for value in (result, other))
-        if other is NotImplemented or len(mine) != len(theirs) or not mine:
+        eager, decomposed = (list(_floating_tensors(value)) for value in (result, decomposed_result))
+        if decomposed_result is NotImplemented or len(eager) != len(decomposed) or not eager:
             return result
-        found = self._seen.setdefault(str(n.target), _Difference())
-        found.nodes += 1
-        found.bitwise += all(torch.equal(one, two) for one, two in zip(mine, theirs, strict=True))
-        found.max_difference = max(found.max_difference, _farthest(mine, theirs))
+        difference = self._differences.setdefault(str(n.target), _DifferenceSoFar())
+        difference.nodes += 1
+        difference.bitwise += all(torch.equal(tensor, other) for tensor, other in zip(eager, decomposed, strict=True))
+        difference.max_difference = max(difference.max_difference, _largest_gap(eager, decomposed))
         try:
-            exact = list(_floating(n.target(*_doubled(args), **_doubled(kwargs))))  # type: ignore[operator]
+            exact = list(_floating_tensors(n.target(*_in_float64(args), **_in_float64(kwargs))))  # type: ignore[operator]
         except Exception:  # noqa: BLE001 - not every kernel has float64
             return result
-        if len(exact) == len(mine):
-            found.eager.append(_farthest(mine, exact))
-            found.decomposed.append(_farthest(theirs, exact))
+        if len(exact) == len(eager):
+            difference.eager.append(_largest_gap(eager, exact))
+            difference.decomposed.append(_largest_gap(decomposed, exact))
         return result
 
 
-def _floating(value: Any) -> Iterator[torch.Tensor]:
+def _floating_tensors(value: Any) -> Iterator[torch.Tensor]:
     values = value if isinstance(value, (tuple, list)) else (value,)
-    return (one for one in values if isinstance(one, torch.Tensor) and one.is_floating_point())
+    return (tensor for tensor in values if isinstance(tensor, torch.Tensor) and tensor.is_floating_point())
 
 
-def _farthest(mine: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> float:
+def _largest_gap(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> float:
     gaps = [
-        float((one.double() - two.double()).abs().nan_to_num(0.0, 0.0).max())
-        for one, two in zip(mine, theirs, strict=True)
-        if one.numel() and one.shape == two.shape
+        float((tensor.double() - other.double()).abs().nan_to_num(0.0, 0.0).max())
+        for tensor, other in zip(tensors, others, strict=True)
+        if tensor.numel() and tensor.shape == other.shape
     ]
     return max(gaps, default=0.0)
 
 
-def _doubled(values: Any) -> Any:
+def _in_float64(values: Any) -> Any:
     if isinstance(values, torch.Tensor):
         return values.double() if values.is_floating_point() else values
     if isinstance(values, Mapping):
-        return {key: _doubled(value) for key, value in values.items()}
-    return type(values)(map(_doubled, values)) if type(values) in (tuple, list) else values
+        return {key: _in_float64(value) for key, value in values.items()}
+    return type(values)(map(_in_float64, values)) if type(values) in (tuple, list) else values
 
 
 def op_differences(variants: Variants) -> tuple[OpDifference, ...]:
     """Run the captured graphs once, ops that Inductor decomposes in both forms, and return the differences per op."""
-    program, seen = variants.program, dict[str, _Difference]()
+    program, differences = variants.program, dict[str, _DifferenceSoFar]()
     program.select_regional(on=False)
     try:
-        with program.capture.running(lambda live: _Compared(live.gm, seen).boxed_run):
+        with program.capture.running(lambda live: _ComparingInterpreter(live.gm, differences).boxed_run):
             run_once(variants.call, program.capture.run)
     finally:
         program.select_regional(on=True)
     rows = (
         OpDifference(
             op,
-            found.nodes,
-            found.bitwise,
-            found.max_difference,
-            max(found.eager, default=None),
-            max(found.decomposed, default=None),
+            difference.nodes,
+            difference.bitwise,
+            difference.max_difference,
+            max(difference.eager, default=None),
+            max(difference.decomposed, default=None),
         )
-        for op, found in seen.items()
+        for op, difference in differences.items()
     )
     return tuple(sorted(rows, key=lambda row: (row.bitwise == row.nodes, -row.max_difference)))
 
@@ -213,19 +213,19 @@ def bitwise_trials(
     """Compile the whole call under each config, and return how many results are bitwise equal to eager's."""
     eager = run_once(variants.call)
     draws = any(draws_random(node) for live in variants.program.capture.live for node in live.gm.graph.nodes)
-    found = []
-    for number, given in enumerate(configs):
+    trials = []
+    for number, trial_config in enumerate(configs):
         if run.cancelled():
             break
-        if not given.keys() <= config_entries().keys():
+        if not trial_config.keys() <= config_entries().keys():
             continue
-        config = {**given, **({"fallback_random": True} if draws else {})}
+        config = {**trial_config, **({"fallback_random": True} if draws else {})}
         run.progress(f"full under {config or 'its own config'}", number / len(configs))
-        found.append(_trial(variants, config, Reference(eager)))
-    return tuple(found)
+        trials.append(_run_trial(variants, config, Reference(eager)))
+    return tuple(trials)
 
 
-def _trial(variants: Variants, config: Mapping[str, object], reference: Reference) -> BitwiseTrial:
+def _run_trial(variants: Variants, config: Mapping[str, object], reference: Reference) -> BitwiseTrial:
     call = variants.call
     function = compile_isolated(call.fn, "inductor", dynamic=variants.dynamic)
     try:

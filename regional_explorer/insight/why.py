@@ -22,7 +22,7 @@ MOSTLY_LAUNCHES = 0.5
 """If a region spends at least this share of its time outside its kernels, launches dominate."""
 KEEP_RESULTS = {"realize_opcount_threshold": 3}
 """Under this config Inductor stores a value that takes more than three ops, instead of recomputing it per reader."""
-EXPENSIVE = frozenset(
+EXPENSIVE_OPS = frozenset(
     (
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "erfinv", "exp"),
         *("exp2", "expm1", "fmod", "lgamma", "log", "log10", "log1p", "log2", "pow", "rsqrt", "sigmoid", "sin"),
@@ -36,12 +36,12 @@ def from_times(
     region: str, parts: Sequence[PartitionCode], times: Mapping[str, ArtifactKernelTimes]
 ) -> Iterator[Diagnostic]:
     """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it."""
-    known = [(part, times[part.code.artifact]) for part in parts if part.code.artifact in times]
-    if not known or any(found.problem is not None for _, found in known):
+    timed_parts = [(part, times[part.code.artifact]) for part in parts if part.code.artifact in times]
+    if not timed_parts or any(part_times.problem is not None for _, part_times in timed_parts):
         return
-    whole_s = sum(found.whole_s for _, found in known)
-    kernels_s = sum(found.kernels_s for _, found in known)
-    kernels = [kernel for _, found in known for kernel in found.kernels]
+    whole_s = sum(part_times.whole_s for _, part_times in timed_parts)
+    kernels_s = sum(part_times.kernels_s for _, part_times in timed_parts)
+    kernels = [kernel for _, part_times in timed_parts for kernel in part_times.kernels]
     bounds = [kernel.bound_s for kernel in kernels if kernel is not None and kernel.bound_s is not None]
     if None not in kernels and kernels_s <= (1 - MOSTLY_LAUNCHES) * whole_s:
         yield Diagnostic(
@@ -52,8 +52,8 @@ def from_times(
             upstream="the same, without a warning.",
             remedy="Mark a larger region, or give it more at once: a small kernel costs as much to launch as a large.",
             region=region,
-            graph=known[0][0].partition.graph,
-            where=known[0][0].source[:1],
+            graph=timed_parts[0][0].partition.graph,
+            where=timed_parts[0][0].source[:1],
         )
     elif len(bounds) == len(kernels) and sum(bounds) >= AT_BOUND * whole_s:
         yield Diagnostic(
@@ -65,8 +65,8 @@ def from_times(
             upstream="the same, without a warning.",
             remedy="Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
             region=region,
-            graph=known[0][0].partition.graph,
-            where=known[0][0].source[:1],
+            graph=timed_parts[0][0].partition.graph,
+            where=timed_parts[0][0].source[:1],
         )
 
 
@@ -110,37 +110,37 @@ class Recomputed(Cured):
     kernels: tuple[LinkedKernel, ...]
 
 
-def recomputed(part: PartitionCode, kept: ArtifactCode) -> Recomputed | None:
-    """Return the ops that a partition recomputes, by comparison with ``kept``, its code under ``KEEP_RESULTS``."""
-    now, then = _counts(part.code), _counts(kept)
-    ops = {op: (count, then.get(op, 0)) for op, count in now.items() if count > then.get(op, 0) > 0}
+def recomputed(part: PartitionCode, after: ArtifactCode) -> Recomputed | None:
+    """Return the ops that a partition recomputes, by comparison with ``after``, its code under ``KEEP_RESULTS``."""
+    now, then = _expensive_op_counts(part.code), _expensive_op_counts(after)
+    ops = {op: (times, then.get(op, 0)) for op, times in now.items() if times > then.get(op, 0) > 0}
     if not ops:
         return None
     kernels = tuple(linked for linked in part.kernels if ops.keys() & linked.kernel.loop_ops.keys())
     return Recomputed(part, ops, kernels)
 
 
-def _counts(code: ArtifactCode) -> dict[str, int]:
+def _expensive_op_counts(code: ArtifactCode) -> dict[str, int]:
     counts = sum((Counter(kernel.loop_ops) for kernel in code.kernels), Counter[str]())
-    return {op: times for op, times in counts.items() if op in EXPENSIVE}
+    return {op: times for op, times in counts.items() if op in EXPENSIVE_OPS}
 
 
-def op_recomputed(region: str, found: Recomputed, timing: Timing) -> Diagnostic:
+def op_recomputed(region: str, cured: Recomputed, timing: Timing) -> Diagnostic:
     """Return the diagnostic of a recomputed op whose remedy was measured to be faster."""
-    again = ", ".join(f"{op} {now} times instead of {then}" for op, (now, then) in sorted(found.ops.items()))
-    names = ", ".join(linked.kernel.name for linked in found.kernels)
-    nodes = tuple(dict.fromkeys(node.name for linked in found.kernels for node in linked.nodes))
-    lines = tuple(dict.fromkeys(line for linked in found.kernels for line in linked.lines))
+    again = ", ".join(f"{op} {now} times instead of {then}" for op, (now, then) in sorted(cured.ops.items()))
+    names = ", ".join(linked.kernel.name for linked in cured.kernels)
+    nodes = tuple(dict.fromkeys(node.name for linked in cured.kernels for node in linked.nodes))
+    lines = tuple(dict.fromkeys(line for linked in cured.kernels for line in linked.lines))
     return Diagnostic(
         DiagnosticCode.OP_RECOMPUTED,
         f"Region {region!r} computes {again} per element in {names}: each reader of a value computes it again.",
         Severity.INFO,
         region=region,
-        graph=found.part.partition.graph,
+        graph=cured.part.partition.graph,
         nodes=nodes,
         where=lines,
         upstream="the same, without a warning.",
-        remedy=remedy_text(region, KEEP_RESULTS, found.part, timing),
+        remedy=remedy_text(region, KEEP_RESULTS, cured.part, timing),
     )
 
 

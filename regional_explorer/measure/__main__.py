@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 
-PLANTED = (0.0, 0.03)
+PLANTED_SLOWDOWNS = (0.0, 0.03)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,26 +32,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         BenchmarkOptions(options.budget)
     except MeasureError as error:
         parser.error(f"--budget: {error}")
-    return _self_test(options.pairs, options.budget, options.threads)
+    return _run_self_test(options.pairs, options.budget, options.threads)
 
 
-def _self_test(pairs: int, budget_s: float, threads: int) -> int:
+def _run_self_test(pairs: int, budget_s: float, threads: int) -> int:
     from regional_explorer.measure.timing import self_test
 
-    seen = []
+    outcomes = []
     try:
-        for planted in PLANTED:
+        for planted in PLANTED_SLOWDOWNS:
             for outcome in self_test.outcomes(pairs, planted, budget_s, threads):
-                seen.append(outcome)
-                _show(f"\r{len(seen) // 2} of {pairs * len(PLANTED)} pairs")
+                outcomes.append(outcome)
+                _print_progress(f"\r{len(outcomes) // 2} of {pairs * len(PLANTED_SLOWDOWNS)} pairs")
     except KeyboardInterrupt:
-        _show("\ninterrupted: the rates are those of the pairs so far")
-    _show("\n")
-    print(self_test.table(self_test.rates(seen)))  # noqa: T201 - what the command is for
+        _print_progress("\ninterrupted: the rates are those of the pairs so far")
+    _print_progress("\n")
+    print(self_test.table(self_test.rates(outcomes)))  # noqa: T201 - what the command is for
     return 0
 
 
-def _show(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(text, end="", file=sys.stderr, flush=True)  # noqa: T201 - progress, apart from the result
 
 

@@ -13,26 +13,26 @@ from regional_explorer.record.statistics import bootstrap_interval, median_and_i
 COPIED_BYTES = 128 << 20
 """The bytes that one copy reads, and writes: more than caches hold."""
 
-SAMPLES = 15
-_WARM_UP = 2
+COPIES = 15
+_WARM_UP_COPIES = 2
 
 
 def copy_bandwidth(device: str) -> Bandwidth:
     """Return how many bytes ``device`` moves in a second in ``dst.copy_(src)``, counting reads and writes.
 
     ``dst`` is a new tensor each time, as the results of ops are: on a CPU, writing newly allocated memory takes longer
-    than writing memory in use. Measured once per process, device and number of threads: the median of ``SAMPLES``
+    than writing memory in use. Measured once per process, device and number of threads: the median of ``COPIES``
     copies of ``COPIED_BYTES`` each.
     """
-    return _measured(device.partition(" ")[0], torch.get_num_threads())
+    return _measured_bandwidth(device.partition(" ")[0], torch.get_num_threads())
 
 
 @functools.cache
-def _measured(device: str, threads: int) -> Bandwidth:
+def _measured_bandwidth(device: str, threads: int) -> Bandwidth:
     clock = clock_for(device)
     source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device=device)
     marks = []
-    for _ in range(_WARM_UP + SAMPLES):
+    for _ in range(_WARM_UP_COPIES + COPIES):
         target = torch.empty_like(source)
         clock.flush()
         begin = clock.mark()
@@ -40,10 +40,10 @@ def _measured(device: str, threads: int) -> Bandwidth:
         marks.append((begin, clock.mark()))
         del target
     clock.synchronize()
-    moved = 2 * COPIED_BYTES
-    rates = [moved / max(clock.seconds(begin, end), 1e-9) for begin, end in marks[_WARM_UP:]]
+    moved_bytes = 2 * COPIED_BYTES
+    rates = [moved_bytes / max(clock.seconds(begin, end), 1e-9) for begin, end in marks[_WARM_UP_COPIES:]]
     median, _ = median_and_iqr(rates)
     low, high = bootstrap_interval(torch.tensor(rates, dtype=torch.float64).numpy(), 0.99, 0) or (median, median)
-    host = f", {threads} threads" if isinstance(clock, CpuClock) else ""
-    how = f"median of {SAMPLES} copies of {COPIED_BYTES >> 20} MiB to fresh memory, reads and writes counted{host}"
+    host_note = f", {threads} threads" if isinstance(clock, CpuClock) else ""
+    how = f"median of {COPIES} copies of {COPIED_BYTES >> 20} MiB to fresh memory, reads and writes counted{host_note}"
     return Bandwidth(median, low, high, how)

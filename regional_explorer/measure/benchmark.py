@@ -83,43 +83,43 @@ def benchmark(
     """
     run, call, program = context.run, variants.call, variants.program
     untimed = run.executor.run_untimed
-    chosen, found = untimed(lambda: _ready(variants, names, run))
-    yield found
+    ready, outcome = untimed(lambda: _ready_variants(variants, names, run))
+    yield outcome
     traces = variants.traces()
     if run.cancelled():
         return False
     run.progress("checking numerics: eager", 0.0)
-    expected = untimed(lambda: find_reference(call, program, run.cancelled))
-    yield Outcome(diagnostics=tuple(expected.diagnostics))
-    steady = not expected.reference.nondeterministic
+    found_reference = untimed(lambda: find_reference(call, program, run.cancelled))
+    yield Outcome(diagnostics=tuple(found_reference.diagnostics))
+    deterministic = not found_reference.reference.nondeterministic
     verdicts: dict[str, NumericsVerdict] = {
-        VariantName.EAGER: NumericsVerdict.REFERENCE if steady else NumericsVerdict.NOT_COMPARABLE
+        VariantName.EAGER: NumericsVerdict.REFERENCE if deterministic else NumericsVerdict.NOT_COMPARABLE
     }
-    for variant in chosen:
+    for variant in ready:
         if run.cancelled():
             return False
         if variant.name is not VariantName.EAGER:
             run.progress(f"checking numerics: {variant.name}", 0.0)
-            rows = untimed(partial(_rows, call, program, variant, expected.reference))
+            rows = untimed(partial(_numerics_rows, call, program, variant, found_reference.reference))
             yield Outcome(numerics=rows)
             verdicts[variant.name] = verdict(rows)
     if run.cancelled():
         return False
-    timed_calls = [timed_call(call, variant) for variant in chosen]
+    timed_calls = [timed_call(call, variant) for variant in ready]
     try:
         with call.kept():
-            measured = measure_rounds(timed_calls, options, context, baseline=VariantName.EAGER, numerics=verdicts)
+            rounds = measure_rounds(timed_calls, options, context, baseline=VariantName.EAGER, numerics=verdicts)
     finally:
         program.select_regional(on=True)
-    timings = tuple(_without_verdict(measured.timings, variants.traced_since(traces), variants.given_up()))
-    yield Outcome(timings=timings, conditions=measured.conditions, diagnostics=measured.diagnostics)
-    if measured.result.stopped not in (Stop.PRECISE, Stop.BUDGET):
+    timings = tuple(_without_verdict(rounds.timings, variants.traced_since(traces), variants.given_up()))
+    yield Outcome(timings=timings, conditions=rounds.conditions, diagnostics=rounds.diagnostics)
+    if rounds.result.stopped not in (Stop.PRECISE, Stop.BUDGET):
         return False
     gauge = gauge_for(context.environment.device)
-    for variant in chosen:
+    for variant in ready:
         if gauge is None or run.cancelled():
             break
-        if variant.name not in measured.result.dropped:
+        if variant.name not in rounds.result.dropped:
             run.progress(f"reading the memory of {variant.name}", 1.0)
             yield Outcome(memory=(untimed(partial(_memory_peak, variants, variant, gauge)),))
     return True
@@ -129,7 +129,7 @@ def _without_verdict(
     timings: Sequence[Timing], traces: Mapping[VariantName, int], given_up: Collection[VariantName]
 ) -> Sequence[Timing]:
     """Return the timings, without verdicts on variants that Dynamo traced again meanwhile, or gave up on before."""
-    reasons = {name: _retraced(name, count) for name, count in traces.items()}
+    reasons = {name: _retraced_warning(name, count) for name, count in traces.items()}
     for name in given_up:
         reasons.setdefault(name, "Dynamo traced the call too often: part of it runs in plain Python now; no verdict")
     return [
@@ -140,7 +140,7 @@ def _without_verdict(
     ]
 
 
-def _retraced(name: VariantName, traces: int) -> str:
+def _retraced_warning(name: VariantName, traces: int) -> str:
     return f"Dynamo traced the call again ({traces} new graphs) while it was measured: no verdict; " + (
         "the samples include compiles"
         if name in BY_TORCH
@@ -180,7 +180,7 @@ def timed_call(call: Call, variant: Variant) -> TimedCall:
 def _memory_peak(variants: Variants, variant: Variant, gauge: Gauge) -> MemoryPeak:
     call = variants.call
 
-    def work() -> None:
+    def run_call() -> None:
         if call.stateful:
             call.restore()
         outputs = variant.forward()
@@ -190,51 +190,51 @@ def _memory_peak(variants: Variants, variant: Variant, gauge: Gauge) -> MemoryPe
     variant.select()
     try:
         with call.kept():
-            return peak(variant.name, work, gauge)
+            return peak(variant.name, run_call, gauge)
     finally:
         variants.program.select_regional(on=True)
 
 
-def _ready(variants: Variants, names: Sequence[VariantName], run: RunContext) -> tuple[list[Variant], Outcome]:
+def _ready_variants(variants: Variants, names: Sequence[VariantName], run: RunContext) -> tuple[list[Variant], Outcome]:
     """Return the variants that can run and the results so far; those that torch compiles are compiled here."""
-    ready, costs, found = [], [], list[Diagnostic]()
+    ready, costs, diagnostics = [], [], list[Diagnostic]()
     for name in names:
         if run.cancelled():
             break
         if name in BY_TORCH:
-            run.progress(_DOING[name], 0.0)
+            run.progress(_COMPILE_TASKS[name], 0.0)
             try:
                 compiled = variants.compile(name)
             except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; other variants go on
-                found.append(failed(name, error))
+                diagnostics.append(failed(name, error))
                 continue
             costs.append(compiled.cost)
-            found += compiled.findings
+            diagnostics += compiled.findings
         ready.append(variants.get(name))
-    return ready, Outcome(costs=tuple(costs), diagnostics=tuple(found))
+    return ready, Outcome(costs=tuple(costs), diagnostics=tuple(diagnostics))
 
 
-_DOING = {
+_COMPILE_TASKS = {
     VariantName.FULL: "compiling the whole call with torch.compile",
     VariantName.UPSTREAM: "compiling the marks with upstream's regional_inductor",
     VariantName.LITE: "compiling the marks with torch.compile(mode='lite')",
 }
 
 
-def _rows(call: Call, program: Program, variant: Variant, reference: Reference) -> tuple[Numerics, ...]:
+def _numerics_rows(call: Call, program: Program, variant: Variant, reference: Reference) -> tuple[Numerics, ...]:
     variant.select()
     marked_draws = any(switch.draws for switch in program.switches)
-    upstream = variant.name is VariantName.UPSTREAM
-    draws = variant.name is VariantName.REGIONAL and marked_draws
+    is_upstream = variant.name is VariantName.UPSTREAM
+    needs_twin = variant.name is VariantName.REGIONAL and marked_draws
     try:
-        with program.drawing_as_eager() if draws else nullcontext():
-            note = "checked on a twin compiled with fallback_random" if draws else ""
+        with program.drawing_as_eager() if needs_twin else nullcontext():
+            note = "checked on a twin compiled with fallback_random" if needs_twin else ""
             rows = compare(variant.name, run_once(call, variant.function), reference, note)
     except RegionCompileError as error:
         rows = compare(variant.name, run_once(call, variant.function), reference)
         return not_comparable(rows, f"draws random numbers, and no twin with fallback_random compiles: {error}")
     finally:
         program.select_regional(on=True)
-    if call.draws and (variant.name in (VariantName.FULL, VariantName.LITE) or (marked_draws and upstream)):
+    if call.draws and (variant.name in (VariantName.FULL, VariantName.LITE) or (marked_draws and is_upstream)):
         return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
     return rows

@@ -22,38 +22,38 @@ class OpBytes(fx.Interpreter):
         if n.op != "call_function":
             return super().run_node(n)
         inputs = self.fetch_args_kwargs_from_env(n)
-        value = super().run_node(n)
+        result = super().run_node(n)
         target: Any = n.target
-        self.moved[n.name] = moved_bytes(target, inputs, value)
-        return value
+        self.moved[n.name] = moved_bytes(target, inputs, result)
+        return result
 
 
 def moved_bytes(target: Callable[..., Any], inputs: Any, outputs: Any) -> int:
     """Return the least bytes that an op reads and writes: each input and output once; a view moves none."""
     if target is operator.getitem:
         return 0
-    read, written = list(_tensors(inputs)), list(_tensors(outputs))
-    storages = {tensor.untyped_storage().data_ptr() for tensor in read}
+    read, written = list(_dense_tensors(inputs)), list(_dense_tensors(outputs))
+    input_storages = {tensor.untyped_storage().data_ptr() for tensor in read}
     schema = getattr(target, "_schema", None)
     mutates = schema is not None and schema.is_mutable
-    if not mutates and all(tensor.untyped_storage().data_ptr() in storages for tensor in written):
+    if not mutates and all(tensor.untyped_storage().data_ptr() in input_storages for tensor in written):
         return 0
-    return sum(map(_size, read)) + sum(map(_size, written))
+    return sum(map(_tensor_bytes, read)) + sum(map(_tensor_bytes, written))
 
 
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
+def _dense_tensors(values: Any) -> Iterator[torch.Tensor]:
     """Yield the dense tensors among nested arguments or results."""
     if isinstance(values, torch.Tensor):
         if values.layout is torch.strided:
             yield values
     elif isinstance(values, (tuple, list)):
         for value in values:
-            yield from _tensors(value)
+            yield from _dense_tensors(value)
     elif isinstance(values, Mapping):
-        yield from _tensors(list(values.values()))
+        yield from _dense_tensors(list(values.values()))
 
 
-def _size(tensor: torch.Tensor) -> int:
+def _tensor_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes behind a tensor; elements that a broadcast repeats count once."""
     elements = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):

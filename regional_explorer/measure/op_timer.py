@@ -12,7 +12,7 @@ from torch import fx
 from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.torch_api import boxed
 
-_MARKS = 200
+_OVERHEAD_MARKS = 200
 
 
 class OpTimer:
@@ -25,21 +25,21 @@ class OpTimer:
     def __init__(self, gm: fx.GraphModule, clock: Clock[Any]) -> None:
         self._clock = clock
         self._marks: list[Any] = []
-        marks, moment = self._marks, clock.mark
+        marks, take_mark = self._marks, clock.mark
 
         def mark() -> None:
-            marks.append(moment())
+            marks.append(take_mark())
 
         graph = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
-        self._names: list[str] = []
+        self._op_names: list[str] = []
         for node in gm.graph.nodes:
-            if not self._names and node.op == "call_function":
+            if not self._op_names and node.op == "call_function":
                 graph.call_function(mark)
             copies[node] = graph.node_copy(node, copies.__getitem__)
             if node.op == "call_function":
                 graph.call_function(mark)
-                self._names.append(node.name)
+                self._op_names.append(node.name)
         self.run = boxed(fx.GraphModule(gm, graph, class_name="Timed"))
         """Runs the graph on a list of arguments, which it empties."""
 
@@ -54,12 +54,12 @@ class OpTimer:
     def spans(self) -> Iterator[tuple[str, float]]:
         """Yield name and seconds of each op that ran, in order, once the clock is synchronized."""
         for marks in self._marks_of_runs():
-            for name, (begin, end) in zip(self._names, pairwise(marks), strict=True):
+            for name, (begin, end) in zip(self._op_names, pairwise(marks), strict=True):
                 yield name, self._clock.seconds(begin, end)
 
     def _marks_of_runs(self) -> Iterator[list[Any]]:
-        step = len(self._names) + 1
-        return (self._marks[start : start + step] for start in range(0, len(self._marks) - step + 1, step))
+        per_run = len(self._op_names) + 1
+        return (self._marks[start : start + per_run] for start in range(0, len(self._marks) - per_run + 1, per_run))
 
 
 def overhead_s(clock: Clock[Any]) -> float:
@@ -69,7 +69,7 @@ def overhead_s(clock: Clock[Any]) -> float:
     def mark() -> None:
         marks.append(clock.mark())
 
-    for _ in range(_MARKS):
+    for _ in range(_OVERHEAD_MARKS):
         mark()
     clock.synchronize()
     return statistics.median(clock.seconds(begin, end) for begin, end in pairwise(marks))

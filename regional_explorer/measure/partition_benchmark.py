@@ -15,7 +15,7 @@ from regional_explorer.compiler.input_recording import Recorded, record_inputs
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.accuracy.partition_check import VARIANT, Check, check_partition
+from regional_explorer.measure.accuracy.partition_check import COMPILED, Check, check_partition
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.measured_rounds import MeasureContext, measure_rounds
 from regional_explorer.measure.timing.rounds_result import Stop
@@ -61,14 +61,14 @@ def measure_partitions(
     The unused part of a kind's budget goes to the next kinds.
     """
     left_s, count = options.budget_s, len(kinds)
-    for done, switches in enumerate(kinds):
+    for kind_index, switches in enumerate(kinds):
         name = switches[0].partition.name
         if context.run.cancelled():
             return
-        context.run.progress(f"{name} alone ({done + 1} of {count})", done / count)
-        share = replace(options, budget_s=max(left_s, options.budget_s / 100) / (count - done))
-        part = context.part(done / count, (done + 1) / count, f"{name} alone: ")
-        spent_s, stopped = yield from _PartitionKind(program, switches, share, part).measure()
+        context.run.progress(f"{name} alone ({kind_index + 1} of {count})", kind_index / count)
+        kind_options = replace(options, budget_s=max(left_s, options.budget_s / 100) / (count - kind_index))
+        kind_context = context.part(kind_index / count, (kind_index + 1) / count, f"{name} alone: ")
+        spent_s, stopped = yield from _PartitionKind(program, switches, kind_options, kind_context).measure()
         left_s -= spent_s
         if stopped in (Stop.CANCELLED, Stop.INTERRUPTED):
             return
@@ -83,10 +83,10 @@ def distinct(program: Program) -> list[list[Switch]]:
     program.apply_artifacts()
     kinds: dict[tuple[Any, ...], list[Switch]] = {}
     for switch in program.switches:
-        made = switch.artifact
-        code = None if made is None else program.store.code_hash(made.key) or made.key
+        artifact = switch.artifact
+        code_hash = None if artifact is None else program.store.code_hash(artifact.key) or artifact.key
         # A piece that the call does not run, with inputs of unknown sizes, has no fingerprint: it is its own kind.
-        kind = (code, switch.fingerprint(), switch.inputs) if switch.inputs is not None else (switch,)
+        kind = (code_hash, switch.fingerprint(), switch.inputs) if switch.inputs is not None else (switch,)
         kinds.setdefault(kind, []).append(switch)
     return list(kinds.values())
 
@@ -113,7 +113,7 @@ class _PartitionKind:
         recorded = untimed(lambda: record_inputs(self.program, self.switches))
         switch, args = recorded.switch, recorded.args
         if switch is None or args is None:
-            yield PartitionResults(timings=tuple(self._not_run(switch) for switch in self.switches))
+            yield PartitionResults(timings=tuple(self._not_run_timing(switch) for switch in self.switches))
             return 0.0, Stop.PRECISE
         name, check = switch.partition.name, None
         # Not around the call itself: in another mode it would be traced again.
@@ -127,21 +127,19 @@ class _PartitionKind:
             yield PartitionResults(numerics=tuple(check.rows), cures={name: check.cure})
         try:
             with as_in_the_call():
-                measured = measure_rounds(
-                    calls, self.options, self.context, baseline=EAGER, numerics={VARIANT: verdict}
-                )
+                rounds = measure_rounds(calls, self.options, self.context, baseline=EAGER, numerics={COMPILED: verdict})
         except MeasureError as error:
-            text = f"Partition {name} alone: {error}"
+            message = f"Partition {name} alone: {error}"
             region, graph = switch.piece.claim.region, switch.piece.graph_id
-            found = Diagnostic(DiagnosticCode.VARIANT_FAILED, text, Severity.ERROR, region=region, graph=graph)
-            yield PartitionResults(diagnostics=(found,))
+            diagnostic = Diagnostic(DiagnosticCode.VARIANT_FAILED, message, Severity.ERROR, region=region, graph=graph)
+            yield PartitionResults(diagnostics=(diagnostic,))
             return 0.0, Stop.FAILED
-        timings = {timing.variant: timing for timing in measured.timings}
+        timings = {timing.variant: timing for timing in rounds.timings}
         if EAGER in timings:
-            yield PartitionResults(tuple(self._rows(recorded, timings[EAGER], timings.get(VARIANT), check)))
-        return measured.result.spent_s, measured.result.stopped
+            yield PartitionResults(tuple(self._timings(recorded, timings[EAGER], timings.get(COMPILED), check)))
+        return rounds.result.spent_s, rounds.result.stopped
 
-    def _rows(
+    def _timings(
         self, recorded: Recorded, eager: Timing, compiled: Timing | None, check: Check | None
     ) -> Iterator[PartitionTiming]:
         """Yield the timing of every partition of the kind."""
@@ -172,20 +170,20 @@ class _PartitionKind:
                 worst_tensor=worst.tensor if worst is not None and not worst.bitwise else "",
             )
         for switch in self.switches:
-            mine = replace(timing, runs=recorded.runs[switch], artifact=self._artifact(switch), **self._who(switch))
-            yield mine if switch is recorded.switch else replace(mine, measured_as=name)
+            row = replace(timing, runs=recorded.runs[switch], artifact=self._stored_key(switch), **self._labels(switch))
+            yield row if switch is recorded.switch else replace(row, measured_as=name)
 
-    def _not_run(self, switch: Switch) -> PartitionTiming:
-        key = self._artifact(switch)
+    def _not_run_timing(self, switch: Switch) -> PartitionTiming:
+        key = self._stored_key(switch)
         why = ("the call does not reach it: a branch not taken",)
-        return PartitionTiming(**self._who(switch), eager_s=0.0, eager_iqr_s=0.0, runs=0, artifact=key, warnings=why)
+        return PartitionTiming(**self._labels(switch), eager_s=0.0, eager_iqr_s=0.0, runs=0, artifact=key, warnings=why)
 
-    def _artifact(self, switch: Switch) -> str | None:
+    def _stored_key(self, switch: Switch) -> str | None:
         """Return the key of a partition's artifact in the record, even if the artifact refused the inputs."""
         key = self.program.keys().get(switch, "")
         return key if key in self.program.store.artifacts else None
 
-    def _who(self, switch: Switch) -> dict[str, Any]:
+    def _labels(self, switch: Switch) -> dict[str, Any]:
         backward = switch.piece.graph_id.split("/")[1] == GraphKind.BACKWARD
         return {
             "partition": switch.partition.name,
@@ -196,22 +194,22 @@ class _PartitionKind:
 
 def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:
     """Return the eager piece and, if there is one, the compiled piece, both called on ``args`` as in the live call."""
-    random = RandomState() if switch.draws else None
-    undo = _writes(switch, args)
+    random_state = RandomState() if switch.draws else None
+    undo = _log_writes(switch, args)
 
     def put_back() -> None:
         undo.restore()
-        if random is not None:
-            random.restore()
+        if random_state is not None:
+            random_state.restore()
 
     compiled = switch.as_function()
-    found = [TimedCall(EAGER, lambda: switch.eager(list(args)), before=put_back)]
+    calls = [TimedCall(EAGER, lambda: switch.eager(list(args)), before=put_back)]
     if switch.artifact is not None:
-        found.append(TimedCall(VARIANT, lambda: compiled(list(args)), before=put_back))
-    return found
+        calls.append(TimedCall(COMPILED, lambda: compiled(list(args)), before=put_back))
+    return calls
 
 
-def _writes(switch: Switch, args: Sequence[Any]) -> UndoLog:
+def _log_writes(switch: Switch, args: Sequence[Any]) -> UndoLog:
     """Return the log that undoes the writes of a piece to its inputs."""
     undo = UndoLog()
     try:

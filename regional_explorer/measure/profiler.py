@@ -36,10 +36,10 @@ from regional_explorer.record.timing import Phase
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.torch_api import BoxedCall
 
-SHORT = 10.0
+LEAST_OVERHEADS = 10.0
 """An op is too short for a figure of its own if it takes less than this many times the overhead of a mark."""
 
-Key = tuple[str, str]
+OpKey = tuple[str, str]
 """Graph and name of an op; for time outside of the graphs, ``NO_GRAPH`` and the name of the span."""
 NO_GRAPH = ""
 
@@ -51,7 +51,7 @@ def profile(variants: Variants, budget_s: float, device: str, context: RunContex
         MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
     """
     options = BenchmarkOptions(budget_s=budget_s)
-    run, bandwidth = _Run(variants, clock_for(device)), None
+    run, bandwidth = _ProfileRun(variants, clock_for(device)), None
     try:
         context.progress("measuring the copy bandwidth", 0.0)
         bandwidth = context.executor.run_timed(lambda: copy_bandwidth(device))
@@ -69,15 +69,15 @@ def profile(variants: Variants, budget_s: float, device: str, context: RunContex
 
 
 @dataclass
-class _Run:
+class _ProfileRun:
     """The rounds so far: seconds by op, of the call without marks, and of a mark."""
 
     variants: Variants
     clock: Clock[Any]
-    rounds: list[dict[Key, float]] = field(default_factory=list)
+    rounds: list[dict[OpKey, float]] = field(default_factory=list)
     steps_s: list[float] = field(default_factory=list)
     overheads_s: list[float] = field(default_factory=list)
-    moved: dict[Key, int] = field(default_factory=dict)
+    moved: dict[OpKey, int] = field(default_factory=dict)
     timers: dict[str, OpTimer] = field(default_factory=dict)
 
     def go(self, budget_s: float, context: RunContext) -> Stop:
@@ -89,45 +89,45 @@ class _Run:
         context.progress("profiling: first round", 0.0)
         # The first round warms up, and counts the bytes that ops move. It is used only if the budget allows no other.
         context.executor.run_timed(self._count_bytes)
-        first_s = self._timed_round(context.executor)
+        first_s = self._run_timed_round(context.executor)
         while self.rounds:
             spent_s = self.clock.now() - began_s
             if context.cancelled():
                 return Stop.CANCELLED
             if spent_s + (first_s if len(self.rounds) == 1 else spent_s / len(self.rounds)) > budget_s:
                 return Stop.BUDGET
-            self._timed_round(context.executor)
+            self._run_timed_round(context.executor)
             context.progress(f"profiling: round {len(self.rounds)}", min(1.0, (self.clock.now() - began_s) / budget_s))
         return Stop.FAILED
 
-    def measured(self) -> slice:
+    def used_rounds(self) -> slice:
         """Return the rounds that are used."""
         return slice(1 if len(self.rounds) > 1 else 0, None)
 
-    def _timed_round(self, executor: Executor) -> float:
+    def _run_timed_round(self, executor: Executor) -> float:
         began_s = self.clock.now()
-        executor.run_timed(self._round)
+        executor.run_timed(self._profile_round)
         return self.clock.now() - began_s
 
-    def _round(self) -> None:
+    def _profile_round(self) -> None:
         """Run the call once without and once with marks, in alternating order, and measure the overhead of a mark."""
-        entry = self._entry()
+        aot_eager = self._aot_eager_call()
         with self.variants.call.kept():
-            for timed in (False, True) if len(self.rounds) % 2 else (True, False):
-                if timed:
-                    phases = self._run_with(entry, {name: timer.run for name, timer in self.timers.items()})
+            for with_marks in (False, True) if len(self.rounds) % 2 else (True, False):
+                if with_marks:
+                    phase_marks = self._run_with(aot_eager, {name: timer.run for name, timer in self.timers.items()})
                 else:
-                    whole = Phase.FORWARD if entry.backward is None else Phase.STEP
-                    step_s = entry.sample(self.clock, 1)[whole]
+                    whole_phase = Phase.FORWARD if aot_eager.backward is None else Phase.STEP
+                    step_s = aot_eager.sample(self.clock, 1)[whole_phase]
             overhead = overhead_s(self.clock)
-        seconds: dict[Key, float] = {}
-        for graph, timer in self.timers.items():
+        seconds: dict[OpKey, float] = {}
+        for graph_id, timer in self.timers.items():
             for name, span_s in timer.spans():
-                seconds[graph, name] = seconds.get((graph, name), 0.0) + max(span_s - overhead, 0.0)
+                seconds[graph_id, name] = seconds.get((graph_id, name), 0.0) + max(span_s - overhead, 0.0)
         if not seconds:
             raise MeasureError("The call runs no op of the captured graphs, so there is nothing to profile.")
         runs = [run for timer in self.timers.values() for run in timer.runs()]
-        for name, span_s in around(self.clock, phases, runs):
+        for name, span_s in around(self.clock, phase_marks, runs):
             seconds[NO_GRAPH, name] = seconds.get((NO_GRAPH, name), 0.0) + max(span_s - overhead, 0.0)
         for timer in self.timers.values():
             timer.clear()
@@ -139,59 +139,59 @@ class _Run:
         """Run the call once op by op, to count the bytes that each op moves."""
         counters = {live.id: OpBytes(live.gm) for live in self.variants.program.capture.live}
         with self.variants.call.kept():
-            self._run_with(self._entry(), {name: one.boxed_run for name, one in counters.items()})
-        self.moved = {(graph, name): size for graph, one in counters.items() for name, size in one.moved.items()}
+            self._run_with(self._aot_eager_call(), {name: counter.boxed_run for name, counter in counters.items()})
+        self.moved = {(graph, op): size for graph, counter in counters.items() for op, size in counter.moved.items()}
 
-    def _entry(self) -> TimedCall:
+    def _aot_eager_call(self) -> TimedCall:
         return timed_call(self.variants.call, self.variants.get(VariantName.AOT_EAGER))
 
-    def _run_with(self, entry: TimedCall, implementations: Mapping[str, BoxedCall]) -> list[Any]:
+    def _run_with(self, variant: TimedCall, implementations: Mapping[str, BoxedCall]) -> list[Any]:
         """Run the call with other implementations of the captured graphs; return the marks around its phases."""
-        entry.select()
+        variant.select()
         for live in self.variants.program.capture.live:
             live.implementation = implementations.get(live.id, live.implementation)
         with gc_paused():
-            entry.before()
+            variant.before()
             self.clock.flush()
-            phases = [self.clock.mark()]
-            outputs = entry.forward()
-            phases.append(self.clock.mark())
-            if entry.backward is not None:
-                gradients = entry.backward(outputs)
-                phases.append(self.clock.mark())
+            phase_marks = [self.clock.mark()]
+            outputs = variant.forward()
+            phase_marks.append(self.clock.mark())
+            if variant.backward is not None:
+                gradients = variant.backward(outputs)
+                phase_marks.append(self.clock.mark())
                 del gradients
             # As in a sample, outputs are freed only after the last mark.
             del outputs
             self.clock.synchronize()
-        return phases
+        return phase_marks
 
 
 def _summarize(
-    run: _Run, graphs: Mapping[str, Graph], bandwidth: Bandwidth, options: BenchmarkOptions, stopped: Stop
+    run: _ProfileRun, graphs: Mapping[str, Graph], bandwidth: Bandwidth, options: BenchmarkOptions, stopped: Stop
 ) -> Profile:
-    rounds = run.rounds[run.measured()]
+    rounds = run.rounds[run.used_rounds()]
     keys = list(dict.fromkeys(key for seconds in rounds for key in seconds))
     samples = np.array([[seconds.get(key, 0.0) for key in keys] for seconds in rounds])
-    middle = MiddleRounds.of(samples.sum(axis=1), options.confidence, options.seed)
-    whole_s = middle.mean(samples.sum(axis=1))
+    middle_rounds = MiddleRounds.of(samples.sum(axis=1), options.confidence, options.seed)
+    whole_s = middle_rounds.mean(samples.sum(axis=1))
     overhead = float(np.median(run.overheads_s))
-    nodes = {graph.id: graph.by_name() for graph in graphs.values()}
+    nodes_by_graph = {graph.id: graph.by_name() for graph in graphs.values()}
     moved = np.array([run.moved.get(key, 0) for key in keys])
     ops: dict[int, OpTime] = {}
-    for place, (graph, name) in enumerate(keys):
+    for column, (graph, name) in enumerate(keys):
         if graph != NO_GRAPH:
-            seconds, low, high = middle.figures(samples[:, place])
-            ops[place] = OpTime(
-                graph, name, seconds, low, high, int(moved[place]), too_short=seconds < SHORT * overhead
+            seconds, low, high = middle_rounds.figures(samples[:, column])
+            ops[column] = OpTime(
+                graph, name, seconds, low, high, int(moved[column]), too_short=seconds < LEAST_OVERHEADS * overhead
             )
-    total_s, total_low_s, total_high_s = middle.figures(samples[:, list(ops)].sum(axis=1))
-    groups = _groups(ops, nodes, overhead)
-    groups |= {(ProfileKind.AROUND, name): [place] for place, (_, name) in enumerate(keys) if place not in ops}
-    backward = np.array([graph in graphs and graphs[graph].kind is GraphKind.BACKWARD for graph, _ in keys])
+    total_s, total_low_s, total_high_s = middle_rounds.figures(samples[:, list(ops)].sum(axis=1))
+    row_columns = _columns_by_row(ops, nodes_by_graph, overhead)
+    row_columns |= {(ProfileKind.AROUND, name): [column] for column, (_, name) in enumerate(keys) if column not in ops}
+    is_backward = np.array([graph in graphs and graphs[graph].kind is GraphKind.BACKWARD for graph, _ in keys])
     rows = []
-    for (kind, name), places in groups.items():
-        seconds, low, high = middle.figures(samples[:, places].sum(axis=1))
-        backward_s = middle.mean(samples[:, [place for place in places if backward[place]]].sum(axis=1))
+    for (kind, name), columns in row_columns.items():
+        seconds, low, high = middle_rounds.figures(samples[:, columns].sum(axis=1))
+        backward_s = middle_rounds.mean(samples[:, [column for column in columns if is_backward[column]]].sum(axis=1))
         rows.append(
             ProfileRow(
                 kind=kind,
@@ -202,9 +202,9 @@ def _summarize(
                 forward_s=max(seconds - backward_s, 0.0),
                 backward_s=backward_s,
                 share=seconds / whole_s if whole_s else 0.0,
-                ops=0 if kind is ProfileKind.AROUND else len(places),
-                moved_bytes=int(moved[places].sum()),
-                copy_s=float(moved[places].sum() / bandwidth.bytes_per_s),
+                ops=0 if kind is ProfileKind.AROUND else len(columns),
+                moved_bytes=int(moved[columns].sum()),
+                copy_s=float(moved[columns].sum() / bandwidth.bytes_per_s),
             )
         )
     kinds = list(ProfileKind)
@@ -214,7 +214,7 @@ def _summarize(
         seconds=total_s,
         low_s=total_low_s,
         high_s=total_high_s,
-        step_s=float(np.median(run.steps_s[run.measured()])),
+        step_s=float(np.median(run.steps_s[run.used_rounds()])),
         overhead_s=overhead,
         rounds=len(rounds),
         budget_s=options.budget_s,
@@ -224,19 +224,19 @@ def _summarize(
     )
 
 
-def _groups(
-    ops: Mapping[int, OpTime], nodes: Mapping[str, Mapping[str, Node]], overhead: float
+def _columns_by_row(
+    ops: Mapping[int, OpTime], nodes_by_graph: Mapping[str, Mapping[str, Node]], overhead: float
 ) -> dict[tuple[ProfileKind, str], list[int]]:
     """Return the indices of the ops of each row; ops that are too short for a figure of their own share one row."""
-    found: dict[tuple[ProfileKind, str], list[int]] = {}
-    short = f"ops shorter than {SHORT * overhead * 1e6:.1f} µs each"
-    for place, op in ops.items():
-        node = nodes[op.graph].get(op.node)
+    columns_by_row: dict[tuple[ProfileKind, str], list[int]] = {}
+    short_name = f"ops shorter than {LEAST_OVERHEADS * overhead * 1e6:.1f} µs each"
+    for column, op in ops.items():
+        node = nodes_by_graph[op.graph].get(op.node)
         modules = dict.fromkeys(call.path for call in node.modules if call.path) if node else ()
         for module in modules or (OUTSIDE,):
-            found.setdefault((ProfileKind.MODULE, module), []).append(place)
+            columns_by_row.setdefault((ProfileKind.MODULE, module), []).append(column)
         line = str(node.source) if node and node.source else UNKNOWN_LINE
-        found.setdefault((ProfileKind.LINE, line), []).append(place)
-        name = short if op.too_short else node.target if node else op.node
-        found.setdefault((ProfileKind.OP, name), []).append(place)
-    return found
+        columns_by_row.setdefault((ProfileKind.LINE, line), []).append(column)
+        name = short_name if op.too_short else node.target if node else op.node
+        columns_by_row.setdefault((ProfileKind.OP, name), []).append(column)
+    return columns_by_row

@@ -9,7 +9,7 @@ from regional_explorer.compiler.run_context import no_progress
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.measure.benchmark import Outcome, timed_call
 from regional_explorer.measure.partition_benchmark import distinct, measure_partitions
-from regional_explorer.measure.reconcile import AOT_EAGER, CUT
+from regional_explorer.measure.reconcile import AOT_EAGER, CUT_GRAPH
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.measure.timing.rounds import run_rounds
@@ -23,27 +23,27 @@ def benchmark_regions(variants: Variants, options: BenchmarkOptions, context: Me
     if not program.switches:
         return
     kinds = run.executor.run_untimed(lambda: distinct(program))
-    each = replace(options, budget_s=options.budget_s / (len(kinds) + 1))
-    rest = replace(options, budget_s=options.budget_s - each.budget_s)
+    dispatch_options = replace(options, budget_s=options.budget_s / (len(kinds) + 1))
+    partition_options = replace(options, budget_s=options.budget_s - dispatch_options.budget_s)
     try:
-        for found in measure_partitions(program, kinds, rest, context):
-            yield Outcome(partition_results=found)
+        for results in measure_partitions(program, kinds, partition_options, context):
+            yield Outcome(partition_results=results)
         if not run.cancelled():
             run.progress("dispatch of the cut graph", 1.0)
-            yield Outcome(cut=_dispatch(variants, each, context))
+            yield Outcome(cut=_measure_dispatch(variants, dispatch_options, context))
     finally:
         program.apply_artifacts()
         program.select_regional(on=True)
 
 
-def _dispatch(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> RoundsResult:
+def _measure_dispatch(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> RoundsResult:
     """Measure the cut graph with every region eager against the graph as captured."""
     call, program = variants.call, variants.program
-    whole, regional = variants.get(VariantName.AOT_EAGER), variants.get(VariantName.REGIONAL)
+    aot_eager, regional = variants.get(VariantName.AOT_EAGER), variants.get(VariantName.REGIONAL)
     for switch in program.switches:
         switch.use_eager()
     with call.kept():
-        entries = [timed_call(call, whole), replace(timed_call(call, regional), name=CUT)]
+        entries = [timed_call(call, aot_eager), replace(timed_call(call, regional), name=CUT_GRAPH)]
         return run_rounds(
             entries,
             options,

@@ -57,7 +57,7 @@ class CodeDiff:
     @cached_property
     def kernels(self) -> tuple[KernelPair, ...]:
         """The kernels of both sides, in the order of ``after``; those that are gone come last."""
-        return tuple(_matched(self.before, self.after))
+        return tuple(_kernel_pairs(self.before, self.after))
 
     @property
     def unified(self) -> str:
@@ -79,31 +79,31 @@ class CodeDiff:
         return ", ".join(f"{counts[word]} {word}" for word in ("same", "changed", "new", "gone") if counts[word])
 
 
-def _matched(before: ArtifactCode, after: ArtifactCode) -> Iterator[KernelPair]:
-    left = list(before.kernels)
-    bodies = {id(kernel): _body(before, kernel) for kernel in left}
+def _kernel_pairs(before: ArtifactCode, after: ArtifactCode) -> Iterator[KernelPair]:
+    unmatched = list(before.kernels)
+    bodies = {id(kernel): _kernel_body(before, kernel) for kernel in unmatched}
     for kernel in after.kernels:
-        body = _body(after, kernel)
-        if (other := _counterpart(kernel, body, left, bodies)) is not None:
-            left.remove(other)
+        body = _kernel_body(after, kernel)
+        if (other := _counterpart(kernel, body, unmatched, bodies)) is not None:
+            unmatched.remove(other)
         yield KernelPair(other, kernel, other is not None and bodies[id(other)] == body)
-    for kernel in left:
+    for kernel in unmatched:
         yield KernelPair(kernel, None, same=False)
 
 
-def _counterpart(kernel: Kernel, body: str, left: Sequence[Kernel], bodies: dict[int, str]) -> Kernel | None:
+def _counterpart(kernel: Kernel, body: str, unmatched: Sequence[Kernel], bodies: dict[int, str]) -> Kernel | None:
     """Return the kernel with the same code, or else the one that shares most nodes."""
-    mine = {*kernel.nodes, *kernel.inferred}
+    nodes = {*kernel.nodes, *kernel.inferred}
 
     def likeness(other: Kernel) -> tuple[bool, float]:
-        theirs = {*other.nodes, *other.inferred}
-        return bodies[id(other)] == body, len(mine & theirs) / max(1, len(mine | theirs))
+        other_nodes = {*other.nodes, *other.inferred}
+        return bodies[id(other)] == body, len(nodes & other_nodes) / max(1, len(nodes | other_nodes))
 
-    best = max(left, key=likeness, default=None)
+    best = max(unmatched, key=likeness, default=None)
     return best if best is not None and any(likeness(best)) else None
 
 
-def _body(code: ArtifactCode, kernel: Kernel) -> str:
+def _kernel_body(code: ArtifactCode, kernel: Kernel) -> str:
     if kernel.defined is None:
         return f"{kernel.name} {kernel.bytes_read} {kernel.bytes_written}"
     first, last = kernel.defined

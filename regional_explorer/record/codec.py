@@ -30,7 +30,7 @@ def to_json(value: Any) -> Any:
         return {
             field.name: to_json(getattr(value, field.name))
             for field in dataclasses.fields(value)
-            if getattr(value, field.name) != _default(field)
+            if getattr(value, field.name) != _field_default(field)
         }
     if isinstance(value, Enum):
         return value.value
@@ -45,7 +45,7 @@ def to_json(value: Any) -> Any:
     return repr(value)
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _field_default(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
@@ -62,7 +62,7 @@ def load_session(path: str | Path) -> Session:
     Raises:
         SessionError: the file cannot be read, is not a session, or has a newer format.
     """
-    return with_measured_states(_load(path, "session", Session, SessionError, check_references, FORMAT))
+    return with_measured_states(_load_record(path, "session", Session, SessionError, check_references, FORMAT))
 
 
 def dump_plan(plan: Plan, explored: Explored | None = None) -> str:
@@ -74,13 +74,13 @@ def dump_plan(plan: Plan, explored: Explored | None = None) -> str:
 def plan_line(plan: Plan) -> str:
     """Return a plan as JSON on one line, without spaces or quotes inside its texts, to be one command-line argument."""
     text = json.dumps({"format": PLAN_FORMAT, "kind": "plan", **to_json(plan)}, separators=(",", ":"))
-    escaped = re.sub(r"\\(.)", lambda found: r"\u0022" if found[1] == '"' else found[0], text)
+    escaped = re.sub(r"\\(.)", lambda match: r"\u0022" if match[1] == '"' else match[0], text)
     return escaped.replace("'", r"\u0027").replace(" ", r"\u0020")
 
 
-def is_plan_text(given: object) -> bool:
-    """Return whether ``given`` is the text of a plan, not the path of a file."""
-    return isinstance(given, str) and given.lstrip().startswith("{")
+def is_plan_text(plan: object) -> bool:
+    """Return whether ``plan`` is the text of a plan, not the path of a file."""
+    return isinstance(plan, str) and plan.lstrip().startswith("{")
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -98,10 +98,10 @@ def load_plan_file(path: str | Path) -> PlanFile:
     Raises:
         PlanError: the file cannot be read, is not a plan, or has a newer format.
     """
-    return _load(path, "plan", PlanFile, PlanError, lambda _plan: None, PLAN_FORMAT)
+    return _load_record(path, "plan", PlanFile, PlanError, lambda _plan: None, PLAN_FORMAT)
 
 
-def _load(
+def _load_record(
     path: str | Path,
     what: str,
     kind: type[T],
@@ -109,7 +109,7 @@ def _load(
     check: Callable[[T], None],
     newest: int,
 ) -> T:
-    values = _read(path, error)
+    values = _read_json(path, error)
     path = "The plan given as text" if is_plan_text(path) else path
     if not isinstance(values, dict) or values.pop("kind", None) != what:
         raise error(f"{path} is not a saved {what}; ex.save() writes sessions, ex.save_plan() plans.")
@@ -119,14 +119,14 @@ def _load(
     if version > newest:
         raise error(f"{path} was written by a newer version (format {shown(version)}, this one reads {newest}).")
     try:
-        found = from_json(kind, values)
-        check(found)
+        record = from_json(kind, values)
+        check(record)
     except MalformedError as problem:
         raise error(f"{path} is damaged: {problem}.") from problem
-    return found
+    return record
 
 
-def _read(path: str | Path, error: type[RegionalExplorerError]) -> Any:
+def _read_json(path: str | Path, error: type[RegionalExplorerError]) -> Any:
     """Return the JSON values in the file at ``path``, or in ``path`` itself if that is the text of a plan."""
     if not isinstance(path, (str, Path)):
         raise error(f"Give the path of a file, such as 'x.json'; got {shown_value(path)}.")
@@ -135,7 +135,7 @@ def _read(path: str | Path, error: type[RegionalExplorerError]) -> Any:
     except (OSError, ValueError) as problem:  # a ValueError: not a valid file name
         raise error(f"Cannot read {path}: {getattr(problem, 'strerror', None) or problem}.") from problem
     try:
-        return json.loads(content.decode(), parse_constant=_no_constant)
+        return json.loads(content.decode(), parse_constant=_refuse_constant)
     except RecursionError as problem:
         raise error(f"{path} is damaged: its values are nested too deeply.") from problem
     except ValueError as problem:
@@ -144,5 +144,5 @@ def _read(path: str | Path, error: type[RegionalExplorerError]) -> Any:
         raise error(f"{name} is not JSON: {problem}.{hint}") from problem
 
 
-def _no_constant(word: str) -> Any:
+def _refuse_constant(word: str) -> Any:
     raise ValueError(f"it has no literal {word}")

@@ -72,15 +72,15 @@ class ArtifactCompile:
         """Why the cache had the artifact or not, as far as is known."""
         if self.cold:
             return "compiled with empty caches, as requested"
-        found = [self.reason] if self.reason else []
+        reasons = [self.reason] if self.reason else []
         if self.answer is CacheAnswer.MISS:
             if self.changes:
-                found.append("; ".join(map(str, self.changes)))
+                reasons.append("; ".join(map(str, self.changes)))
             elif self.nearest is not None:
-                found.append("compiled before under the same key, but the cache entry is gone or was for other sizes")
+                reasons.append("compiled before under the same key, but the cache entry is gone or was for other sizes")
             else:
-                found.append("nothing like it was compiled in this process before")
-        return ". ".join(found)
+                reasons.append("nothing like it was compiled in this process before")
+        return ". ".join(reasons)
 
     @property
     def cache(self) -> str:

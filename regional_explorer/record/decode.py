@@ -18,7 +18,7 @@ DEEPEST = 32
 """The most levels of nesting in a value of the user's, such as an annotation."""
 LARGEST = 2**63
 """Integers must be smaller than this: all sizes, counts and lines are."""
-SHOWN = 60
+MOST_CHARACTERS = 60
 """The most characters of a wrong value that an error message shows."""
 
 MOST_CHOICES = 8
@@ -38,15 +38,15 @@ def from_json(kind: type[T], value: Any) -> T:
     Raises:
         MalformedError: the value does not match the type annotations of ``kind``.
     """
-    read: T = _read(kind, value, "")
-    return read
+    record: T = _read_any(kind, value, "")
+    return record
 
 
-def _read(kind: Any, value: Any, place: str) -> Any:
+def _read_any(kind: Any, value: Any, place: str) -> Any:
     if isinstance(value, dict) and kind in (float, Any) and _is_special_float(value):
         return float(value["float"])
     if kind is Any:
-        return _plain(value, place)
+        return _plain_value(value, place)
     if dataclasses.is_dataclass(kind):
         return _read_record(kind, value, place)
     origin = typing.get_origin(kind)
@@ -56,7 +56,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
         return _read_tuple(typing.get_args(kind), value, place)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         inner = typing.get_args(kind)[1]
-        return {key: _read(inner, item, _below(place, key)) for key, item in _expect(dict, value, place).items()}
+        return {key: _read_any(inner, item, _place_of(place, key)) for key, item in _expect(dict, value, place).items()}
     if issubclass(kind, Enum):
         return _read_choice(kind, value, place)
     return _read_scalar(kind, value, place)
@@ -69,10 +69,10 @@ def _is_special_float(value: dict[str, Any]) -> bool:
 
 def _read_scalar(kind: type, value: Any, place: str) -> Any:
     # True is an int to Python, but not in a file.
-    wanted = (int, float) if kind is float else (kind,)
-    if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
-        raise MalformedError(place, f"expected {_NAMES.get(kind, kind.__name__)}, found {shown(value)}")
-    _plain(value, place)
+    accepted = (int, float) if kind is float else (kind,)
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise MalformedError(place, f"expected {_TYPE_NAMES.get(kind, kind.__name__)}, found {shown(value)}")
+    _plain_value(value, place)
     return float(value) if isinstance(value, int) and kind is float else value
 
 
@@ -98,23 +98,23 @@ def _read_tuple(kinds: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ..
     if len(kinds) != len(items):
         raise MalformedError(place, f"expected {len(kinds)} items, found {len(items)}")
     return tuple(
-        _read(kind, item, f"{place}[{index}]") for index, (kind, item) in enumerate(zip(kinds, items, strict=True))
+        _read_any(kind, item, f"{place}[{index}]") for index, (kind, item) in enumerate(zip(kinds, items, strict=True))
     )
 
 
-_RENAMED = {("Partition", "config_asked"): "config_requested"}
+_RENAMED_FIELDS = {("Partition", "config_asked"): "config_requested"}
 """Fields that earlier files have under another name."""
 
 
 def _read_record(kind: Any, value: Any, place: str) -> Any:
-    given = _expect(dict, value, place)
-    found: dict[str, Any] = {_RENAMED.get((kind.__name__, name)) or name: item for name, item in given.items()}
-    hints = _hints(kind)
-    if unknown := found.keys() - hints.keys():
+    saved = _expect(dict, value, place)
+    raw: dict[str, Any] = {_RENAMED_FIELDS.get((kind.__name__, name)) or name: item for name, item in saved.items()}
+    hints = _type_hints(kind)
+    if unknown := raw.keys() - hints.keys():
         raise MalformedError(place, f"a {kind.__name__} has no field {shown(min(unknown))}")
-    if missing := [name for name in _required(kind) if name not in found]:
+    if missing := [name for name in _required_fields(kind) if name not in raw]:
         raise MalformedError(place, f"the {kind.__name__} lacks {', '.join(map(repr, missing))}")
-    fields = {name: _read(hints[name], item, _below(place, name)) for name, item in found.items()}
+    fields = {name: _read_any(hints[name], item, _place_of(place, name)) for name, item in raw.items()}
     try:
         return kind(**fields)
     except RegionalExplorerError as error:  # raised by the record itself
@@ -122,12 +122,12 @@ def _read_record(kind: Any, value: Any, place: str) -> Any:
 
 
 @functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
+def _type_hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
 @functools.cache
-def _required(kind: Any) -> tuple[str, ...]:
+def _required_fields(kind: Any) -> tuple[str, ...]:
     missing = dataclasses.MISSING
     fields = dataclasses.fields(kind)
     return tuple(field.name for field in fields if field.default is missing and field.default_factory is missing)
@@ -139,13 +139,13 @@ def _read_union(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
     kinds = tuple(kind for kind in kinds if kind is not type(None))
     for kind in kinds[:-1]:
         try:
-            return _read(kind, value, place)
+            return _read_any(kind, value, place)
         except MalformedError:
             continue
-    return _read(kinds[-1], value, place)
+    return _read_any(kinds[-1], value, place)
 
 
-def _plain(value: Any, place: str, depth: int = 0) -> Any:
+def _plain_value(value: Any, place: str, depth: int = 0) -> Any:
     """Return a user's value as plain Python, checked for nesting that is too deep and for numbers beyond 64 bits."""
     if depth > DEEPEST:
         raise MalformedError(place, f"more than {DEEPEST} levels deep")
@@ -154,19 +154,19 @@ def _plain(value: Any, place: str, depth: int = 0) -> Any:
     if isinstance(value, dict):
         if _is_special_float(value):
             return float(value["float"])
-        return {key: _plain(item, place, depth + 1) for key, item in value.items()}
+        return {key: _plain_value(item, place, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item, place, depth + 1) for item in value]
+        return [_plain_value(item, place, depth + 1) for item in value]
     return value
 
 
 def _expect(kind: type[T], value: Any, place: str) -> T:
     if not isinstance(value, kind):
-        raise MalformedError(place, f"expected {_NAMES[kind]}, found {shown(value)}")
+        raise MalformedError(place, f"expected {_TYPE_NAMES[kind]}, found {shown(value)}")
     return value
 
 
-_NAMES: dict[type, str] = {
+_TYPE_NAMES: dict[type, str] = {
     dict: "an object",
     list: "a list",
     str: "text",
@@ -176,7 +176,7 @@ _NAMES: dict[type, str] = {
 }
 
 
-def _below(place: str, key: str) -> str:
+def _place_of(place: str, key: str) -> str:
     name = key if key.isidentifier() else f"[{shown(key)}]"
     return name if not place else f"{place}{name}" if name.startswith("[") else f"{place}.{name}"
 
@@ -184,8 +184,8 @@ def _below(place: str, key: str) -> str:
 def shown(value: Any) -> str:
     """Return a value of a file, shortened to one line for an error message."""
     if isinstance(value, (dict, list)):
-        return _NAMES[type(value)]
+        return _TYPE_NAMES[type(value)]
     if isinstance(value, int) and abs(value) >= LARGEST:
         return "a number beyond 64 bits"
     text = ascii(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"

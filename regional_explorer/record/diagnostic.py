@@ -85,10 +85,10 @@ class Diagnostic:
 
     def __str__(self) -> str:
         """Return one readable paragraph."""
-        place = f" ({', '.join(str(line) for line in self.where[:3])})" if self.where else ""
-        parts = [f"[{self.code}] {self.message}{place}"]
+        lines = f" ({', '.join(str(line) for line in self.where[:3])})" if self.where else ""
+        sentences = [f"[{self.code}] {self.message}{lines}"]
         if self.upstream:
-            parts.append(f"Upstream torch: {self.upstream}")
+            sentences.append(f"Upstream torch: {self.upstream}")
         if self.remedy:
-            parts.append(f"What to do: {self.remedy}")
-        return " ".join(parts)
+            sentences.append(f"What to do: {self.remedy}")
+        return " ".join(sentences)

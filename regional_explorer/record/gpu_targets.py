@@ -166,10 +166,10 @@ def gpu_target(name: object) -> GpuTarget:
     Raises:
         InvalidArgumentError: there is none; the text lists those there are.
     """
-    found = GPU_TARGETS.get(name) if isinstance(name, str) else None
-    if found is None:
+    target = GPU_TARGETS.get(name) if isinstance(name, str) else None
+    if target is None:
         raise InvalidArgumentError(
             f"No target is called {shown_value(name)}.{did_you_mean(name, list(GPU_TARGETS))} "
             f"Targets: {', '.join(GPU_TARGETS)}."
         )
-    return found
+    return target

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
+_LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/", "/lib/python3")
 
 
 @functools.lru_cache(maxsize=1024)
 def is_library(file: str) -> bool:
     """Return whether a source file belongs to an installed library, rather than to the user."""
-    return any(folder in file for folder in _LIBRARIES)
+    return any(folder in file for folder in _LIBRARY_FOLDERS)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -174,10 +174,10 @@ class Node:
     @property
     def op_names(self) -> tuple[str, ...]:
         """What the operator can be called: ``aten.mul.Tensor``, ``aten.mul``, ``mul.Tensor``, and the short name."""
-        space, _, rest = self.target.partition(".")
-        name, dot, _ = rest.partition(".")
-        if dot and space != "torch":  # namespace.name.overload
-            return self.target, f"{space}.{name}", rest, name
+        namespace, _, op_overload = self.target.partition(".")
+        name, dot, _ = op_overload.partition(".")
+        if dot and namespace != "torch":  # namespace.name.overload
+            return self.target, f"{namespace}.{name}", op_overload, name
         return self.target, self.target.rpartition(".")[2]
 
 
@@ -238,10 +238,10 @@ def marked_region(annotation: Any) -> tuple[Any, str] | None:
     """
     if not isinstance(annotation, Mapping) or "inductor_region" not in annotation:
         return None
-    given = annotation["inductor_region"]
-    if isinstance(given, (list, tuple)) and len(given) > 1 and isinstance(given[0], str):
-        return given[0], ".".join(map(str, given[1:]))
-    return given, ""
+    region_id = annotation["inductor_region"]
+    if isinstance(region_id, (list, tuple)) and len(region_id) > 1 and isinstance(region_id[0], str):
+        return region_id[0], ".".join(map(str, region_id[1:]))
+    return region_id, ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ V = TypeVar("V")
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """Return the values of each key, given pairs of a key and a value, both in the order in which they come."""
-    found: dict[K, list[V]] = {}
+    groups: dict[K, list[V]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def connected(items: Sequence[K], links: Iterable[tuple[K, K]]) -> list[list[K]]:
@@ -27,6 +27,6 @@ def connected(items: Sequence[K], links: Iterable[tuple[K, K]]) -> list[list[K]]
             item = root[item]
         return item
 
-    for one, other in links:
-        root[find(one)] = find(other)
+    for first, second in links:
+        root[find(first)] = find(second)
     return list(grouped((find(item), item) for item in items).values())

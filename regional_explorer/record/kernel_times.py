@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-TENTH = 0.1
+ADDS_UP_WITHIN = 0.1
 """The relative difference up to which times are said to add up."""
 
 
@@ -63,4 +63,4 @@ class ArtifactKernelTimes:
     @property
     def adds_up(self) -> bool:
         """Whether the call with clocks takes as long as the call without them, to a tenth."""
-        return abs(self.with_clocks - 1.0) <= TENTH
+        return abs(self.with_clocks - 1.0) <= ADDS_UP_WITHIN

@@ -14,8 +14,8 @@ def subgraphs(graphs: Sequence[Graph]) -> Iterator[Graph]:
 
 def subgraph_names(graph: Graph) -> tuple[str, ...]:
     """Return the names of a body: ``Block.forward``, ``Block``, ``forward`` and Dynamo's ``subgraph_0``."""
-    last, dynamo = graph.name.rpartition(".")[2], graph.id.rpartition("/")[2]
-    return tuple(dict.fromkeys((graph.name, short_name(graph.name), last, dynamo)))
+    last_part, dynamo_name = graph.name.rpartition(".")[2], graph.id.rpartition("/")[2]
+    return tuple(dict.fromkeys((graph.name, short_name(graph.name), last_part, dynamo_name)))
 
 
 def short_name(scope: str) -> str:

@@ -11,15 +11,15 @@ def nodes_of_region(session: Session, name: str) -> list[str]:
     return [f"{graph}:{node}" for graph, nodes in session.members.get(name, {}).items() for node in nodes]
 
 
-def nodes_of_diagnostic(found: Diagnostic, session: Session) -> list[str]:
+def nodes_of_diagnostic(diagnostic: Diagnostic, session: Session) -> list[str]:
     """Return the nodes of a diagnostic as ``graph:name``: its own, else those of its lines, else of its region."""
-    if found.graph is not None and found.nodes:
-        return [f"{found.graph}:{name}" for name in found.nodes]
-    lines = {(line.file, line.line) for line in found.where}
+    if diagnostic.graph is not None and diagnostic.nodes:
+        return [f"{diagnostic.graph}:{name}" for name in diagnostic.nodes]
+    lines = {(line.file, line.line) for line in diagnostic.where}
     on_lines = [
         f"{graph.id}:{node.name}"
         for graph in session.graphs
         for node in graph.ops
         if lines and any((line.file, line.line) in lines for line in node.stack)
     ]
-    return on_lines or nodes_of_region(session, found.region or "")
+    return on_lines or nodes_of_region(session, diagnostic.region or "")

@@ -39,9 +39,9 @@ class Plan:
             PlanError: an item is not a region, two regions have the same name, or the cut does not exist.
         """
         object.__setattr__(self, "regions", checked_items("regions of a plan", self.regions, Region))
-        twice = [name for name, count in Counter(region.name for region in self.regions).items() if count > 1]
-        if twice:
-            raise PlanError(f"Two regions are called {twice[0]!r}: give each a name of its own.")
+        duplicates = [name for name, count in Counter(region.name for region in self.regions).items() if count > 1]
+        if duplicates:
+            raise PlanError(f"Two regions are called {duplicates[0]!r}: give each a name of its own.")
         cuts = [str(cut) for cut in Cut]
         if not isinstance(self.cut, str) or self.cut not in cuts:
             raise PlanError(f"cut={shown_value(self.cut)}: give {' or '.join(map(repr, cuts))}.")
@@ -56,9 +56,9 @@ class Plan:
         for region in self.regions:
             if region.name == name:
                 return region
-        known = [region.name for region in self.regions]
-        listed = f" Regions: {', '.join(known)}." if known else " There is no region yet."
-        raise UnknownRegionError(f"No region is called {shown_value(name)}.{did_you_mean(name, known)}{listed}")
+        names = [region.name for region in self.regions]
+        listed = f" Regions: {', '.join(names)}." if names else " There is no region yet."
+        raise UnknownRegionError(f"No region is called {shown_value(name)}.{did_you_mean(name, names)}{listed}")
 
     def __contains__(self, name: object) -> bool:
         """Return whether a region is called ``name``."""
@@ -67,8 +67,8 @@ class Plan:
     def added(self, region: Region) -> Plan:
         """Return the plan with ``region`` at its end, replacing one of the same name."""
         check_argument("region", region, Region, "an rx.Region", PlanError)
-        others = tuple(other for other in self.regions if other.name != region.name)
-        return replace(self, regions=(*others, region))
+        other_regions = tuple(other for other in self.regions if other.name != region.name)
+        return replace(self, regions=(*other_regions, region))
 
     def removed(self, name: str) -> Plan:
         """Return the plan without the region called ``name``."""
@@ -82,16 +82,16 @@ class Plan:
             PlanError: another region has the name of one of them, or ``names`` is empty.
         """
         check_argument("names", names, (tuple, list, set, frozenset, Mapping), "the names as a list", PlanError)
-        known = {name: self[name] for name in names}
-        if not known:
+        old_regions = {name: self[name] for name in names}
+        if not old_regions:
             raise PlanError("Give the names of the regions to replace.")
-        kept = [region for region in self.regions if region.name not in known]
+        kept_regions = [region for region in self.regions if region.name not in old_regions]
         for region in regions:
             check_argument("region", region, Region, "an rx.Region", PlanError)
-            if any(region.name == other.name for other in kept):
+            if any(region.name == other.name for other in kept_regions):
                 raise PlanError(f"A region called {region.name!r} exists already: give another name.")
-        place = next(index for index, region in enumerate(self.regions) if region.name in known)
-        return replace(self, regions=(*kept[:place], *regions, *kept[place:]))
+        position = next(index for index, region in enumerate(self.regions) if region.name in old_regions)
+        return replace(self, regions=(*kept_regions[:position], *regions, *kept_regions[position:]))
 
     def changed(self, name: str, /, **fields: Any) -> Plan:
         """Return the plan with ``fields`` of the region called ``name`` replaced."""
@@ -103,11 +103,11 @@ class Plan:
             require_name(new_name)
             if new_name in self:
                 raise PlanError(f"Cannot rename {name!r} to {new_name!r}: a region of that name exists already.")
-        return self._with(old, replace(old, **fields))
+        return self._with_region(old, replace(old, **fields))
 
     def configured(self, name: str, config: Mapping[str, Any], direction: Direction | None = None) -> Plan:
         """Return the plan with ``config`` as that of the region called ``name``, for one direction or for both."""
-        return self._with(self[name], with_config(self[name], config, direction))
+        return self._with_region(self[name], with_config(self[name], config, direction))
 
-    def _with(self, old: Region, new: Region) -> Plan:
+    def _with_region(self, old: Region, new: Region) -> Plan:
         return replace(self, regions=tuple(new if region is old else region for region in self.regions))

@@ -9,11 +9,11 @@ from regional_explorer.record.plan import Plan
 
 def differences(plans: Sequence[Plan]) -> list[list[str]]:
     """Return a list of texts for each plan: its properties that the other plans do not all share."""
-    described = [list(_facts(plan)) for plan in plans]
-    return [[text for text in facts if not all(text in other for other in described)] for facts in described]
+    plan_texts = [list(_plan_texts(plan)) for plan in plans]
+    return [[text for text in texts if not all(text in other for other in plan_texts)] for texts in plan_texts]
 
 
-def _facts(plan: Plan) -> Iterator[str]:
+def _plan_texts(plan: Plan) -> Iterator[str]:
     if not plan.regions:
         yield "no region"
     for region in plan.regions:

@@ -18,7 +18,7 @@ from regional_explorer.record.variant_name import VariantName
 PLAN_FORMAT = 2
 """Version of the JSON layout of a plan's file. Version 1 had only the plan."""
 
-DIRECTIONS = tuple(map(str, Direction))
+DIRECTION_NAMES = tuple(map(str, Direction))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Explored:
     def of(cls, session: Session, partitioner: str) -> Explored:
         """Return the record of a session's plan."""
         outdated = session.conditions is None or session.conditions.outdated
-        found = None if outdated else session.whole_timings.get(VariantName.REGIONAL)
+        timed = None if outdated else session.whole_timings.get(VariantName.REGIONAL)
         return cls(
             session.title,
             session.environment,
             session.grad,
             partitioner,
             count_partitions(session.partitions),
-            *((found.speedup, found.speedup_low, found.speedup_high, found.verdict, found.numerics) if found else ()),
+            *((timed.speedup, timed.speedup_low, timed.speedup_high, timed.verdict, timed.numerics) if timed else ()),
         )
 
 
@@ -75,10 +75,10 @@ class PlanFile:
 def count_partitions(partitions: Sequence[Partition]) -> dict[str, dict[str, int]]:
     """Return how many partitions each region gave, by direction."""
     counts = Counter((part.region, str(Direction.of_graph(part.graph))) for part in partitions)
-    found: dict[str, dict[str, int]] = {}
+    by_region: dict[str, dict[str, int]] = {}
     for (region, direction), number in sorted(counts.items()):
-        found.setdefault(region, {})[direction] = number
-    return found
+        by_region.setdefault(region, {})[direction] = number
+    return by_region
 
 
 def differences_from(explored: Explored, here: Environment, partitions: Sequence[Partition]) -> list[Diagnostic]:
@@ -87,16 +87,16 @@ def differences_from(explored: Explored, here: Environment, partitions: Sequence
     Directions that have not been traced here are left out.
     """
     counts = count_partitions(partitions)
-    traced = {direction for found in counts.values() for direction in found}
-    found = []
-    for region, known in explored.partitions.items():
-        mine = counts.get(region, {})
-        for direction in DIRECTIONS:
-            before, now = known.get(direction, 0), mine.get(direction, 0)
+    traced = {direction for by_direction in counts.values() for direction in by_direction}
+    diagnostics = []
+    for region, counts_before in explored.partitions.items():
+        counts_here = counts.get(region, {})
+        for direction in DIRECTION_NAMES:
+            before, now = counts_before.get(direction, 0), counts_here.get(direction, 0)
             if direction in traced and before != now:
-                found.append(_other_partitions(region, direction, before, now))
-    if changed := _other_environment(explored.environment, here):
-        found.append(
+                diagnostics.append(_partitions_diagnostic(region, direction, before, now))
+    if changed := _environment_differences(explored.environment, here):
+        diagnostics.append(
             Diagnostic(
                 DiagnosticCode.PLAN_DIFFERS,
                 f"The plan was explored elsewhere: {'; '.join(changed)}. Its measurements may not hold here.",
@@ -105,10 +105,10 @@ def differences_from(explored: Explored, here: Environment, partitions: Sequence
                 remedy="Measure the plan here with ex.benchmark(), and save it again.",
             )
         )
-    return found
+    return diagnostics
 
 
-def _other_partitions(region: str, direction: str, before: int, now: int) -> Diagnostic:
+def _partitions_diagnostic(region: str, direction: str, before: int, now: int) -> Diagnostic:
     return Diagnostic(
         DiagnosticCode.PLAN_DIFFERS,
         f"Region {region!r} gave {count(before, 'partition')} in the {direction} when the plan was "
@@ -119,7 +119,7 @@ def _other_partitions(region: str, direction: str, before: int, now: int) -> Dia
     )
 
 
-def _other_environment(before: Environment, here: Environment) -> list[str]:
+def _environment_differences(before: Environment, here: Environment) -> list[str]:
     return [
         f"{name} {old}, here {new}"
         for name in ("torch", "device", "threads")

@@ -13,7 +13,7 @@ from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.session import Session
 
-Names = Mapping[str, Collection[str]]
+NodeNames = Mapping[str, Collection[str]]
 """The names of the nodes of each graph."""
 
 
@@ -30,22 +30,22 @@ def check_references(session: Session) -> None:
         place = f"partitions[{index}]"
         _check_known(f"{place}.region", "region", [part.region], regions)
         _check_nodes(place, nodes, part.graph, part.nodes)
-    for region, held in session.members.items():
+    for region, nodes_by_graph in session.members.items():
         _check_known("members", "region", [region], regions)
-        for graph, names in held.items():
+        for graph, names in nodes_by_graph.items():
             _check_nodes(f"members[{shown(region)}]", nodes, graph, names)
-    for index, found in enumerate(session.diagnostics):
-        if found.graph is not None:
-            _check_nodes(f"diagnostics[{index}]", nodes, found.graph, found.nodes)
+    for index, diagnostic in enumerate(session.diagnostics):
+        if diagnostic.graph is not None:
+            _check_nodes(f"diagnostics[{index}]", nodes, diagnostic.graph, diagnostic.nodes)
     _check_codes(session)
     _check_kernel_times(session)
-    _check_unique("compiles", (made.artifact for made in session.compiles))
+    _check_unique("compiles", (entry.artifact for entry in session.compiles))
     for place, name, value in _figures(session):
         if not _is_possible(name, value):
             raise MalformedError(f"{place}.{name}", f"{shown(value)} is impossible")
 
 
-def _check_graphs(graphs: Iterable[Graph]) -> Names:
+def _check_graphs(graphs: Iterable[Graph]) -> NodeNames:
     nodes: dict[str, set[str]] = {}
     for index, graph in enumerate(graphs):
         place = f"graphs[{index}]"
@@ -86,14 +86,14 @@ def _check_codes(session: Session) -> None:
 
 def _check_lowered(place: str, code: ArtifactCode, size: int) -> None:
     """Check the graphs that Inductor made of a partition of ``size`` nodes."""
-    for name, graph, most in (("after_passes", code.after_passes, size), ("output", code.output, len(code.kernels))):
+    for name, graph, limit in (("after_passes", code.after_passes, size), ("output", code.output, len(code.kernels))):
         if graph is None:
             continue
-        seen = _check_order(f"{place}.{name}", graph.nodes)
-        for found in (graph.sources, graph.inferred):
-            _check_known(f"{place}.{name}", "node", found, seen)
-            for positions in found.values():
-                _check_positions(f"{place}.{name}", positions, most)
+        names = _check_order(f"{place}.{name}", graph.nodes)
+        for sources in (graph.sources, graph.inferred):
+            _check_known(f"{place}.{name}", "node", sources, names)
+            for positions in sources.values():
+                _check_positions(f"{place}.{name}", positions, limit)
     for number, kernel in enumerate(code.kernels):
         _check_positions(f"{place}.kernels[{number}].reads_from", kernel.reads_from, number)
 
@@ -127,7 +127,7 @@ def _check_known(place: str, what: str, names: Iterable[str], known: Collection[
             raise MalformedError(place, f"there is no {what} called {shown(name)}")
 
 
-def _check_nodes(place: str, nodes: Names, graph: str, names: Iterable[str]) -> None:
+def _check_nodes(place: str, nodes: NodeNames, graph: str, names: Iterable[str]) -> None:
     _check_known(place, "graph", [graph], nodes)
     _check_known(place, f"node of {shown(graph)}", names, nodes[graph])
 
@@ -146,20 +146,20 @@ def _figures(session: Session) -> Iterator[tuple[str, str, float]]:
         "conditions",
         "profile",
     ):
-        yield from _numbers("", field, getattr(session, field))
-    for index, made in enumerate(session.compiles):
-        yield from ((f"compiles[{index}].phases", phase, value) for phase, value in made.phases.items())
+        yield from _numbers_in("", field, getattr(session, field))
+    for index, entry in enumerate(session.compiles):
+        yield from ((f"compiles[{index}].phases", phase, seconds) for phase, seconds in entry.phases.items())
 
 
-def _numbers(place: str, name: str, value: Any) -> Iterator[tuple[str, str, float]]:
+def _numbers_in(place: str, name: str, value: Any) -> Iterator[tuple[str, str, float]]:
     """Yield place, name and value of every number in the field ``name`` of what is at ``place``."""
     if is_dataclass(value):
         inside = f"{place}.{name}".lstrip(".")
         for field in fields(value):
-            yield from _numbers(inside, field.name, getattr(value, field.name))
+            yield from _numbers_in(inside, field.name, getattr(value, field.name))
     elif isinstance(value, tuple):
         for index, item in enumerate(value):
-            yield from _numbers(place, f"{name}[{index}]" if is_dataclass(item) else name, item)
+            yield from _numbers_in(place, f"{name}[{index}]" if is_dataclass(item) else name, item)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield place, name, value
 

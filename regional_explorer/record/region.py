@@ -102,8 +102,8 @@ def config_of(region: Region, direction: Direction) -> dict[str, Any]:
 
     Keys set to ``DEFAULT`` are left to Inductor.
     """
-    own = region.backward_config if direction is Direction.BACKWARD else None
-    return {key: value for key, value in (region.config if own is None else own).items() if value is not DEFAULT}
+    config = region.backward_config if direction is Direction.BACKWARD else None
+    return {key: value for key, value in (region.config if config is None else config).items() if value is not DEFAULT}
 
 
 def with_config(region: Region, config: Mapping[str, Any], direction: Direction | None = None) -> Region:
@@ -121,7 +121,7 @@ def require_name(name: object) -> None:
 
 def checked_items(what: str, items: object, kind: type) -> tuple[Any, ...]:
     """Return ``items`` as a tuple; raise PlanError unless all are instances of ``kind``."""
-    found = tuple(items) if isinstance(items, Iterable) and not isinstance(items, (str, Mapping)) else None
-    if found is None or not all(isinstance(item, kind) for item in found):
+    checked = tuple(items) if isinstance(items, Iterable) and not isinstance(items, (str, Mapping)) else None
+    if checked is None or not all(isinstance(item, kind) for item in checked):
         raise PlanError(f"The {what} are a tuple of rx.{kind.__name__}; got {shown_value(items)}.")
-    return found
+    return checked

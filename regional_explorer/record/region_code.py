@@ -41,9 +41,9 @@ class Coverage:
         )
 
 
-def total_coverage(parts: Sequence[Coverage]) -> Coverage:
+def total_coverage(coverages: Sequence[Coverage]) -> Coverage:
     """Return the coverage of several partitions together."""
-    return Coverage(*(sum(getattr(part, one.name) for part in parts) for one in fields(Coverage)))
+    return Coverage(*(sum(getattr(coverage, field.name) for coverage in coverages) for field in fields(Coverage)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class PartitionCode:
         """The kernels, each with its nodes."""
         return tuple(
             LinkedKernel(
-                number, kernel, tuple(self.nodes[place] for place in sorted((*kernel.nodes, *kernel.inferred)))
+                number, kernel, tuple(self.nodes[position] for position in sorted((*kernel.nodes, *kernel.inferred)))
             )
             for number, kernel in enumerate(self.code.kernels, 1)
         )
@@ -90,26 +90,26 @@ class PartitionCode:
 
     def kernels_of(self, node: str) -> tuple[LinkedKernel, ...]:
         """Return the kernels that compute the node called ``node``."""
-        return tuple(kernel for kernel in self.kernels if any(node == one.name for one in kernel.nodes))
+        return tuple(kernel for kernel in self.kernels if any(node == computed.name for computed in kernel.nodes))
 
     @cached_property
-    def _compute(self) -> frozenset[int]:
+    def _computing_positions(self) -> frozenset[int]:
         views = set(self.code.views)
-        return frozenset(n for n, node in enumerate(self.nodes) if node.role is Role.OP and n not in views)
+        return frozenset(index for index, node in enumerate(self.nodes) if node.role is Role.OP and index not in views)
 
     @property
     def unlinked(self) -> tuple[Node, ...]:
         """The nodes that compute something and have no known kernel."""
-        linked = {place for kernel in self.code.kernels for place in (*kernel.nodes, *kernel.inferred)}
-        return tuple(self.nodes[place] for place in sorted(self._compute - linked))
+        linked = {position for kernel in self.code.kernels for position in (*kernel.nodes, *kernel.inferred)}
+        return tuple(self.nodes[position] for position in sorted(self._computing_positions - linked))
 
     @property
     def coverage(self) -> Coverage:
         """How many of the nodes and kernels are linked."""
-        recorded = {place for kernel in self.code.kernels for place in kernel.nodes} & self._compute
+        recorded = {position for kernel in self.code.kernels for position in kernel.nodes} & self._computing_positions
         return Coverage(
-            nodes=len(self._compute),
-            linked=len(self._compute) - len(self.unlinked),
+            nodes=len(self._computing_positions),
+            linked=len(self._computing_positions) - len(self.unlinked),
             recorded=len(recorded),
             kernels=len(self.code.kernels),
             linked_kernels=sum(bool(kernel.nodes or kernel.inferred) for kernel in self.code.kernels),

@@ -44,7 +44,7 @@ class RegionSummary:
     @property
     def compile_s(self) -> float | None:
         """Seconds that its own artifacts took to compile, cold and warm."""
-        return _total((self.compile_cold_s, self.compile_warm_s))
+        return _total_s((self.compile_cold_s, self.compile_warm_s))
 
     @property
     def numerics(self) -> NumericsVerdict | None:
@@ -54,19 +54,19 @@ class RegionSummary:
     @property
     def worst(self) -> Severity | None:
         """The severity of its worst diagnostic."""
-        return max((found.severity for found in self.diagnostics), key=list(Severity).index, default=None)
+        return max((diagnostic.severity for diagnostic in self.diagnostics), key=list(Severity).index, default=None)
 
 
 def region_summaries(session: Session) -> tuple[RegionSummary, ...]:
     """Return one summary per region, in the order of the plan."""
     timings = whole_region_timings(session)
     return tuple(
-        _summary(session, number, region, timings.get(region.name))
+        _region_summary(session, number, region, timings.get(region.name))
         for number, region in enumerate(session.plan.regions)
     )
 
 
-def _summary(session: Session, number: int, region: Region, timing: RegionTiming | None) -> RegionSummary:
+def _region_summary(session: Session, number: int, region: Region, timing: RegionTiming | None) -> RegionSummary:
     members = session.members.get(region.name, {})
     ops = Counter[GraphKind]()
     for graph in session.graphs:
@@ -74,30 +74,30 @@ def _summary(session: Session, number: int, region: Region, timing: RegionTiming
     forward, backward = ops[GraphKind.FORWARD] + ops[GraphKind.INFERENCE], ops[GraphKind.BACKWARD]
     partitions = tuple(part for part in session.partitions if part.region == region.name)
     counts = Counter(part.state for part in partitions)
-    state = next((one for one in State if one in counts), State.EAGER if forward + backward else State.EMPTY)
+    state = next((state for state in State if state in counts), State.EAGER if forward + backward else State.EMPTY)
     return RegionSummary(
         number=number,
         region=region,
         state=state,
-        note=_note(region, state, counts),
+        note=_state_note(region, state, counts),
         ops_forward=forward,
         ops_backward=backward,
         partitions=partitions,
-        compile_cold_s=_total(part.compile_s for part in partitions if part.cache != "warm"),
-        compile_warm_s=_total(part.compile_s for part in partitions if part.cache == "warm"),
+        compile_cold_s=_total_s(part.compile_s for part in partitions if part.cache != "warm"),
+        compile_warm_s=_total_s(part.compile_s for part in partitions if part.cache == "warm"),
         timing=timing,
-        diagnostics=tuple(found for found in session.diagnostics if found.region == region.name),
+        diagnostics=tuple(diagnostic for diagnostic in session.diagnostics if diagnostic.region == region.name),
     )
 
 
-def _note(region: Region, state: State, counts: Mapping[State, int]) -> str:
+def _state_note(region: Region, state: State, counts: Mapping[State, int]) -> str:
     if not region.enabled:
         return "disabled"
     if len(counts) > 1:
-        return ", ".join(f"{counts[one]} {one}" for one in State if one in counts)
+        return ", ".join(f"{counts[part_state]} {part_state}" for part_state in State if part_state in counts)
     return "none of its ops could be cut out" if state is State.EAGER and not counts else ""
 
 
-def _total(seconds: Iterable[float | None]) -> float | None:
-    known = [one for one in seconds if one is not None]
+def _total_s(times_s: Iterable[float | None]) -> float | None:
+    known = [time_s for time_s in times_s if time_s is not None]
     return sum(known) if known else None

@@ -52,7 +52,7 @@ class RegionTiming:
     def cache(self) -> str:
         """``cold``, ``warm``, ``cold+warm``, or empty if it has no artifact of its own."""
         return "+".join(
-            word for word, paid in (("cold", self.compile_cold_s), ("warm", self.compile_warm_s)) if paid > 0.0
+            word for word, seconds in (("cold", self.compile_cold_s), ("warm", self.compile_warm_s)) if seconds > 0.0
         )
 
     @property
@@ -73,22 +73,22 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
 
     A figure whose partition has been compiled again since is left out; so is the whole row if one is missing.
     """
-    now = {part.id: part for part in session.partitions}
-    valid = current_timings(session)
-    backward = {graph.id for graph in session.graphs if graph.kind is GraphKind.BACKWARD}
+    by_id = {part.id: part for part in session.partitions}
+    timings = current_timings(session)
+    backward_graphs = {graph.id for graph in session.graphs if graph.kind is GraphKind.BACKWARD}
     rows = []
     for region in session.plan.regions:
-        mine = [timing for timing in valid if timing.region == region.name]
-        parts = [part for part in session.partitions if part.region == region.name]
+        of_region = [timing for timing in timings if timing.region == region.name]
+        partitions = [part for part in session.partitions if part.region == region.name]
         for phase in Phase:
-            wanted = {
+            phase_ids = {
                 part.id
-                for part in parts
-                if phase in (Phase.STEP, Phase.BACKWARD if part.graph in backward else Phase.FORWARD)
+                for part in partitions
+                if phase in (Phase.STEP, Phase.BACKWARD if part.graph in backward_graphs else Phase.FORWARD)
             }
-            chosen = [timing for timing in mine if timing.partition in wanted]
-            if chosen and len(chosen) == len(wanted) and (phase is not Phase.STEP or session.grad):
-                rows.append(_summed(region.name, phase, chosen, [now[timing.partition] for timing in chosen]))
+            chosen = [timing for timing in of_region if timing.partition in phase_ids]
+            if chosen and len(chosen) == len(phase_ids) and (phase is not Phase.STEP or session.grad):
+                rows.append(_summed(region.name, phase, chosen, [by_id[timing.partition] for timing in chosen]))
     return tuple(rows)
 
 
@@ -99,9 +99,9 @@ def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
 
 def current_timings(session: Session) -> tuple[PartitionTiming, ...]:
     """Return the timings of the partitions that still have the artifact that was timed."""
-    now = {(part.id, part.region, part.artifact) for part in session.partitions}
+    current = {(part.id, part.region, part.artifact) for part in session.partitions}
     return tuple(
-        timing for timing in session.partition_timings if (timing.partition, timing.region, timing.artifact) in now
+        timing for timing in session.partition_timings if (timing.partition, timing.region, timing.artifact) in current
     )
 
 
@@ -109,9 +109,9 @@ def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts:
     compiled = [timing for timing in chosen if timing.compiled_s is not None]
     failed = [timing for timing in compiled if timing.numerics == NumericsVerdict.FAILED]
     eager_s = sum(timing.eager_s * timing.runs for timing in chosen)
-    low, high = (_bound(chosen, eager_s, end) for end in ("speedup_low", "speedup_high"))
-    speedup = _bound(chosen, eager_s, "speedup")
-    shown = bool(compiled) and not failed
+    low, high = (_speedup_bound(chosen, eager_s, end) for end in ("speedup_low", "speedup_high"))
+    speedup = _speedup_bound(chosen, eager_s, "speedup")
+    has_speedup = bool(compiled) and not failed
     costs = [(part.compile_s or 0.0, part.cache) for part in parts]
     return RegionTiming(
         region=region,
@@ -120,10 +120,10 @@ def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts:
         compiled_s=sum((t.eager_s if t.compiled_s is None else t.compiled_s) * t.runs for t in chosen)
         if compiled
         else None,
-        speedup=speedup if shown else None,
-        speedup_low=low if shown else None,
-        speedup_high=high if shown else None,
-        verdict=_verdict(compiled, low, high) if shown else Verdict.UNKNOWN,
+        speedup=speedup if has_speedup else None,
+        speedup_low=low if has_speedup else None,
+        speedup_high=high if has_speedup else None,
+        verdict=_region_verdict(compiled, low, high) if has_speedup else Verdict.UNKNOWN,
         numerics=NumericsVerdict.worst(timing.numerics for timing in compiled),
         worst_tensor=next((timing.worst_tensor for timing in (*failed, *compiled) if timing.worst_tensor), ""),
         compile_cold_s=sum(seconds for seconds, cache in costs if cache != "warm"),
@@ -133,7 +133,7 @@ def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts:
     )
 
 
-def _bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float | None:
+def _speedup_bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float | None:
     """Return the speedup of the sum with every partition at the bound ``end``; None if one has no such bound."""
     seconds = 0.0
     for timing in chosen:
@@ -144,7 +144,7 @@ def _bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float
     return eager_s / seconds if seconds else None
 
 
-def _verdict(compiled: Sequence[PartitionTiming], low: float | None, high: float | None) -> Verdict:
+def _region_verdict(compiled: Sequence[PartitionTiming], low: float | None, high: float | None) -> Verdict:
     """Return the verdict over all partitions: the bounds must agree with it, and so must at least one partition."""
     verdicts = {timing.verdict for timing in compiled}
     if len(verdicts) == 1 or low is None or high is None or Verdict.UNKNOWN in verdicts:

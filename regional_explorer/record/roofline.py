@@ -16,7 +16,7 @@ EAGER_OPS = "eager ops"
 """The name for ops outside of partitions, each of which is its own kernel."""
 
 LOW_PRECISION = {"bfloat16": 2, "float16": 2}
-_BYTES = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bool": 1, "uint8": 1, "int8": 1, "int16": 2}
+_ITEM_BYTES = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bool": 1, "uint8": 1, "int8": 1, "int16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +126,15 @@ class FullGraph:
 def borders(session: Session, full: Mapping[str, FullGraph]) -> tuple[Border, ...]:
     """Return the tensors that cross between partitions and eager ops, for the graphs in ``full``, by fused bytes."""
     sums: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for found in full.values():
-        for value in _values(session, found):
-            for number, (reader, readers) in enumerate(value.read_by.items()):
-                first, together = number == 0, all(map(value.is_fused_with, readers))
-                row = sums[value.source[0], reader[0]]
+    for graph in full.values():
+        for result in _graph_results(session, graph):
+            for number, (reader, readers) in enumerate(result.read_by.items()):
+                is_first, all_fused = number == 0, all(map(result.is_fused_with, readers))
+                row = sums[result.source[0], reader[0]]
                 row["tensors"] += 1
-                row["fused"] += together
-                row["moved_bytes"] += value.bytes * (2 if first else 1)
-                row["fused_bytes"] += value.bytes * (together + (first and value.never_stored))
+                row["fused"] += all_fused
+                row["moved_bytes"] += result.bytes * (2 if is_first else 1)
+                row["fused_bytes"] += result.bytes * (all_fused + (is_first and result.never_stored))
     rows = (
         Border(*sides, row["tensors"], row["moved_bytes"], row["fused"], row["fused_bytes"])
         for sides, row in sums.items()
@@ -144,23 +144,23 @@ def borders(session: Session, full: Mapping[str, FullGraph]) -> tuple[Border, ..
 
 def roundings(session: Session, full: Mapping[str, FullGraph]) -> Roundings:
     """Return how many results have a two-byte dtype, and how many of them full Inductor keeps in a wider one."""
-    found = [
-        value
+    results = [
+        result
         for graph in full.values()
-        for value in _values(session, graph, crossing=False)
-        if value.node.values and value.node.values[0].dtype in LOW_PRECISION
+        for result in _graph_results(session, graph, crossing=False)
+        if result.node.values and result.node.values[0].dtype in LOW_PRECISION
     ]
-    return Roundings(len(found), sum(value.never_stored for value in found))
+    return Roundings(len(results), sum(result.never_stored for result in results))
 
 
 def eager_ops(session: Session, full: Mapping[str, FullGraph]) -> int:
     """Return how many ops that compute something run outside of partitions."""
-    inside = {(part.graph, name) for part in session.partitions if part.artifact for name in part.nodes}
+    in_partitions = {(part.graph, name) for part in session.partitions if part.artifact for name in part.nodes}
     total = 0
-    for found in full.values():
-        views = {found.names[place] for place in found.code.views}
-        ops = session.graph(found.graph).ops
-        total += sum(node.name not in views and (found.graph, node.name) not in inside for node in ops)
+    for full_graph in full.values():
+        views = {full_graph.names[position] for position in full_graph.code.views}
+        ops = session.graph(full_graph.graph).ops
+        total += sum(node.name not in views and (full_graph.graph, node.name) not in in_partitions for node in ops)
     return total
 
 
@@ -169,7 +169,7 @@ Side = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class _Value:
+class _Result:
     """A result: where it is computed, which nodes read it on which other side, and the kernels in full Inductor."""
 
     node: Node
@@ -182,8 +182,8 @@ class _Value:
 
     def is_fused_with(self, reader: str) -> bool:
         """Return whether every kernel of full Inductor that computes ``reader`` also computes this result."""
-        mine, theirs = self.kernels.get(self.node.name, frozenset()), self.kernels.get(reader, frozenset())
-        return bool(theirs) and theirs <= mine
+        kernels, reader_kernels = self.kernels.get(self.node.name, frozenset()), self.kernels.get(reader, frozenset())
+        return bool(reader_kernels) and reader_kernels <= kernels
 
     @property
     def never_stored(self) -> bool:
@@ -191,15 +191,15 @@ class _Value:
         return not self.escapes and bool(self.readers) and all(map(self.is_fused_with, self.readers))
 
 
-def _values(session: Session, found: FullGraph, *, crossing: bool = True) -> Iterator[_Value]:
+def _graph_results(session: Session, full_graph: FullGraph, *, crossing: bool = True) -> Iterator[_Result]:
     """Yield the results of a graph, with ``crossing`` only those that are read on another side."""
-    graph = session.graph(found.graph)
+    graph = session.graph(full_graph.graph)
     nodes = graph.by_name()
-    views = {found.names[place] for place in found.code.views}
+    views = {full_graph.names[position] for position in full_graph.code.views}
     kernels: dict[str, set[int]] = {}
-    for number, kernel in enumerate(found.code.kernels):
-        for place in (*kernel.nodes, *kernel.inferred):
-            kernels.setdefault(found.names[place], set()).add(number)
+    for number, kernel in enumerate(full_graph.code.kernels):
+        for position in (*kernel.nodes, *kernel.inferred):
+            kernels.setdefault(full_graph.names[position], set()).add(number)
     sides: dict[str, Side] = {
         name: (part.region, part.id)
         for part in session.partitions
@@ -207,22 +207,22 @@ def _values(session: Session, found: FullGraph, *, crossing: bool = True) -> Ite
         for name in part.nodes
     }
     readers, escaping = _readers(graph, views)
-    for name, read in readers.items():
+    for name, result_readers in readers.items():
         source = sides.get(name, (EAGER_OPS, name))
-        others: dict[Side, list[str]] = {}
-        for reader in read:
+        read_by: dict[Side, list[str]] = {}
+        for reader in result_readers:
             side = sides.get(reader, (EAGER_OPS, reader))
             if side != source:
-                others.setdefault(side, []).append(reader)
-        if others or not crossing:
-            yield _Value(
+                read_by.setdefault(side, []).append(reader)
+        if read_by or not crossing:
+            yield _Result(
                 nodes[name],
                 source,
                 size_of(nodes[name]),
-                tuple(read),
-                {side: tuple(inside) for side, inside in others.items()},
+                tuple(result_readers),
+                {side: tuple(names) for side, names in read_by.items()},
                 name in escaping,
-                {key: frozenset(value) for key, value in kernels.items()},
+                {computed: frozenset(numbers) for computed, numbers in kernels.items()},
             )
 
 
@@ -232,26 +232,26 @@ def _readers(graph: Graph, views: set[str]) -> tuple[dict[str, list[str]], set[s
     readers: dict[str, list[str]] = {}
     escaping: set[str] = set()
     for node in graph.nodes:
-        above = dict.fromkeys(base[name] for name in node.inputs if name in base)
+        sources = dict.fromkeys(base[name] for name in node.inputs if name in base)
         if node.role is Role.OUTPUT:
-            escaping |= set(above)
+            escaping |= set(sources)
         elif node.role is Role.OP and node.name in views:
             if node.inputs and node.inputs[0] in base:
                 base[node.name] = base[node.inputs[0]]
         elif node.role is Role.OP:
             base[node.name] = node.name
             readers[node.name] = []
-            for name in above:
+            for name in sources:
                 readers[name].append(node.name)
     return readers, escaping
 
 
 def size_of(node: Node) -> int:
     """Return the bytes of a node's results; those with symbolic sizes count as 0."""
-    return sum(map(_bytes, node.values))
+    return sum(map(_spec_bytes, node.values))
 
 
-def _bytes(spec: TensorSpec) -> int:
+def _spec_bytes(spec: TensorSpec) -> int:
     sizes = [size for size in spec.shape if isinstance(size, int)]
-    known = len(sizes) == len(spec.shape)
-    return prod(sizes) * LOW_PRECISION.get(spec.dtype, _BYTES.get(spec.dtype, 4)) if known else 0
+    is_static = len(sizes) == len(spec.shape)
+    return prod(sizes) * LOW_PRECISION.get(spec.dtype, _ITEM_BYTES.get(spec.dtype, 4)) if is_static else 0

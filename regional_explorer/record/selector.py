@@ -56,7 +56,7 @@ class Selector:
             )
         object.__setattr__(self, "kind", SelectorKind(self.kind))
         for name in ("patterns", "only"):
-            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+            object.__setattr__(self, name, _checked_texts(name, getattr(self, name)))
         check_flag("innermost", self.innermost)
         longest = max(self.patterns, key=len, default="")
         if len(longest) > LONGEST_PATTERN and self.kind is not SelectorKind.ANNOTATION:
@@ -74,8 +74,8 @@ class Selector:
         return f"{text} (a part)" if self.only else text
 
 
-def _texts(name: str, texts: object) -> tuple[str, ...]:
-    found = tuple(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else None
-    if found is None or not all(isinstance(text, str) and text for text in found):
+def _checked_texts(name: str, texts: object) -> tuple[str, ...]:
+    checked = tuple(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else None
+    if checked is None or not all(isinstance(text, str) and text for text in checked):
         raise SelectorError(f"{name}={shown_value(texts)}: give a tuple of texts, such as ('layers.*.mlp',).")
-    return found
+    return checked

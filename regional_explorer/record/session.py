@@ -111,10 +111,10 @@ class Session:
     @property
     def compiled_partitions(self) -> Iterator[tuple[Partition, ArtifactCompile]]:
         """The partitions that an artifact was compiled for, each with its compile, without those that share one."""
-        made = {one.artifact: one for one in self.compiles}
+        compiles = {entry.artifact: entry for entry in self.compiles}
         for part in self.partitions:
-            if part.artifact in made and part.shared_with is None:
-                yield part, made[part.artifact]
+            if part.artifact in compiles and part.shared_with is None:
+                yield part, compiles[part.artifact]
 
     def graph(self, graph_id: str) -> Graph:
         """Return the graph called ``graph_id``.
@@ -125,7 +125,7 @@ class Session:
         for graph in self.graphs:
             if graph.id == graph_id:
                 return graph
-        known = [graph.id for graph in self.graphs]
+        ids = [graph.id for graph in self.graphs]
         raise SessionError(
-            f"No graph is called {shown_value(graph_id)}.{did_you_mean(graph_id, known)} Graphs: {', '.join(known)}."
+            f"No graph is called {shown_value(graph_id)}.{did_you_mean(graph_id, ids)} Graphs: {', '.join(ids)}."
         )

@@ -67,28 +67,28 @@ class PartitionStages:
 
     def followed(self, names: Collection[str]) -> Mapping[StageKind, frozenset[str]]:
         """Return the nodes in every stage that come from the nodes called ``names``, or that those come from."""
-        held = [{node.name for node in stage.ops} & set(names) for stage in self.stages]
-        down = [set(one) for one in held]
-        for place in range(1, len(self.stages)):
-            sources = self.stages[place].sources
-            down[place] |= {name for name, above in sources.items() if down[place - 1] & set(above)}
-        up = [set(one) for one in held]
-        for place in range(len(self.stages) - 1, 0, -1):
-            sources = self.stages[place].sources
-            up[place - 1] |= {above for name in up[place] for above in sources.get(name, ())}
+        named = [{node.name for node in stage.ops} & set(names) for stage in self.stages]
+        down = [set(stage_names) for stage_names in named]
+        for index in range(1, len(self.stages)):
+            sources = self.stages[index].sources
+            down[index] |= {name for name, above in sources.items() if down[index - 1] & set(above)}
+        up = [set(stage_names) for stage_names in named]
+        for index in range(len(self.stages) - 1, 0, -1):
+            sources = self.stages[index].sources
+            up[index - 1] |= {above for name in up[index] for above in sources.get(name, ())}
         return {stage.kind: frozenset(above | below) for stage, above, below in zip(self.stages, up, down, strict=True)}
 
     def lines(self) -> Mapping[StageKind, Mapping[str, tuple[SourceLine, ...]]]:
         """Return the source lines that each node of each stage comes from."""
-        found: dict[StageKind, Mapping[str, tuple[SourceLine, ...]]] = {}
-        before: Mapping[str, tuple[SourceLine, ...]] = {}
+        by_stage: dict[StageKind, Mapping[str, tuple[SourceLine, ...]]] = {}
+        previous: Mapping[str, tuple[SourceLine, ...]] = {}
         for stage in self.stages:
-            mine: dict[str, tuple[SourceLine, ...]] = {}
+            node_lines: dict[str, tuple[SourceLine, ...]] = {}
             for node in stage.ops:
-                above = [line for source in stage.sources.get(node.name, ()) for line in before.get(source, ())]
-                mine[node.name] = tuple(dict.fromkeys(above)) or ((node.source,) if node.source else ())
-            found[stage.kind] = before = mine
-        return found
+                inherited = [line for source in stage.sources.get(node.name, ()) for line in previous.get(source, ())]
+                node_lines[node.name] = tuple(dict.fromkeys(inherited)) or ((node.source,) if node.source else ())
+            by_stage[stage.kind] = previous = node_lines
+        return by_stage
 
 
 def region_stages(session: Session, codes: Iterable[PartitionCode]) -> tuple[PartitionStages, ...]:
@@ -96,17 +96,17 @@ def region_stages(session: Session, codes: Iterable[PartitionCode]) -> tuple[Par
     return tuple(
         PartitionStages(
             first.partition,
-            _with_changes([*_stages(session, first)]),
-            tuple(code.partition.id for code in rest),
+            _with_changes([*_partition_stages(session, first)]),
+            tuple(code.partition.id for code in equal),
             first.code.problem,
         )
-        for first, *rest in by_artifact(codes)
+        for first, *equal in by_artifact(codes)
     )
 
 
-def check_followed(found: Sequence[PartitionStages], names: Sequence[str]) -> None:
+def check_followed(partitions: Sequence[PartitionStages], names: Sequence[str]) -> None:
     """Raise InvalidArgumentError if a name is not that of a node in any stage."""
-    known = {node.name for one in found for stage in one.stages for node in stage.ops}
+    known = {node.name for partition in partitions for stage in partition.stages for node in stage.ops}
     for name in names:
         if name not in known:
             raise InvalidArgumentError(
@@ -120,87 +120,87 @@ def _with_changes(stages: Sequence[Stage]) -> tuple[Stage, ...]:
         change(before.ops, stage.ops, stage.sources, kernels=stage.kind is StageKind.OUTPUT)
         for before, stage in pairwise(stages)
     )
-    return tuple(replace(stage, change=found) for stage, found in zip(stages, (None, *changes), strict=True))
+    return tuple(replace(stage, change=effect) for stage, effect in zip(stages, (None, *changes), strict=True))
 
 
-def _stages(session: Session, found: PartitionCode) -> Iterator[Stage]:
-    part, code = found.partition, found.code
+def _partition_stages(session: Session, partition_code: PartitionCode) -> Iterator[Stage]:
+    part, code = partition_code.partition, partition_code.code
     graph = session.graph(part.graph)
-    around = _instance(session, part, graph)
-    origins = {node.origin for node in graph.nodes if node.name in around} - {None}
-    dynamo, by_origin = _dynamo(session, graph.frame, origins)
-    above = {node.name: by_origin.get(node.origin, ()) for node in graph.nodes if node.name in around}
+    region_nodes = _region_nodes_around(session, part, graph)
+    region_origins = {node.origin for node in graph.nodes if node.name in region_nodes} - {None}
+    dynamo, by_origin = _dynamo_excerpt(session, graph.frame, region_origins)
+    aot_sources = {node.name: by_origin.get(node.origin, ()) for node in graph.nodes if node.name in region_nodes}
     yield Stage(StageKind.DYNAMO, "Dynamo's graph", dynamo, {})
-    yield Stage(StageKind.AOT, f"AOTAutograd's {graph.kind} graph", _excerpt(graph, around), above)
+    yield Stage(StageKind.AOT, f"AOTAutograd's {graph.kind} graph", _excerpt(graph, region_nodes), aot_sources)
     yield Stage(
         StageKind.PARTITION, f"Partition {part.id}", _excerpt(graph, set(part.nodes)), {n: (n,) for n in part.nodes}
     )
-    passed = code.after_passes
-    if passed is None:
+    lowered = code.after_passes
+    if lowered is None:
         return
-    yield Stage(StageKind.AFTER_PASSES, "After Inductor's passes", passed.nodes, _came_from(found, passed))
-    known = {node.name for node in passed.nodes}
-    origin = [tuple(name for name in kernel.origins if name in known) for kernel in code.kernels]
+    yield Stage(StageKind.AFTER_PASSES, "After Inductor's passes", lowered.nodes, _came_from(partition_code, lowered))
+    lowered_names = {node.name for node in lowered.nodes}
+    origins = [tuple(name for name in kernel.origins if name in lowered_names) for kernel in code.kernels]
     if code.output is not None:
-        sources = {name: tuple(o for k in kernels for o in origin[k]) for name, kernels in code.output.sources.items()}
+        sources = {name: tuple(o for k in kernels for o in origins[k]) for name, kernels in code.output.sources.items()}
         yield Stage(StageKind.OUTPUT, "Inductor's output, as a graph", code.output.nodes, sources)
     else:
-        why = code.output_problem or "Of C++ there is no such graph: these are the kernels, and which reads which."
+        note = code.output_problem or "Of C++ there is no such graph: these are the kernels, and which reads which."
         names = [f"kernel_{number}" for number in range(1, len(code.kernels) + 1)]
         nodes = tuple(
-            Node(name, Role.OP, kernel.name, inputs=tuple(names[place] for place in kernel.reads_from))
+            Node(name, Role.OP, kernel.name, inputs=tuple(names[position] for position in kernel.reads_from))
             for name, kernel in zip(names, code.kernels, strict=True)
         )
-        sources = dict(zip(names, origin, strict=True))
-        yield Stage(StageKind.OUTPUT, "Inductor's output", nodes, sources, note=why)
+        sources = dict(zip(names, origins, strict=True))
+        yield Stage(StageKind.OUTPUT, "Inductor's output", nodes, sources, note=note)
 
 
-def _came_from(found: PartitionCode, passed: LoweredGraph) -> Sources:
+def _came_from(code: PartitionCode, lowered: LoweredGraph) -> Sources:
     """Return the nodes of the partition that each node after the passes comes from.
 
     For an op that Inductor does not record, only its readers are known. If a reader became another op, such as an
     ``add`` that became an ``addmm``, it contains the op; if the reader is unchanged, the op was removed.
     """
-    became = Counter(place for places in passed.sources.values() for place in places)
+    became = Counter(position for positions in lowered.sources.values() for position in positions)
     sources = {}
-    for node in passed.nodes:
-        named = passed.sources.get(node.name, ())
-        stayed = any(became[place] > 1 or found.nodes[place].op == node.op for place in named)
-        more = () if stayed else passed.inferred.get(node.name, ())
-        if named or more:
-            sources[node.name] = tuple(found.partition.nodes[place] for place in sorted({*named, *more}))
+    for node in lowered.nodes:
+        recorded = lowered.sources.get(node.name, ())
+        stayed = any(became[position] > 1 or code.nodes[position].op == node.op for position in recorded)
+        inferred = () if stayed else lowered.inferred.get(node.name, ())
+        if recorded or inferred:
+            sources[node.name] = tuple(code.partition.nodes[position] for position in sorted({*recorded, *inferred}))
     return sources
 
 
-def _instance(session: Session, part: Partition, graph: Graph) -> set[str]:
+def _region_nodes_around(session: Session, part: Partition, graph: Graph) -> set[str]:
     """Return the nodes of the region around a partition: those of its instance, and adjacent ones that were not cut."""
-    mine = {
+    instance = {
         name
         for other in session.partitions
         if (other.region, other.instance, other.graph) == (part.region, part.instance, part.graph)
         for name in other.nodes
     }
     cut = {name for other in session.partitions if other.graph == part.graph for name in other.nodes}
-    rest = set(session.members.get(part.region, {}).get(part.graph, ())) - cut
-    beside = {node.name for node in graph.nodes if node.name in rest and mine & set(node.inputs)}
-    fed = {name for node in graph.nodes if node.name in mine for name in node.inputs if name in rest}
-    return mine | beside | fed
+    uncut = set(session.members.get(part.region, {}).get(part.graph, ())) - cut
+    readers = {node.name for node in graph.nodes if node.name in uncut and instance & set(node.inputs)}
+    inputs = {name for node in graph.nodes if node.name in instance for name in node.inputs if name in uncut}
+    return instance | readers | inputs
 
 
-def _dynamo(
+def _dynamo_excerpt(
     session: Session, frame: int, origins: Collection[int | None]
 ) -> tuple[tuple[Node, ...], dict[int | None, tuple[str, ...]]]:
     """Return the nodes of Dynamo's graph and its bodies that have these origins, and their names by origin."""
     nodes: list[Node] = []
     by_origin: dict[int | None, tuple[str, ...]] = {}
-    taken: set[str] = set()
+    taken_names: set[str] = set()
     for graph in session.graphs:
         if graph.kind is not GraphKind.DYNAMO or graph.frame != frame:
             continue
         inside = {node.name for node in graph.nodes if node.origin in origins and node.role is Role.OP}
-        for node in _excerpt(graph, inside, prefix=f"{graph.id}:" if taken else ""):
-            if node.name not in taken:
-                taken.add(node.name)
+        for node in _excerpt(graph, inside, prefix=f"{graph.id}:" if taken_names else ""):
+            if node.name not in taken_names:
+                taken_names.add(node.name)
                 nodes.append(node)
                 if node.origin in origins and node.role is Role.OP:
                     by_origin[node.origin] = (*by_origin.get(node.origin, ()), node.name)
@@ -211,18 +211,18 @@ def _excerpt(graph: Graph, inside: Collection[str], prefix: str = "") -> tuple[N
     """Return the nodes ``inside`` a part of a graph, with inputs, and an output for what is read outside of it."""
     nodes = graph.by_name()
     ops = [node for node in graph.nodes if node.name in inside]
-    fed = [nodes[name] for name in dict.fromkeys(name for op in ops for name in op.inputs) if name not in inside]
+    sources = [nodes[name] for name in dict.fromkeys(name for op in ops for name in op.inputs) if name not in inside]
     inputs = [
         Node(node.name, Role.INPUT if node.role is Role.OP else node.role, node.target, values=node.values, label=label)
-        for node in fed
+        for node in sources
         for label in [node.label or node.name]
     ]
-    read = {name for node in graph.nodes if node.name not in inside for name in node.inputs}
-    output = Node("output", Role.OUTPUT, "output", inputs=tuple(op.name for op in ops if op.name in read))
-    found = [*inputs, *ops, *([output] if output.inputs else [])]
+    read_outside = {name for node in graph.nodes if node.name not in inside for name in node.inputs}
+    output = Node("output", Role.OUTPUT, "output", inputs=tuple(op.name for op in ops if op.name in read_outside))
+    excerpt = [*inputs, *ops, *([output] if output.inputs else [])]
     return tuple(
         replace(node, name=f"{prefix}{node.name}", inputs=tuple(f"{prefix}{name}" for name in node.inputs))
         if prefix
         else node
-        for node in found
+        for node in excerpt
     )

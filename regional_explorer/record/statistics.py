@@ -30,11 +30,11 @@ def median_and_iqr(samples: ArrayLike) -> tuple[float, float]:
 
 def paired_ratios(eager: ArrayLike, variant: ArrayLike) -> Floats:
     """Return eager / variant round by round, for the rounds that have both."""
-    above, below = np.asarray(eager, dtype=np.float64), np.asarray(variant, dtype=np.float64)
-    rounds = min(len(above), len(below))
+    eager_s, variant_s = np.asarray(eager, dtype=np.float64), np.asarray(variant, dtype=np.float64)
+    rounds = min(len(eager_s), len(variant_s))
     # A coarse clock may read 0 for a tiny call: the smallest float replaces it, so that the ratio stays finite.
-    least = float(np.finfo(np.float64).tiny)
-    ratios: Floats = np.maximum(above[:rounds], least) / np.maximum(below[:rounds], least)
+    smallest = float(np.finfo(np.float64).tiny)
+    ratios: Floats = np.maximum(eager_s[:rounds], smallest) / np.maximum(variant_s[:rounds], smallest)
     return ratios
 
 
@@ -56,7 +56,7 @@ def bootstrap_interval(values: Floats, confidence: float, seed: int) -> tuple[fl
     middle of n uniform draws follow a beta law: drawing the ranks gives the same distribution in one step.
     """
     medians = _bootstrap_medians(values, seed)
-    return None if medians is None else _middle(medians, confidence)
+    return None if medians is None else _middle_interval(medians, confidence)
 
 
 def interval_of_quotient(above: Floats, below: Floats, confidence: float) -> tuple[float, float, float] | None:
@@ -67,7 +67,7 @@ def interval_of_quotient(above: Floats, below: Floats, confidence: float) -> tup
     first, second = _bootstrap_medians(above, 0), _bootstrap_medians(below, 1)
     if first is None or second is None:
         return None
-    return float(np.median(above) / np.median(below)), *_middle(first / second, confidence)
+    return float(np.median(above) / np.median(below)), *_middle_interval(first / second, confidence)
 
 
 def _bootstrap_medians(values: Floats, seed: int) -> Floats | None:
@@ -84,7 +84,7 @@ def _bootstrap_medians(values: Floats, seed: int) -> Floats | None:
     return medians
 
 
-def _middle(medians: Floats, confidence: float) -> tuple[float, float]:
+def _middle_interval(medians: Floats, confidence: float) -> tuple[float, float]:
     tail = (1.0 - confidence) / 2.0
     low, high = np.quantile(medians, (tail, 1.0 - tail))
     return float(low), float(high)

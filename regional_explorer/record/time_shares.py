@@ -43,27 +43,27 @@ class TimeShares:
         """Return the rows of one kind, the longest first; modules that are equal in all layers are one."""
         rows = self.profile.by(kind)
         if kind is ProfileKind.MODULE:
-            return sorted(self._modules(rows), key=lambda share: -share.row.seconds)
-        targets = {node.target for node in self._nodes.values()}
-        found = []
+            return sorted(self._module_shares(rows), key=lambda share: -share.row.seconds)
+        targets = {node.target for node in self._nodes_by_key.values()}
+        shares = []
         for row in rows:
             selector = None
             if kind is ProfileKind.LINE and row.name != UNKNOWN_LINE:
                 selector = Selector(SelectorKind.LINES, (row.name.partition(" in ")[0],))
             elif kind is ProfileKind.OP and row.name in targets:
                 selector = Selector(SelectorKind.OPS, (row.name,))
-            found.append(TimeShare(row, selector))
-        return found
+            shares.append(TimeShare(row, selector))
+        return shares
 
-    def _modules(self, rows: Sequence[ProfileRow]) -> Iterable[TimeShare]:
-        classes = {call.path: call.class_name for node in self._nodes.values() for call in node.modules}
-        for some in grouped(((over_layers(row.name), classes.get(row.name)), row) for row in rows).values():
-            paths = tuple(row.name for row in some)
-            glob = _glob(paths)
+    def _module_shares(self, rows: Sequence[ProfileRow]) -> Iterable[TimeShare]:
+        classes = {call.path: call.class_name for node in self._nodes_by_key.values() for call in node.modules}
+        for equal_rows in grouped(((over_layers(row.name), classes.get(row.name)), row) for row in rows).values():
+            paths = tuple(row.name for row in equal_rows)
+            glob = _common_glob(paths)
             # If modules of another class also have paths of that form, the glob would select them too.
-            exact = sum(_picks(glob, row.name) for row in rows) == len(paths)
+            exact = sum(_glob_matches(glob, row.name) for row in rows) == len(paths)
             selector = Selector(SelectorKind.MODULES, (glob,) if exact else paths)
-            yield TimeShare(_sum(glob, some), None if glob == OUTSIDE else selector, paths)
+            yield TimeShare(_summed_row(glob, equal_rows), None if glob == OUTSIDE else selector, paths)
 
     def seconds(self, node: str) -> float:
         """Return the time of a node, given as ``graph:name``, together with its backward.
@@ -71,11 +71,11 @@ class TimeShares:
         A backward that several nodes share, such as a matrix product and its transpose, counts only for the longest of
         them, so that the figures of all nodes of a graph add up.
         """
-        return self._with_backward.get(node, 0.0)
+        return self._seconds_with_backward.get(node, 0.0)
 
     def own_seconds(self, node: str) -> float:
         """Return the time of a node alone."""
-        return self._by_node.get(node, 0.0)
+        return self._seconds_by_node.get(node, 0.0)
 
     def nodes_of(self, share: TimeShare) -> list[str]:
         """Return the nodes of a row as ``graph:name``."""
@@ -86,51 +86,51 @@ class TimeShares:
             ProfileKind.OP: lambda node: node.target == name,
             ProfileKind.AROUND: lambda _: False,
         }
-        return [key for key, node in self._nodes.items() if tests[share.row.kind](node)]
+        return [key for key, node in self._nodes_by_key.items() if tests[share.row.kind](node)]
 
     @cached_property
-    def _nodes(self) -> Mapping[str, Node]:
+    def _nodes_by_key(self) -> Mapping[str, Node]:
         return {f"{graph.id}:{node.name}": node for graph in self.session.graphs for node in graph.ops}
 
     @cached_property
-    def _by_node(self) -> Mapping[str, float]:
+    def _seconds_by_node(self) -> Mapping[str, float]:
         return {f"{op.graph}:{op.node}": op.seconds for op in self.profile.ops}
 
     @cached_property
-    def _with_backward(self) -> Mapping[str, float]:
-        whole: dict[int, float] = {}
-        for name, seconds in self._by_node.items():
-            if name in self._nodes and (origin := self._nodes[name].origin) is not None:
-                whole[origin] = whole.get(origin, 0.0) + seconds
-        found: dict[str, float] = {}
+    def _seconds_with_backward(self) -> Mapping[str, float]:
+        by_origin: dict[int, float] = {}
+        for name, seconds in self._seconds_by_node.items():
+            if name in self._nodes_by_key and (origin := self._nodes_by_key[name].origin) is not None:
+                by_origin[origin] = by_origin.get(origin, 0.0) + seconds
+        by_node: dict[str, float] = {}
         for graph in self.session.graphs:
-            alike: dict[int, list[str]] = {}
+            same_origin: dict[int, list[str]] = {}
             for node in graph.ops:
                 name = f"{graph.id}:{node.name}"
-                found[name] = self.own_seconds(name)
+                by_node[name] = self.own_seconds(name)
                 if node.origin is not None:
-                    alike.setdefault(node.origin, []).append(name)
-            for origin, names in alike.items():
+                    same_origin.setdefault(node.origin, []).append(name)
+            for origin, names in same_origin.items():
                 longest = max(names, key=self.own_seconds)
-                found[longest] += whole.get(origin, 0.0) - sum(map(self.own_seconds, names))
-        return found
+                by_node[longest] += by_origin.get(origin, 0.0) - sum(map(self.own_seconds, names))
+        return by_node
 
     def is_backward(self, graph_id: str) -> bool:
         """Return whether a graph is a backward graph, whose boxes show their own time."""
         return any(graph.id == graph_id and graph.kind is GraphKind.BACKWARD for graph in self.session.graphs)
 
 
-def _glob(paths: Sequence[str]) -> str:
+def _common_glob(paths: Sequence[str]) -> str:
     """Return paths of the same form as a glob: ``layers.*.ffn.0`` for ``layers.0.ffn.0`` and ``layers.1.ffn.0``."""
-    parts = zip(*(path.split(".") for path in paths), strict=True)
-    return ".".join(some[0] if len(set(some)) == 1 else "*" for some in parts)
+    levels = zip(*(path.split(".") for path in paths), strict=True)
+    return ".".join(level[0] if len(set(level)) == 1 else "*" for level in levels)
 
 
-def _picks(glob: str, path: str) -> bool:
-    wanted, parts = glob.split("."), path.split(".")
-    return len(wanted) == len(parts) and all(one in ("*", part) for one, part in zip(wanted, parts, strict=True))
+def _glob_matches(glob: str, path: str) -> bool:
+    levels, parts = glob.split("."), path.split(".")
+    return len(levels) == len(parts) and all(level in ("*", part) for level, part in zip(levels, parts, strict=True))
 
 
-def _sum(name: str, rows: Sequence[ProfileRow]) -> ProfileRow:
-    summed = {one.name: sum(getattr(row, one.name) for row in rows) for one in fields(ProfileRow)[2:]}
+def _summed_row(name: str, rows: Sequence[ProfileRow]) -> ProfileRow:
+    summed = {field.name: sum(getattr(row, field.name) for row in rows) for field in fields(ProfileRow)[2:]}
     return ProfileRow(rows[0].kind, name, **summed)

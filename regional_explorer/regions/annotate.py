@@ -39,8 +39,8 @@ def region(name: str, /, *presets: str, **configs: Any) -> AbstractContextManage
             x = self.mlp(x)
     """
     require_name(name)
-    for one in reversed(presets):  # the last one wins over those before it, and ``configs`` over all
-        configs = {**preset(one), **configs}
+    for preset_name in reversed(presets):  # the last one wins over those before it, and ``configs`` over all
+        configs = {**preset(preset_name), **configs}
     for key, value in configs.items():
         if not isinstance(value, CONFIG_TYPES):  # Dynamo keeps the mark, and supports only constants
             raise InvalidConfigValueError(

@@ -16,7 +16,7 @@ from regional_explorer.regions.select import assign, node_names, picks
 Patterns = str | Sequence[str] | None
 
 
-def selectors(given: Mapping[str, Patterns], *, innermost: bool = False, only: Patterns = None) -> tuple[Selector, ...]:
+def selectors(kinds: Mapping[str, Patterns], *, innermost: bool = False, only: Patterns = None) -> tuple[Selector, ...]:
     """Return selectors for keyword arguments such as ``{"modules": "layers.*.attn"}``; None means not given.
 
     ``only`` narrows each to the nodes with these names.
@@ -24,18 +24,18 @@ def selectors(given: Mapping[str, Patterns], *, innermost: bool = False, only: P
     Raises:
         SelectorError: nothing is given, or a pattern is not a string.
     """
-    narrowed = () if only is None else _texts("only", only)
-    found = [
-        Selector(SelectorKind(kind), _texts(kind, patterns), innermost and kind == SelectorKind.LINES, narrowed)
-        for kind, patterns in given.items()
+    only_nodes = () if only is None else _patterns("only", only)
+    chosen = [
+        Selector(SelectorKind(kind), _patterns(kind, patterns), innermost and kind == SelectorKind.LINES, only_nodes)
+        for kind, patterns in kinds.items()
         if patterns is not None
     ]
-    if not found:
+    if not chosen:
         raise SelectorError("Say what to mark: modules=, lines=, ops=, nodes= or subgraphs=.")
-    return tuple(found)
+    return tuple(chosen)
 
 
-def _texts(keyword: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
+def _patterns(keyword: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
     texts = tuple(patterns) if isinstance(patterns, Iterable) and not isinstance(patterns, str) else (patterns,)
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise SelectorError(f"{keyword}={shown_value(patterns)}: give a pattern, or a list of patterns.")
@@ -55,18 +55,18 @@ def marked(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
     require_name(name)
     require_match(name, chosen, graphs)
     if each:
-        for path in _paths(chosen, graphs):
+        for path in _module_paths(chosen, graphs):
             plan = plan.added(Region(f"{name}[{path}]", (Selector(SelectorKind.MODULES, (path,)),)))
         return plan
     if name not in plan:
         return plan.added(Region(name, chosen))
-    known = plan[name].selectors
-    return plan.changed(name, selectors=(*known, *(selector for selector in chosen if selector not in known)))
+    existing = plan[name].selectors
+    return plan.changed(name, selectors=(*existing, *(selector for selector in chosen if selector not in existing)))
 
 
-def _paths(chosen: Sequence[Selector], graphs: Sequence[Graph]) -> list[str]:
-    by_module = (selector for selector in chosen if selector.kind is SelectorKind.MODULES)
-    instances = [instance for selector in by_module for instance in picks(selector, graphs).values()]
+def _module_paths(chosen: Sequence[Selector], graphs: Sequence[Graph]) -> list[str]:
+    module_selectors = (selector for selector in chosen if selector.kind is SelectorKind.MODULES)
+    instances = [instance for selector in module_selectors for instance in picks(selector, graphs).values()]
     paths = list(dict.fromkeys(instance[0] for instance in instances if instance is not None))
     if not paths:
         raise SelectorError("each=True makes one region per module: give modules=.")
@@ -90,26 +90,26 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
     """
     if name is not None:
         require_name(name)
-    wanted = {str(name): plan[name] for name in names}
-    if len(wanted) < 2:  # noqa: PLR2004 - merging takes two regions
-        raise PlanError(f"Name two regions or more to merge; {', '.join(map(repr, wanted)) or 'none'} is not enough.")
-    regions = [region for region in plan.regions if region.name in wanted]
+    to_merge = {str(name): plan[name] for name in names}
+    if len(to_merge) < 2:  # noqa: PLR2004 - merging takes two regions
+        raise PlanError(f"Name two regions or more to merge; {', '.join(map(repr, to_merge)) or 'none'} is not enough.")
+    regions = [region for region in plan.regions if region.name in to_merge]
     first = regions[0]
     if other := next((region for region in regions if region.configs != first.configs), None):
         raise PlanError(
             f"Regions {first.name!r} and {other.name!r} have different configs ({_configs(first)}, {_configs(other)}). "
             "Say which one counts: config={…}."
         )
-    one = Region(
+    merged_region = Region(
         name or names[0],
         tuple(dict.fromkeys(selector for region in regions for selector in region.selectors)),
         first.config,
         enabled=any(region.enabled for region in regions),
         joined=True,
-        carved=_carved_of_all(plan, graphs, regions),
+        carved=_carved_selectors(plan, graphs, regions),
         backward_config=first.backward_config,
     )
-    return plan.replaced(wanted, one)
+    return plan.replaced(to_merge, merged_region)
 
 
 def _configs(region: Region) -> str:
@@ -118,13 +118,13 @@ def _configs(region: Region) -> str:
     )
 
 
-def _carved_of_all(plan: Plan, graphs: Sequence[Graph], regions: Sequence[Region]) -> tuple[Selector, ...]:
+def _carved_selectors(plan: Plan, graphs: Sequence[Graph], regions: Sequence[Region]) -> tuple[Selector, ...]:
     """Return selectors of the ops carved out of ``regions``; by node name if the regions have different selectors."""
     if len({region.carved for region in regions}) == 1:
         return regions[0].carved
     assignment = assign(graphs, plan)
-    own = {region.name for region in regions}
-    names = node_names(graphs, [o for o in assignment.carved if assignment.owners[o].region in own])
+    region_names = {region.name for region in regions}
+    names = node_names(graphs, [o for o in assignment.carved if assignment.owners[o].region in region_names])
     return (Selector(SelectorKind.NODES, names),) if names else ()
 
 
@@ -139,12 +139,12 @@ def carved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
     """
     region = plan[name]
     owners = assign(graphs, plan).owners
-    own = {origin for origin, claim in owners.items() if claim.region == name}
-    require_match(name, chosen, graphs, own.__contains__)
-    new = plan.changed(name, carved=tuple(dict.fromkeys((*region.carved, *chosen))))
-    if own <= assign(graphs, new).carved:
+    region_origins = {origin for origin, claim in owners.items() if claim.region == name}
+    require_match(name, chosen, graphs, region_origins.__contains__)
+    new_plan = plan.changed(name, carved=tuple(dict.fromkeys((*region.carved, *chosen))))
+    if region_origins <= assign(graphs, new_plan).carved:
         raise PlanError(f"That is all of region {name!r}: to let it run eagerly, disable it.")
-    return new
+    return new_plan
 
 
 def uncarved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...] = ()) -> Plan:
@@ -160,14 +160,14 @@ def uncarved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selec
     if not chosen:
         return plan.changed(name, carved=())
     assignment = assign(graphs, plan)
-    out = {origin for origin in assignment.carved if assignment.owners[origin].region == name}
-    require_match(name, chosen, graphs, out.__contains__)
-    back = {origin for selector in chosen for origin in picks(selector, graphs)}
-    left: list[Selector] = []
+    carved_origins = {origin for origin in assignment.carved if assignment.owners[origin].region == name}
+    require_match(name, chosen, graphs, carved_origins.__contains__)
+    put_back = {origin for selector in chosen for origin in picks(selector, graphs)}
+    still_carved: list[Selector] = []
     for selector in region.carved:
-        mine = out & picks(selector, graphs).keys()
-        if not mine & back:
-            left.append(selector)
-        elif kept := node_names(graphs, mine - back):
-            left.append(Selector(SelectorKind.NODES, kept))
-    return plan.changed(name, carved=tuple(left))
+        picked = carved_origins & picks(selector, graphs).keys()
+        if not picked & put_back:
+            still_carved.append(selector)
+        elif remaining := node_names(graphs, picked - put_back):
+            still_carved.append(Selector(SelectorKind.NODES, remaining))
+    return plan.changed(name, carved=tuple(still_carved))

@@ -47,45 +47,45 @@ def number_instances(
         picked: the origins that each selector of each region picks.
         joined: the merged regions: what feeds each other directly is one instance, whichever selector picked it.
     """
-    own = grouped((owners[origin].region, origin) for origin in sorted(owners))
+    by_region = grouped((owners[origin].region, origin) for origin in sorted(owners))
     feeds = direct_feeds(graphs)
-    for region, origins in own.items():
+    for region, origins in by_region.items():
         if region in joined:
             units = _units(origins, picked[region], feeds)
-            groups = _joined(units, *_dependencies(graphs, units))
+            groups = _joined_units(units, *_unit_dependencies(graphs, units))
             instances: Mapping[int, Instance] = {
                 origin: ("", number) for number, group in enumerate(groups) for unit in group for origin in units[unit]
             }
         else:
             loose = [origin for origin in origins if owners[origin].instance is None]
-            instances = _pieces(loose, picked[region], feeds)
+            instances = _piece_of(loose, picked[region], feeds)
         for origin, instance in instances.items():
             owners[origin] = Claim(region, instance)
 
 
-def _forward(graphs: Sequence[Graph]) -> Iterator[Graph]:
+def _forward_graphs(graphs: Sequence[Graph]) -> Iterator[Graph]:
     return (graph for graph in graphs if graph.kind is not GraphKind.BACKWARD)
 
 
 def direct_feeds(graphs: Sequence[Graph]) -> dict[int, set[int]]:
     """Return the origins that each origin takes a value from directly."""
-    found: dict[int, set[int]] = {}
-    for graph in _forward(graphs):
+    feeds: dict[int, set[int]] = {}
+    for graph in _forward_graphs(graphs):
         origins = {node.name: node.origin for node in graph.ops if node.origin is not None}
         for node in graph.ops:
             if node.origin is not None:
-                found.setdefault(node.origin, set()).update(origins[name] for name in node.inputs if name in origins)
-    return found
+                feeds.setdefault(node.origin, set()).update(origins[name] for name in node.inputs if name in origins)
+    return feeds
 
 
-def _pieces(loose: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[int, Instance]:
+def _piece_of(loose: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[int, Instance]:
     """Return the number of the connected piece that each origin of ``loose`` belongs to."""
-    around = {origin for one in picked for origin in one.whole if one.whole is not one.part}
-    items = sorted({*loose, *around})
-    inside = set(items)
-    links = [(origin, source) for origin in items for source in feeds.get(origin, ()) if source in inside]
-    wanted = set(loose)
-    pieces = ([origin for origin in piece if origin in wanted] for piece in connected(items, links))
+    unnarrowed = {origin for pick in picked for origin in pick.whole if pick.whole is not pick.part}
+    origins = sorted({*loose, *unnarrowed})
+    inside = set(origins)
+    links = [(origin, source) for origin in origins for source in feeds.get(origin, ()) if source in inside]
+    loose_set = set(loose)
+    pieces = ([origin for origin in piece if origin in loose_set] for piece in connected(origins, links))
     return {origin: ("", number) for number, piece in enumerate(filter(None, pieces)) for origin in piece}
 
 
@@ -98,64 +98,64 @@ Unit = tuple[int, Instance]
 
 def _units(origins: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[Unit, list[int]]:
     """Return the origins of each unit, in the order in which units begin; the last selector that picks one has it."""
-    by_selector = grouped((max(n for n, one in enumerate(picked) if origin in one.part), origin) for origin in origins)
+    selected = grouped((max(n for n, pick in enumerate(picked) if origin in pick.part), origin) for origin in origins)
     unit_of: dict[int, Unit] = {}
-    for number, mine in by_selector.items():
-        part = picked[number].part
-        loose = [origin for origin in mine if part[origin] is None]
-        instances = {**part, **_pieces(loose, [picked[number]], feeds)}
-        unit_of.update({origin: (number, instances[origin]) for origin in mine})
+    for number, selector_origins in selected.items():
+        instance_of = picked[number].part
+        loose = [origin for origin in selector_origins if instance_of[origin] is None]
+        instances = {**instance_of, **_piece_of(loose, [picked[number]], feeds)}
+        unit_of.update({origin: (number, instances[origin]) for origin in selector_origins})
     return grouped((unit_of[origin], origin) for origin in origins)
 
 
-def _dependencies(
+def _unit_dependencies(
     graphs: Sequence[Graph], units: Mapping[Unit, Sequence[int]]
 ) -> tuple[list[tuple[int, int]], list[int]]:
     """Return which units feed each other directly, as pairs, and all units that each one depends on, as bit sets."""
-    number = {origin: index for index, origins in enumerate(units.values()) for origin in origins}
+    unit_index = {origin: index for index, origins in enumerate(units.values()) for origin in origins}
     feeds: set[tuple[int, int]] = set()
-    above = [0] * len(units)
-    for graph in _forward(graphs):
-        seen: dict[str, int] = {}
-        home: dict[str, int] = {}
+    unit_ancestors = [0] * len(units)
+    for graph in _forward_graphs(graphs):
+        node_ancestors: dict[str, int] = {}
+        unit_of: dict[str, int] = {}
         for node in graph.nodes:
-            mine = number.get(node.origin) if node.origin is not None else None
-            waits = 0
+            unit = unit_index.get(node.origin) if node.origin is not None else None
+            ancestors = 0
             for source in node.inputs:
-                waits |= seen.get(source, 0)
-                if mine is not None and source in home and home[source] != mine:
-                    feeds.add((home[source], mine))
-            if mine is not None:
-                home[node.name] = mine
-                above[mine] |= waits & ~(1 << mine)
-                waits |= 1 << mine
-            seen[node.name] = waits
-    return sorted(feeds, key=lambda pair: (pair[1], pair[0])), above
+                ancestors |= node_ancestors.get(source, 0)
+                if unit is not None and source in unit_of and unit_of[source] != unit:
+                    feeds.add((unit_of[source], unit))
+            if unit is not None:
+                unit_of[node.name] = unit
+                unit_ancestors[unit] |= ancestors & ~(1 << unit)
+                ancestors |= 1 << unit
+            node_ancestors[node.name] = ancestors
+    return sorted(feeds, key=lambda pair: (pair[1], pair[0])), unit_ancestors
 
 
-def _joined(
-    units: Mapping[Unit, Sequence[int]], feeds: Sequence[tuple[int, int]], above: Sequence[int]
+def _joined_units(
+    units: Mapping[Unit, Sequence[int]], feeds: Sequence[tuple[int, int]], unit_ancestors: Sequence[int]
 ) -> list[list[Unit]]:
     """Group units that feed each other directly into instances, but no dependent units of the same selector.
 
     So merging two modules of each layer gives one instance per layer, although one layer feeds the next.
     """
-    names = list(units)
-    clash = [0] * len(names)
-    for later, waits in enumerate(above):
-        for earlier in range(len(names)):
-            if waits >> earlier & 1 and names[earlier][0] == names[later][0]:
+    ordered = list(units)
+    clash = [0] * len(ordered)
+    for later, ancestors in enumerate(unit_ancestors):
+        for earlier in range(len(ordered)):
+            if ancestors >> earlier & 1 and ordered[earlier][0] == ordered[later][0]:
                 clash[later] |= 1 << earlier
                 clash[earlier] |= 1 << later
-    group = list(range(len(names)))
-    members = [1 << index for index in range(len(names))]
+    group_of = list(range(len(ordered)))
+    members = [1 << index for index in range(len(ordered))]
     for source, user in feeds:
-        one, other = group[source], group[user]
+        group, other = group_of[source], group_of[user]
         barred = 0
-        for index, home in enumerate(group):
-            if home == one:
+        for index, unit_group in enumerate(group_of):
+            if unit_group == group:
                 barred |= clash[index]
-        if one != other and not barred & members[other]:
-            members[one] |= members[other]
-            group = [one if home == other else home for home in group]
-    return list(grouped(zip(group, names, strict=True)).values())
+        if group != other and not barred & members[other]:
+            members[group] |= members[other]
+            group_of = [group if unit_group == other else unit_group for unit_group in group_of]
+    return list(grouped(zip(group_of, ordered, strict=True)).values())

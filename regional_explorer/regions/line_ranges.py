@@ -49,12 +49,12 @@ class LineRange:
         if not self.place:
             return self.first <= line.line <= self.last and not line.in_library
         if self.place.endswith(".py"):
-            return _is_file(line.file, self.place) and self.first <= line.line <= self.last
+            return _is_same_file(line.file, self.place) and self.first <= line.line <= self.last
         scope = f".{line.scope or line.function}"
         if self.place != line.function and not scope.endswith(f".{self.place}"):
             return False
         return line.def_line > 0 and self.first <= line.line - line.def_line + 1 <= self.last
 
 
-def _is_file(file: str, wanted: str) -> bool:
-    return file == wanted or file.endswith("/" + wanted.lstrip("/"))
+def _is_same_file(file: str, place: str) -> bool:
+    return file == place or file.endswith("/" + place.lstrip("/"))

@@ -14,53 +14,53 @@ from regional_explorer.regions.subgraphs import calls_of
 def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
     """Return the origins of the ops in modules that a pattern matches, each with the module call that it belongs to."""
     rules = [module_glob(pattern) for pattern in patterns]
-    shared = _shared_with(graphs)
-    found: dict[int, Instance] = {}
+    shared = _shared_callers(graphs)
+    instances: dict[int, Instance] = {}
     for graph in graphs:
         if graph.kind is GraphKind.DYNAMO:
             for node in graph.ops:
                 above = max((len(traced_from(node.modules, callers)) for callers in shared[graph.id]), default=0)
                 instance = _instance_of(node.modules, rules, above)
                 if instance is not None and node.origin is not None:
-                    found[node.origin] = instance
-    return found
+                    instances[node.origin] = instance
+    return instances
 
 
-def _shared_with(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
+def _shared_callers(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
     """Return, for each graph, the modules around the calls of each body around it that several calls share.
 
     A mark on one of these modules holds for that call only, so it picks nothing inside: other calls run the same body.
     """
-    found: dict[str, list[list[Chain]]] = {}
+    shared: dict[str, list[list[Chain]]] = {}
     for graph in graphs:
         if graph.kind is GraphKind.DYNAMO:
-            around = found[graph.parent[0]] if graph.parent is not None else []
+            outer = shared[graph.parent[0]] if graph.parent is not None else []
             callers = [call.modules for call in calls_of(graph, graphs)]
-            found[graph.id] = [*around, *([callers] if len(callers) > 1 else [])]
-    return found
+            shared[graph.id] = [*outer, *([callers] if len(callers) > 1 else [])]
+    return shared
 
 
-def _instance_of(calls: Sequence[ModuleCall], rules: Sequence[re.Pattern[str]], above: int) -> Instance:
+def _instance_of(calls: Sequence[ModuleCall], rules: Sequence[re.Pattern[str]], skip: int) -> Instance:
     """Return the outermost module call around an op that a rule matches, else the outermost module that contains one.
 
     A module may contain what is called without being called itself, or without a record in the trace: a ModuleList,
-    or a layer that runs in pieces because of a graph break. The first ``above`` calls are left out.
+    or a layer that runs in pieces because of a graph break. The first ``skip`` calls are left out.
     """
-    for call in calls[above:]:
+    for call in calls[skip:]:
         if any(rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
             return call.path, call.call
-    covered = _depth(calls[above - 1].path) if above else 0
-    for call in calls[above:]:
+    skipped_depth = _path_depth(calls[skip - 1].path) if skip else 0
+    for call in calls[skip:]:
         for path in (call.path, *call.aliases):
             parts = path.split(".")
-            first = covered + len(parts) - _depth(call.path)  # an alias may be longer
-            for holder in (".".join(parts[:depth]) for depth in range(first + 1, len(parts))):
+            first_depth = skipped_depth + len(parts) - _path_depth(call.path)  # an alias may be longer
+            for holder in (".".join(parts[:depth]) for depth in range(first_depth + 1, len(parts))):
                 if any(rule.fullmatch(holder) for rule in rules):
                     return holder, 0
     return None
 
 
-def _depth(path: str) -> int:
+def _path_depth(path: str) -> int:
     return len(path.split(".")) if path else 0
 
 
@@ -71,9 +71,9 @@ def module_glob(pattern: str) -> re.Pattern[str]:
     """
     special = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
 
-    def expression(part: str) -> str:
-        if part.startswith("["):
-            return rf"(?!\.){fnmatch.translate(part)[:-2]}"  # without the anchor for the end of the text
-        return special.get(part) or re.escape(part)
+    def expression(token: str) -> str:
+        if token.startswith("["):
+            return rf"(?!\.){fnmatch.translate(token)[:-2]}"  # without the anchor for the end of the text
+        return special.get(token) or re.escape(token)
 
     return re.compile("".join(map(expression, re.split(r"(\*\*|\*|\?|\[!?[^]]+\])", pattern))))

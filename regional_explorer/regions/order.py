@@ -19,15 +19,15 @@ def part_of_node(parts: Iterable[list[T]]) -> dict[T, list[T]]:
     return {node: part for part in parts for node in part}
 
 
-def levels(order: Sequence[T], before: Edges[T], inside: Collection[T], home: Mapping[T, list[T]]) -> dict[T, int]:
+def levels(order: Sequence[T], before: Edges[T], inside: Collection[T], part_of: Mapping[T, list[T]]) -> dict[T, int]:
     """Return, for each node, how often a path to it has left and re-entered the nodes ``inside``.
 
-    ``home`` has the part of each node in a finished partition, which counts as one op.
+    ``part_of`` has the part of each node in a finished partition, which counts as one op.
     """
     level: dict[T, int] = {}
     done: set[int] = set()
     for node in order:
-        unit = home.get(node)
+        unit = part_of.get(node)
         if unit is not None:
             if id(unit) in done:
                 continue
@@ -44,19 +44,19 @@ def levels(order: Sequence[T], before: Edges[T], inside: Collection[T], home: Ma
 
 def condense(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> tuple[list[list[T]], list[set[int]]]:
     """Return the units of the cut graph (single ops and partitions), and the units that each depends on."""
-    home = part_of_node(parts)
+    part_of = part_of_node(parts)
     units: list[list[T]] = []
-    number: dict[T, int] = {}
+    unit_index: dict[T, int] = {}
     for node in nodes:
-        if node in number:
+        if node in unit_index:
             continue
-        unit = home.get(node, [node])
-        number.update(dict.fromkeys(unit, len(units)))
+        unit = part_of.get(node, [node])
+        unit_index.update(dict.fromkeys(unit, len(units)))
         units.append(unit)
     waits: list[set[int]] = [set() for _ in units]
     for node in nodes:
-        mine = number[node]
-        waits[mine].update(number[source] for source in before[node] if number[source] != mine)
+        index = unit_index[node]
+        waits[index].update(unit_index[source] for source in before[node] if unit_index[source] != index)
     return units, waits
 
 
@@ -68,18 +68,18 @@ def schedule(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> 
     """
     units, waits = condense(nodes, before, parts)
     position = {node: index for index, node in enumerate(nodes)}
-    key = [max(position[node] for node in unit) for unit in units]
+    last_position = [max(position[node] for node in unit) for unit in units]
     sorter = TopologicalSorter(dict(enumerate(waits)))
     sorter.prepare()
     ready: list[tuple[int, int]] = []
-    done = []
+    scheduled = []
     while sorter.is_active():
         for index in sorter.get_ready():
-            heapq.heappush(ready, (key[index], index))
+            heapq.heappush(ready, (last_position[index], index))
         _, index = heapq.heappop(ready)
-        done.append(units[index])
+        scheduled.append(units[index])
         sorter.done(index)
-    return done
+    return scheduled
 
 
 def in_order(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[T]:
@@ -93,24 +93,24 @@ def cycles(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> li
     try:
         TopologicalSorter(dict(enumerate(waits))).prepare()
     except CycleError:
-        number = {id(part): index for index, part in enumerate(parts)}
-        return _cycles([number.get(id(unit)) for unit in units], waits)
+        part_index = {id(part): index for index, part in enumerate(parts)}
+        return _unit_cycles([part_index.get(id(unit)) for unit in units], waits)
     return []
 
 
-def _cycles(numbers: Sequence[int | None], waits: Sequence[Collection[int]]) -> list[list[int]]:
+def _unit_cycles(numbers: Sequence[int | None], waits: Sequence[Collection[int]]) -> list[list[int]]:
     """Return the cycles among units as lists of their ``numbers``: those of partitions, None for single ops."""
-    own = [0 if number is None else 1 << number for number in numbers]
-    above = [0] * len(own)  # the partitions that each unit depends on, as bit sets
-    known: list[int] = []
-    while above != known:
-        known = list(above)
+    unit_bits = [0 if number is None else 1 << number for number in numbers]
+    ancestors = [0] * len(unit_bits)  # the partitions that each unit depends on, as bit sets
+    previous: list[int] = []
+    while ancestors != previous:
+        previous = list(ancestors)
         for unit, sources in enumerate(waits):
             for source in sources:
-                above[unit] |= above[source] | own[source]
+                ancestors[unit] |= ancestors[source] | unit_bits[source]
     # A partition that depends on itself is in a cycle, and all of a cycle depend on the same ones.
-    found: dict[int, list[int]] = {}
-    for number, mine, reached in zip(numbers, own, above, strict=True):
-        if number is not None and mine & reached:
-            found.setdefault(reached, []).append(number)
-    return [sorted(cycle) for cycle in found.values()]
+    by_ancestors: dict[int, list[int]] = {}
+    for number, bit, reached in zip(numbers, unit_bits, ancestors, strict=True):
+        if number is not None and bit & reached:
+            by_ancestors.setdefault(reached, []).append(number)
+    return [sorted(cycle) for cycle in by_ancestors.values()]

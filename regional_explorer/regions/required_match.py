@@ -15,8 +15,8 @@ from regional_explorer.regions.line_ranges import LineRange
 from regional_explorer.regions.module_selector import module_glob
 from regional_explorer.regions.select import picks
 
-SHOWN = 8
-LONGEST_SHOWN = 120
+MOST_HINTS = 8
+LONGEST_SHOWN_PATTERN = 120
 """The maximum number of characters shown of a pattern."""
 
 Among = Callable[[int | None], bool]
@@ -32,100 +32,100 @@ def require_match(
     """
     where = "of this call" if among(None) else "of the region"
     for selector in chosen:
-        whole = any(map(among, picks(selector, graphs)))
+        selector_matches = any(map(among, picks(selector, graphs)))
         for pattern in selector.patterns:
-            alone = replace(selector, patterns=(pattern,))
-            if (whole and selector.only) or any(map(among, picks(alone, graphs))):
+            single = replace(selector, patterns=(pattern,))
+            if (selector_matches and selector.only) or any(map(among, picks(single, graphs))):
                 if selector.kind is SelectorKind.LINES:
                     _require_one_file(pattern, graphs)
                 continue
             names = (
                 name for graph in graphs for node in graph.nodes for name in (node.name, f"{graph.id}:{node.name}")
             )
-            real = selector.kind is SelectorKind.NODES and pattern in names
-            if real and whole:
+            is_node = selector.kind is SelectorKind.NODES and pattern in names
+            if is_node and selector_matches:
                 continue
-            why = (
+            hint = (
                 " It is an input, or a backward op that was not traced from a forward op: selectors cannot pick those."
-                if real and among(None)
+                if is_node and among(None)
                 else _suggestions(selector.kind, pattern, graphs, among)
             )
-            raise SelectorError(f"Region {name!r}: {_cut(str(alone))} matches no operation {where}.{why}")
+            raise SelectorError(f"Region {name!r}: {_shortened(str(single))} matches no operation {where}.{hint}")
 
 
 def _require_one_file(pattern: str, graphs: Sequence[Graph]) -> None:
     """Raise SelectorError if line numbers without a place are found in several files; the text says how to name one."""
-    wanted = LineRange.parse(pattern)
-    found: dict[str, SourceLine] = {}
-    if not wanted.place:
+    line_range = LineRange.parse(pattern)
+    lines: dict[str, SourceLine] = {}
+    if not line_range.place:
         stacks = (node.stack for graph in graphs for node in graph.ops)
-        found = {line.file: line for stack in stacks for line in stack if wanted.contains(line)}
-    if len(found) > 1:
-        places = (line.in_function if line.in_cell else f"{_short(line)}:{wanted}" for line in found.values())
+        lines = {line.file: line for stack in stacks for line in stack if line_range.contains(line)}
+    if len(lines) > 1:
+        places = (line.in_function if line.in_cell else f"{_file_name(line)}:{line_range}" for line in lines.values())
         raise SelectorError(
-            f"lines={pattern!r} is in {len(found)} files. Say which one: {' or '.join(sorted(places))}."
+            f"lines={pattern!r} is in {len(lines)} files. Say which one: {' or '.join(sorted(places))}."
         )
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN_PATTERN else f"{text[: LONGEST_SHOWN_PATTERN - 1]}…"
 
 
-def _short(line: SourceLine) -> str:
+def _file_name(line: SourceLine) -> str:
     return line.file.rsplit("/", 1)[-1]
 
 
 def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> str:
     """Return names spelled like the pattern, else names with its last part, else a few examples."""
-    known = _choices(kind, pattern, graphs, among)
-    if kind is SelectorKind.SUBGRAPHS and not known:
+    choices = _selectable_names(kind, pattern, graphs, among)
+    if kind is SelectorKind.SUBGRAPHS and not choices:
         return " Torch inlines a body without options that is called once (inline_single_use_invoke_subgraph)."
     plain = pattern.replace("*", "").strip(".")
-    if kind is SelectorKind.MODULES and (deep := _across_levels(pattern, known)):
-        return deep
-    if near := did_you_mean(plain, known):
-        return near
+    if kind is SelectorKind.MODULES and (hint := _deeper_glob_hint(pattern, choices)):
+        return hint
+    if similar := did_you_mean(plain, choices):
+        return similar
     tail = re.split(r"[.:/]", plain)[-1]
-    alike = [name for name in known if tail and tail in re.split(r"[.:/]", name)]
-    shown = alike or known
-    return f" Examples of {kind}: {listing(shown, SHOWN)}." if shown else ""
+    same_tail = [name for name in choices if tail and tail in re.split(r"[.:/]", name)]
+    examples = same_tail or choices
+    return f" Examples of {kind}: {listing(examples, MOST_HINTS)}." if examples else ""
 
 
-def _across_levels(pattern: str, paths: Iterable[str]) -> str:
+def _deeper_glob_hint(pattern: str, paths: Iterable[str]) -> str:
     """Return a hint with what a module glob would match if its ``*`` were ``**``; an empty text if nothing more."""
     deep = re.sub(r"\*+", "**", pattern)
-    found = [path for path in paths if deep != pattern and module_glob(deep).fullmatch(path)]
-    if not found:
+    matches = [path for path in paths if deep != pattern and module_glob(deep).fullmatch(path)]
+    if not matches:
         return ""
-    return f" '*' stays within one level of the path, '**' does not: {deep!r} matches {listing(found, SHOWN)}."
+    return f" '*' stays within one level of the path, '**' does not: {deep!r} matches {listing(matches, MOST_HINTS)}."
 
 
-def _choices(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:
+def _selectable_names(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:
     """Return all names that a selector can have, in the form of ``pattern``: lines by file or function, for example."""
     ops = [(graph, node) for graph in graphs for node in graph.ops if among(node.origin)]
     place = pattern.partition(":")[0]
     match kind:
         case SelectorKind.MODULES:
-            found = {path for _, node in ops for call in node.modules for path in (call.path, *call.aliases) if path}
+            names = {path for _, node in ops for call in node.modules for path in (call.path, *call.aliases) if path}
         case SelectorKind.LINES:
             lines = {line for _, node in ops for line in node.stack}
-            here = {line for line in lines if place in (line.function, line.scope)} or lines
-            ordered = sorted(here, key=lambda line: (line.file, line.line))
+            lines_in_place = {line for line in lines if place in (line.function, line.scope)} or lines
+            ordered = sorted(lines_in_place, key=lambda line: (line.file, line.line))
             by_file, bare = place.endswith(".py"), ":" not in pattern
             return list(
                 dict.fromkeys(
                     str(line.line)
                     if bare and not line.in_library
-                    else f"{_short(line)}:{line.line}"
+                    else f"{_file_name(line)}:{line.line}"
                     if by_file or not line.def_line
                     else line.in_function
                     for line in ordered
                 )
             )
         case SelectorKind.OPS:
-            found = {node.target for _, node in ops}
+            names = {node.target for _, node in ops}
         case SelectorKind.SUBGRAPHS:
-            found = {name for graph in subgraphs(graphs) for name in subgraph_names(graph)}
+            names = {name for graph in subgraphs(graphs) for name in subgraph_names(graph)}
         case _:
-            found = {f"{graph.id}:{node.name}" if ":" in pattern else node.name for graph, node in ops}
-    return sorted(found)
+            names = {f"{graph.id}:{node.name}" if ":" in pattern else node.name for graph, node in ops}
+    return sorted(names)

@@ -14,8 +14,7 @@ from regional_explorer.regions.instances import Claim, Instance, Picked, number_
 from regional_explorer.regions.line_ranges import LineRange
 from regional_explorer.regions.module_selector import pick_modules
 from regional_explorer.regions.source_marks import annotation_key
-from regional_explorer.regions.subgraphs import KINDS as SUBGRAPH_KINDS
-from regional_explorer.regions.subgraphs import call_origins, pick_subgraphs, whole_bodies
+from regional_explorer.regions.subgraphs import SUBGRAPH_KINDS, call_origins, pick_subgraphs, whole_bodies
 from regional_explorer.regions.sums import claims_of_sums
 
 
@@ -44,7 +43,7 @@ class Assignment:
         """Yield the graphs, with ``carved`` set on the nodes that the plan carves out."""
         for graph in graphs:
             if self.carved and any(node.origin in self.carved for node in graph.nodes):
-                yield replace(graph, nodes=tuple(replace(n, carved=self.is_carved(n)) for n in graph.nodes))
+                yield replace(graph, nodes=tuple(replace(node, carved=self.is_carved(node)) for node in graph.nodes))
             else:
                 yield graph
 
@@ -87,14 +86,14 @@ def assign(
         for selector in region.selectors:
             if selector.kind is SelectorKind.ANNOTATION:
                 by_annotation.update(dict.fromkeys(selector.patterns, region.name))
-            found = picked_by(selector)
-            whole = picked_by(replace(selector, only=())) if selector.only else found
-            picked.setdefault(region.name, []).append(Picked(found, whole))
-            calls = calls | (all_calls & found.keys()) if selector.kind in SUBGRAPH_KINDS else calls - found.keys()
-            for origin, instance in found.items():
-                before = owners.get(origin)
-                if before is not None and before.region != region.name:
-                    overruled.setdefault((before.region, region.name), []).append(origin)
+            origins = picked_by(selector)
+            unnarrowed = picked_by(replace(selector, only=())) if selector.only else origins
+            picked.setdefault(region.name, []).append(Picked(origins, unnarrowed))
+            calls = calls | (all_calls & origins.keys()) if selector.kind in SUBGRAPH_KINDS else calls - origins.keys()
+            for origin, instance in origins.items():
+                earlier = owners.get(origin)
+                if earlier is not None and earlier.region != region.name:
+                    overruled.setdefault((earlier.region, region.name), []).append(origin)
                 owners[origin] = Claim(region.name, instance)
     carved = frozenset(
         origin
@@ -105,11 +104,11 @@ def assign(
     )
     joined = [region.name for region in plan.regions if region.joined]
     number_instances(graphs, owners, picked, joined)
-    by_body = {region.name for region in plan.regions if any(one.kind in SUBGRAPH_KINDS for one in region.selectors)}
+    by_body = {region.name for region in plan.regions if any(sel.kind in SUBGRAPH_KINDS for sel in region.selectors)}
     assigned = Assignment(
         owners,
         by_annotation,
-        {key: tuple(value) for key, value in overruled.items()},
+        {regions: tuple(lost) for regions, lost in overruled.items()},
         carved,
         frozenset(calls),
         whole_bodies(graphs, owners, by_body, calls),
@@ -119,21 +118,21 @@ def assign(
 
 def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
     """Return the origins that ``selector`` picks, each with its instance."""
-    found = _picks(selector, graphs)
+    instances = _picks_without_only(selector, graphs)
     if not selector.only:
-        return found
-    kept = _pick_nodes(selector.only, graphs)
-    return {origin: instance for origin, instance in found.items() if origin in kept}
+        return instances
+    only_origins = _pick_nodes(selector.only, graphs)
+    return {origin: instance for origin, instance in instances.items() if origin in only_origins}
 
 
-def _picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
+def _picks_without_only(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
     match selector.kind:
         case SelectorKind.ANNOTATION:
-            wanted = set(selector.patterns)
+            keys = set(selector.patterns)
             return {
                 origin: (marked[1], 0) if (marked := marked_region(node.annotation)) and marked[1] else None
-                for origin, node in _dynamo_ops(graphs)
-                if node.annotated and annotation_key(node.annotation) in wanted
+                for origin, node in _dynamo_ops_with_origin(graphs)
+                if node.annotated and annotation_key(node.annotation) in keys
             }
         case SelectorKind.MODULES:
             return pick_modules(selector.patterns, graphs)
@@ -141,14 +140,14 @@ def _picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
             ranges = [LineRange.parse(pattern) for pattern in selector.patterns]
             return {
                 origin: None
-                for origin, node in _dynamo_ops(graphs)
+                for origin, node in _dynamo_ops_with_origin(graphs)
                 for stack in [node.stack[-1:] if selector.innermost else node.stack]
                 if any(lines.contains(line) for lines in ranges for line in stack)
             }
         case SelectorKind.OPS:
-            return _pick(
+            return _pick_ops(
                 graphs,
-                lambda _, node: any(fnmatchcase(name, one) for name in node.op_names for one in selector.patterns),
+                lambda _, node: any(fnmatchcase(name, glob) for name in node.op_names for glob in selector.patterns),
             )
         case SelectorKind.NODES:
             return _pick_nodes(selector.patterns, graphs)
@@ -167,28 +166,28 @@ def node_names(graphs: Sequence[Graph], origins: Collection[int]) -> tuple[str, 
     )
 
 
-def _dynamo_ops(graphs: Sequence[Graph]) -> Iterator[tuple[int, Node]]:
+def _dynamo_ops_with_origin(graphs: Sequence[Graph]) -> Iterator[tuple[int, Node]]:
     for graph in graphs:
         if graph.kind is GraphKind.DYNAMO:
             yield from ((node.origin, node) for node in graph.ops if node.origin is not None)
 
 
-def _pick(graphs: Sequence[Graph], wanted: Any) -> dict[int, Instance]:
+def _pick_ops(graphs: Sequence[Graph], matches: Any) -> dict[int, Instance]:
     return {
-        node.origin: None for graph in graphs for node in graph.ops if node.origin is not None and wanted(graph, node)
+        node.origin: None for graph in graphs for node in graph.ops if node.origin is not None and matches(graph, node)
     }
 
 
 def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
-    wanted = set(names)
-    return _pick(graphs, lambda graph, node: node.name in wanted or f"{graph.id}:{node.name}" in wanted)
+    name_set = set(names)
+    return _pick_ops(graphs, lambda graph, node: node.name in name_set or f"{graph.id}:{node.name}" in name_set)
 
 
 def members(graphs: Sequence[Graph], assignment: Assignment) -> dict[str, dict[str, tuple[str, ...]]]:
     """Return the node names of each region, by graph."""
-    found: dict[str, dict[str, list[str]]] = {}
+    regions: dict[str, dict[str, list[str]]] = {}
     for graph in graphs:
         for node in graph.ops:
             if (claim := assignment.claim(graph.id, node)) is not None:
-                found.setdefault(claim.region, {}).setdefault(graph.id, []).append(node.name)
-    return {region: {graph: tuple(names) for graph, names in held.items()} for region, held in found.items()}
+                regions.setdefault(claim.region, {}).setdefault(graph.id, []).append(node.name)
+    return {region: {graph: tuple(names) for graph, names in by_graph.items()} for region, by_graph in regions.items()}

@@ -43,27 +43,27 @@ def source_regions(graphs: Sequence[Graph]) -> list[Region]:
 
     Bodies of ``nested_compile_region`` with options come last: their ops do not belong to a marked block around them.
     """
-    found: dict[str, Region] = {}
+    regions: dict[str, Region] = {}
     defaults = 0
     for node in marked_nodes(graphs):
         key = annotation_key(node.annotation)
-        if key in found:
+        if key in regions:
             continue
         if (named := annotation_name(node.annotation)) is not None:
             name = named
         else:
             defaults += 1
             name = "default" if defaults == 1 else f"default-{defaults}"
-        while any(region.name == name for region in found.values()):
+        while any(region.name == name for region in regions.values()):
             name += "'"
         selector = Selector(SelectorKind.ANNOTATION, (key,))
-        found[key] = Region(name, (selector,), annotated_config(node.annotation))
+        regions[key] = Region(name, (selector,), annotated_config(node.annotation))
     for region in subgraph_regions(graphs):
         name = region.name
-        while any(other.name == name for other in found.values()):
+        while any(other.name == name for other in regions.values()):
             name += "'"
-        found[region.selectors[0].patterns[0]] = replace(region, name=name)
-    return list(found.values())
+        regions[region.selectors[0].patterns[0]] = replace(region, name=name)
+    return list(regions.values())
 
 
 def marked_nodes(graphs: Iterable[Graph]) -> Iterator[Node]:

@@ -36,35 +36,35 @@ def split(plan: Plan, graphs: Sequence[Graph], name: str, at: str | None = None)
     """
     region = plan[name]
     owners = assign(graphs, plan).owners
-    own = {origin for origin, claim in owners.items() if claim.region == name}
-    held = [(owners[node.origin].instance, node) for node in _in_order(graphs) if node.origin in own]
-    instances = list(grouped((instance, node) for instance, node in held if instance is not None).values())
+    origins = {origin for origin, claim in owners.items() if claim.region == name}
+    instance_ops = [(owners[node.origin].instance, node) for node in _ops_in_order(graphs) if node.origin in origins]
+    instances = list(grouped((instance, node) for instance, node in instance_ops if instance is not None).values())
     if at is None:
-        parts, rest = _each(name, instances, graphs), list[Node]()
+        parts, unsplit = _instance_parts(name, instances, graphs), list[Node]()
     else:
-        parts, rest = _cut(name, instances, _origin(graphs, name, own, at), at)
-    free = (called for number in itertools.count(1) if (called := f"{name}.{number}") not in plan)
-    regions = [_part(region, graphs, part, called) for part, called in zip(parts, free, strict=False)]
-    return plan.replaced({name}, *([_part(region, graphs, rest, name)] if rest else []), *regions)
+        parts, unsplit = _halves(name, instances, _origin_of_node(graphs, name, origins, at), at)
+    new_names = (new_name for number in itertools.count(1) if (new_name := f"{name}.{number}") not in plan)
+    regions = [_region_part(region, graphs, nodes, new_name) for nodes, new_name in zip(parts, new_names, strict=False)]
+    return plan.replaced({name}, *([_region_part(region, graphs, unsplit, name)] if unsplit else []), *regions)
 
 
-def _in_order(graphs: Sequence[Graph]) -> Iterator[Node]:
+def _ops_in_order(graphs: Sequence[Graph]) -> Iterator[Node]:
     """Yield the ops of Dynamo's graphs in the order of the program: those of a body where the op that runs it is."""
     dynamo = [graph for graph in graphs if graph.kind is GraphKind.DYNAMO]
-    inner = grouped((graph.parent, graph) for graph in dynamo)
+    children = grouped((graph.parent, graph) for graph in dynamo)
 
-    def ops(graph: Graph) -> Iterator[Node]:
+    def ops_of(graph: Graph) -> Iterator[Node]:
         for node in graph.nodes:
-            for body in inner.get((graph.id, node.name), ()):
-                yield from ops(body)
+            for body in children.get((graph.id, node.name), ()):
+                yield from ops_of(body)
             if node.role is Role.OP:
                 yield node
 
-    for graph in inner.get(None, ()):
-        yield from ops(graph)
+    for graph in children.get(None, ()):
+        yield from ops_of(graph)
 
 
-def _each(name: str, parts: list[list[Node]], graphs: Sequence[Graph]) -> list[list[Node]]:
+def _instance_parts(name: str, parts: list[list[Node]], graphs: Sequence[Graph]) -> list[list[Node]]:
     """Return the nodes of each instance, or of each connected piece if there is only one instance."""
     if len(parts) == 1:
         nodes = {node.origin: node for node in parts[0] if node.origin is not None}
@@ -77,40 +77,40 @@ def _each(name: str, parts: list[list[Node]], graphs: Sequence[Graph]) -> list[l
     return parts
 
 
-def _cut(name: str, instances: Sequence[list[Node]], origin: int, at: str) -> tuple[list[list[Node]], list[Node]]:
+def _halves(name: str, instances: Sequence[list[Node]], origin: int, at: str) -> tuple[list[list[Node]], list[Node]]:
     """Return the nodes before ``origin`` and those from it on, in all equal instances, and the nodes of the others."""
-    whole = next(nodes for nodes in instances if any(node.origin == origin for node in nodes))
-    place = next(index for index, node in enumerate(whole) if node.origin == origin)
-    if place == 0:
+    instance = next(nodes for nodes in instances if any(node.origin == origin for node in nodes))
+    start = next(index for index, node in enumerate(instance) if node.origin == origin)
+    if start == 0:
         raise PlanError(f"Region {name!r} begins with {at!r}: none of its ops runs before. Give a later node.")
-    ops = [node.target for node in whole]
-    alike = [nodes for nodes in instances if [node.target for node in nodes] == ops]
-    others = [node for nodes in instances if nodes not in alike for node in nodes]
-    halves = [[node for nodes in alike for node in nodes[:place]], [node for nodes in alike for node in nodes[place:]]]
-    return halves, others
+    targets = [node.target for node in instance]
+    equal = [nodes for nodes in instances if [node.target for node in nodes] == targets]
+    unsplit = [node for nodes in instances if nodes not in equal for node in nodes]
+    halves = [[node for nodes in equal for node in nodes[:start]], [node for nodes in equal for node in nodes[start:]]]
+    return halves, unsplit
 
 
-def _origin(graphs: Sequence[Graph], name: str, own: Collection[int], at: str) -> int:
+def _origin_of_node(graphs: Sequence[Graph], name: str, origins: Collection[int], at: str) -> int:
     """Return the origin of the node called ``at``."""
-    nodes = [(f"{graph.id}:{node.name}", node) for graph in graphs for node in graph.ops if node.origin in own]
-    found = {node.origin: known for known, node in nodes if at in (node.name, known)}
-    if not found:
-        near = (
+    nodes = [(f"{graph.id}:{node.name}", node) for graph in graphs for node in graph.ops if node.origin in origins]
+    matches = {node.origin: full_name for full_name, node in nodes if at in (node.name, full_name)}
+    if not matches:
+        hint = (
             did_you_mean(at, {node.name for _, node in nodes})
-            or f" It has {', '.join(known for known, _ in nodes[:8])}."
+            or f" It has {', '.join(full_name for full_name, _ in nodes[:8])}."
         )
-        raise SelectorError(f"Region {name!r} has no node {at!r}.{near}")
-    if len(found) > 1:
+        raise SelectorError(f"Region {name!r} has no node {at!r}.{hint}")
+    if len(matches) > 1:
         raise SelectorError(
-            f"Several nodes of region {name!r} are called {at!r}. Say which: {', '.join(found.values())}."
+            f"Several nodes of region {name!r} are called {at!r}. Say which: {', '.join(matches.values())}."
         )
-    return next(origin for origin in found if origin is not None)
+    return next(origin for origin in matches if origin is not None)
 
 
-def _part(region: Region, graphs: Sequence[Graph], nodes: Sequence[Node], name: str) -> Region:
+def _region_part(region: Region, graphs: Sequence[Graph], nodes: Sequence[Node], name: str) -> Region:
     """Return the part of ``region`` with ``nodes`` as a region called ``name``."""
     origins = {node.origin for node in nodes if node.origin is not None}
-    narrowed = (_narrowed(selector, graphs, origins) for selector in region.selectors)
+    narrowed = (_narrowed_selector(selector, graphs, origins) for selector in region.selectors)
     selectors = tuple(selector for selector in narrowed if selector is not None)
     return replace(
         region,
@@ -121,15 +121,15 @@ def _part(region: Region, graphs: Sequence[Graph], nodes: Sequence[Node], name: 
     )
 
 
-def _narrowed(selector: Selector, graphs: Sequence[Graph], origins: Collection[int]) -> Selector | None:
+def _narrowed_selector(selector: Selector, graphs: Sequence[Graph], origins: Collection[int]) -> Selector | None:
     """Return the selector narrowed to ``origins``, or None if it picks none of them."""
-    found = picks(selector, graphs)
-    mine = {origin: instance for origin, instance in found.items() if origin in origins}
-    if not mine or len(mine) == len(found):
-        return selector if mine else None
-    paths = {instance[0] for instance in mine.values() if instance is not None}
+    picked = picks(selector, graphs)
+    narrowed = {origin: instance for origin, instance in picked.items() if origin in origins}
+    if not narrowed or len(narrowed) == len(picked):
+        return selector if narrowed else None
+    paths = {instance[0] for instance in narrowed.values() if instance is not None}
     if selector.kind is SelectorKind.MODULES and len(paths) == 1:
         plain = Selector(SelectorKind.MODULES, tuple(paths))
-        if picks(plain, graphs) == mine:
+        if picks(plain, graphs) == narrowed:
             return plain
-    return replace(selector, only=node_names(graphs, mine))
+    return replace(selector, only=node_names(graphs, narrowed))

@@ -12,7 +12,7 @@ from regional_explorer.record.region import Region
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance
 
-KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
+SUBGRAPH_KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
 """The selectors that pick whole bodies."""
 
 
@@ -39,13 +39,13 @@ def subgraph_regions(graphs: Sequence[Graph]) -> Iterator[Region]:
 
 def pick_subgraphs(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
     """Return the origins of the ops in the bodies that ``selector`` picks, and of the calls of these bodies."""
-    found: dict[int, Instance] = {}
+    instances: dict[int, Instance] = {}
     for graph in subgraphs(graphs):
         if _is_picked(selector, graph):
             for node in (*graph.ops, *calls_of(graph, graphs)):
                 if node.origin is not None:
-                    found[node.origin] = graph.id, 0
-    return found
+                    instances[node.origin] = graph.id, 0
+    return instances
 
 
 def _is_picked(selector: Selector, graph: Graph) -> bool:
@@ -59,8 +59,8 @@ def calls_of(body: Graph, graphs: Sequence[Graph]) -> list[Node]:
     if body.parent is None:
         return []
     outer = next(graph for graph in graphs if graph.id == body.parent[0])
-    held = outer.holding(body.parent[1])
-    return [op for op in outer.ops if held.intersection(op.inputs)]
+    holders = outer.holding(body.parent[1])
+    return [op for op in outer.ops if holders.intersection(op.inputs)]
 
 
 def call_origins(graphs: Sequence[Graph]) -> set[int]:
@@ -77,11 +77,11 @@ def whole_bodies(
     Upstream compiles such a body as a whole: sums of gradients, and what the body's own partitioner or decompositions
     made of its ops. Only ``regions`` that select bodies count; ``calls`` run inner bodies, which are separate.
     """
-    found: dict[str, Claim] = {}
+    body_claims: dict[str, Claim] = {}
     for graph in graphs:
         if graph.kind is not GraphKind.DYNAMO and graph.parent is not None:
             claims = {owners.get(op.origin) for op in graph.ops if op.origin is not None and op.origin not in calls}
             claim = claims.pop() if len(claims) == 1 else None
             if claim is not None and claim.region in regions:
-                found[graph.id] = claim
-    return found
+                body_claims[graph.id] = claim
+    return body_claims

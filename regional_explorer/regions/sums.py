@@ -27,12 +27,12 @@ def claims_of_sums(graphs: Iterable[Graph], claim_of: Callable[[str, Node], Clai
         graphs: the recorded graphs.
         claim_of: returns the claim on a node of a graph.
     """
-    found = {}
+    sums = {}
     for graph in graphs:
         if graph.kind is GraphKind.BACKWARD:
             claims = {node.name: claim for node in graph.ops if (claim := claim_of(graph.id, node)) is not None}
-            found[graph.id] = _without_cycles(graph, claims, surrounded(graph, claims))
-    return found
+            sums[graph.id] = _without_cycles(graph, claims, surrounded(graph, claims))
+    return sums
 
 
 def surrounded(graph: Graph, claims: Claims) -> Claims:
@@ -47,24 +47,24 @@ def surrounded(graph: Graph, claims: Claims) -> Claims:
     loose = {node.name for node in graph.ops if _has_no_forward_op(node)} & used - claims.keys()
     if not loose:
         return {}
-    known = {name: claim for name, claim in claims.items() if claim.instance is not None}
+    node_claims = {name: claim for name, claim in claims.items() if claim.instance is not None}
     ancestors = _Ancestors(graph, loose)
-    fed = _fed(graph, claims, loose)
+    fed = _fed_claims(graph, claims, loose)
     free = loose & ancestors.free
     for node in graph.nodes:
         if node.name in loose and node.name not in free:
-            around = _around(node, known, ancestors, fed[node.name])
-            if around is not None:
-                known[node.name] = around
-    users: dict[str, set[Claim | None]] = {}
+            claim = _surrounding_claim(node, node_claims, ancestors, fed[node.name])
+            if claim is not None:
+                node_claims[node.name] = claim
+    user_claims: dict[str, set[Claim | None]] = {}
     for node in reversed(graph.nodes):
-        if node.name in free and len(users[node.name]) == 1:
-            (alone,) = users[node.name]
-            if alone is not None:
-                known[node.name] = alone
+        if node.name in free and len(user_claims[node.name]) == 1:
+            (claim,) = user_claims[node.name]
+            if claim is not None:
+                node_claims[node.name] = claim
         for name in node.inputs:
-            users.setdefault(name, set()).add(known.get(node.name))
-    return {name: claim for name, claim in known.items() if name in loose}
+            user_claims.setdefault(name, set()).add(node_claims.get(node.name))
+    return {name: claim for name, claim in node_claims.items() if name in loose}
 
 
 class _Ancestors:
@@ -79,25 +79,25 @@ class _Ancestors:
         self._above: dict[str, int] = {}
         self.free: set[str] = set()
         for node in graph.nodes:
-            self._above[node.name] = self._union(node.inputs) | sum(self._bit[name] for name in set(node.inputs))
+            self._above[node.name] = self._all_above(node.inputs) | sum(self._bit[name] for name in set(node.inputs))
             if node.role is not Role.OP or (node.name in loose and self.free.issuperset(node.inputs)):
                 self.free.add(node.name)
 
-    def _union(self, names: Iterable[str]) -> int:
+    def _all_above(self, names: Iterable[str]) -> int:
         return functools.reduce(operator.or_, (self._above[name] for name in names), 0)
 
-    def covers(self, names: Iterable[str], others: Iterable[str]) -> bool:
-        """Return whether every node that depends on ``names`` depends on ``others`` too."""
-        above = self._union(names)
-        return all(above & self._bit[name] for name in others)
+    def covers(self, names: Iterable[str], implied: Iterable[str]) -> bool:
+        """Return whether every node that depends on ``names`` depends on ``implied`` too."""
+        ancestors = self._all_above(names)
+        return all(ancestors & self._bit[name] for name in implied)
 
 
-def _around(node: Node, known: Claims, ancestors: _Ancestors, fed: AbstractSet[Claim]) -> Claim | None:
+def _surrounding_claim(node: Node, node_claims: Claims, ancestors: _Ancestors, fed: AbstractSet[Claim]) -> Claim | None:
     """Return the claim of the instance around an op without a forward op, by its inputs and what it feeds."""
-    for claim in dict.fromkeys(known[name] for name in node.inputs if name in known):
-        own = [name for name in node.inputs if known.get(name) == claim]
-        others = [name for name in node.inputs if name not in own and name not in ancestors.free]
-        if not others or (claim in fed and ancestors.covers(own, others)):
+    for claim in dict.fromkeys(node_claims[name] for name in node.inputs if name in node_claims):
+        own_inputs = [name for name in node.inputs if node_claims.get(name) == claim]
+        other_inputs = [name for name in node.inputs if name not in own_inputs and name not in ancestors.free]
+        if not other_inputs or (claim in fed and ancestors.covers(own_inputs, other_inputs)):
             return claim
     return None
 
@@ -112,15 +112,15 @@ def _has_no_forward_op(node: Node) -> bool:
     return node.target == "getitem" or node.target.count(".") == 2  # noqa: PLR2004 - namespace.name.overload
 
 
-def _fed(graph: Graph, claims: Claims, loose: AbstractSet[str]) -> dict[str, set[Claim]]:
+def _fed_claims(graph: Graph, claims: Claims, loose: AbstractSet[str]) -> dict[str, set[Claim]]:
     """Return the instances that each op without a forward op feeds, directly or through other such ops."""
-    found: dict[str, set[Claim]] = {name: set() for name in loose}
+    fed: dict[str, set[Claim]] = {name: set() for name in loose}
     for node in reversed(graph.nodes):
-        mine = found[node.name] if node.name in loose else {claims[node.name]} if node.name in claims else set()
+        reached = fed[node.name] if node.name in loose else {claims[node.name]} if node.name in claims else set()
         for name in node.inputs:
             if name in loose:
-                found[name] |= mine
-    return found
+                fed[name] |= reached
+    return fed
 
 
 # --------------------------------------------------------------------------------------------------------- cycles
@@ -130,37 +130,37 @@ def _without_cycles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
     """Return ``sums`` without those of instances that feed each other in a cycle only because of them."""
     if not sums:
         return sums
-    before = _dependencies(graph)
-    known = _cycles(before, claims)
-    while new := [cycle for cycle in _cycles(before, claims | sums) if cycle not in known]:
-        kept = {name: claim for name, claim in sums.items() if not any(claim in cycle for cycle in new)}
-        if len(kept) == len(sums):
+    dependencies = _node_dependencies(graph)
+    known_cycles = _instance_cycles(dependencies, claims)
+    while new_cycles := [cycle for cycle in _instance_cycles(dependencies, claims | sums) if cycle not in known_cycles]:
+        remaining = {name: claim for name, claim in sums.items() if not any(claim in cycle for cycle in new_cycles)}
+        if len(remaining) == len(sums):
             break
-        sums = kept
+        sums = remaining
     return sums
 
 
-def _dependencies(graph: Graph) -> dict[str, list[str]]:
+def _node_dependencies(graph: Graph) -> dict[str, list[str]]:
     """Return the dependencies of each node; ops that draw random numbers keep their order."""
-    before: dict[str, list[str]] = {}
-    last: str | None = None
+    dependencies: dict[str, list[str]] = {}
+    last_random: str | None = None
     for node in graph.nodes:
-        before[node.name] = [*node.inputs, *([last] if node.random and last is not None else [])]
-        last = node.name if node.random else last
-    return before
+        dependencies[node.name] = [*node.inputs, *([last_random] if node.random and last_random is not None else [])]
+        last_random = node.name if node.random else last_random
+    return dependencies
 
 
-def _cycles(before: Mapping[str, list[str]], claims: Claims) -> list[frozenset[Claim]]:
+def _instance_cycles(dependencies: Mapping[str, list[str]], claims: Claims) -> list[frozenset[Claim]]:
     """Return the sets of instances whose partitions would feed each other in a cycle."""
-    nodes = list(before)
+    nodes = list(dependencies)
     position = {name: index for index, name in enumerate(nodes)}
-    held = grouped((claims[name], name) for name in nodes if name in claims)
+    names_by_claim = grouped((claims[name], name) for name in nodes if name in claims)
     parts: list[list[str]] = []
-    owners: list[Claim] = []
-    for claim, names in held.items():
+    part_claims: list[Claim] = []
+    for claim, names in names_by_claim.items():
         span = nodes[position[names[0]] : position[names[-1]] + 1]
-        level = levels(span, before, set(names), {})
-        for reached in sorted({level[name] for name in names}):
-            parts.append([name for name in names if level[name] == reached])
-            owners.append(claim)
-    return [frozenset(owners[index] for index in cycle) for cycle in cycles(nodes, before, parts)]
+        level_of = levels(span, dependencies, set(names), {})
+        for level in sorted({level_of[name] for name in names}):
+            parts.append([name for name in names if level_of[name] == level])
+            part_claims.append(claim)
+    return [frozenset(part_claims[index] for index in cycle) for cycle in cycles(nodes, dependencies, parts)]

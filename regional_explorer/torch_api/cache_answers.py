@@ -34,17 +34,17 @@ class CacheAnswers:
         )
 
     def answer(self) -> CacheAnswer:
-        """Return the worst answer since then; Inductor's own cache counts if AOTAutograd's was not consulted."""
-        new = (answer for counts in self._new() for answer in _WORST_FIRST if counts[answer])
-        return next(new, CacheAnswer.OFF)
+        """Return the worst answer since these counts, Inductor's own if AOTAutograd's cache was not consulted."""
+        answers = (answer for counts in self._new_counts() for answer in _WORST_FIRST if counts[answer])
+        return next(answers, CacheAnswer.OFF)
 
     def since(self) -> str:
-        """Return ``warm`` if everything compiled since then came from the caches, else ``cold``."""
-        aot, inductor = self._new()
-        lacked = inductor[CacheAnswer.BYPASS] or inductor[CacheAnswer.MISS]
-        return "warm" if (aot[CacheAnswer.HIT] or inductor[CacheAnswer.HIT]) and not lacked else "cold"
+        """Return ``warm`` if everything compiled since these counts came from the caches, else ``cold``."""
+        aot, inductor = self._new_counts()
+        missed = inductor[CacheAnswer.BYPASS] or inductor[CacheAnswer.MISS]
+        return "warm" if (aot[CacheAnswer.HIT] or inductor[CacheAnswer.HIT]) and not missed else "cold"
 
-    def _new(self) -> tuple[Counter[CacheAnswer], Counter[CacheAnswer]]:
+    def _new_counts(self) -> tuple[Counter[CacheAnswer], Counter[CacheAnswer]]:
         now = CacheAnswers.now()
         return Counter(now.aot) - Counter(self.aot), Counter(now.inductor) - Counter(self.inductor)
 

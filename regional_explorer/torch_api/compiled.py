@@ -35,19 +35,19 @@ def traced_call() -> TracedCall | None:
     """
     for frame, _ in traceback.walk_stack(sys._getframe()):
         if frame.f_code.co_filename == eval_frame.__file__:
-            names = frame.f_locals
-            if isinstance(names.get("cleanups"), list) and "fn" in names:
-                return TracedCall(_compiled_function(names["fn"]), names["args"], names["kwargs"], _at_end(names))
+            scope = frame.f_locals
+            if isinstance(scope.get("cleanups"), list) and "fn" in scope:
+                return TracedCall(_compiled_function(scope["fn"]), scope["args"], scope["kwargs"], _at_end(scope))
     return None
 
 
-def _at_end(names: Mapping[str, Any]) -> Callable[[Callable[[], object]], None]:
-    cleanups = names["cleanups"]
+def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[], object]], None]:
+    cleanups = scope["cleanups"]
 
-    def at_end(do: Callable[[], object]) -> None:
+    def at_end(function: Callable[[], object]) -> None:
         def cleanup() -> None:
             if sys._getframe(1).f_locals.get("call_succeeded", True):
-                do()
+                function()
 
         cleanups.append(cleanup)
 

@@ -26,8 +26,8 @@ class ConfigEntry:
 @functools.cache
 def config_entries() -> Mapping[str, ConfigEntry]:
     """Return every Inductor config of the running torch, keyed by its dotted name."""
-    known = inductor_config._config.items()  # type: ignore[attr-defined]  # the module replaces itself
-    return {key: ConfigEntry(key, entry.value_type, entry.default) for key, entry in known}
+    entries = inductor_config._config.items()  # type: ignore[attr-defined]  # the module replaces itself
+    return {key: ConfigEntry(key, entry.value_type, entry.default) for key, entry in entries}
 
 
 @functools.cache
@@ -38,20 +38,20 @@ def config_comments() -> Mapping[str, str]:
     except (OSError, TypeError):
         return {}
     lines = source.splitlines()
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
 
-    def read(body: Sequence[ast.stmt], prefix: str) -> None:
+    def read_comments(body: Sequence[ast.stmt], prefix: str) -> None:
         for statement in body:
             if isinstance(statement, ast.ClassDef):
-                read(statement.body, f"{prefix}{statement.name}.")
+                read_comments(statement.body, f"{prefix}{statement.name}.")
                 continue
             targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
             for target in targets:
                 if isinstance(target, ast.Name):
-                    found[prefix + target.id] = _comment_above(lines, statement.lineno - 1)
+                    comments[prefix + target.id] = _comment_above(lines, statement.lineno - 1)
 
-    read(ast.parse(source).body, "")
-    return {key: text for key, text in found.items() if text}
+    read_comments(ast.parse(source).body, "")
+    return {key: text for key, text in comments.items() if text}
 
 
 def _comment_above(lines: Sequence[str], index: int) -> str:
@@ -63,27 +63,27 @@ def _comment_above(lines: Sequence[str], index: int) -> str:
 
 def read_config(keys: Sequence[str]) -> dict[str, Any]:
     """Return the current values, read from Inductor itself."""
-    return _values(inductor_config, keys)
+    return _config_values(inductor_config, keys)
 
 
-def _values(module: Any, keys: Sequence[str]) -> dict[str, Any]:
+def _config_values(module: Any, keys: Sequence[str]) -> dict[str, Any]:
     """Return the values themselves, not copies of them: custom passes are compared by identity."""
     return {key: functools.reduce(getattr, key.split("."), module) for key in keys}
 
 
 def changed_config() -> dict[str, Any]:
     """Return the Inductor configs that differ from their default in this context, as the cache key sees them."""
-    return _changed(inductor_config)
+    return _non_default_values(inductor_config)
 
 
 def changed_functorch_config() -> dict[str, Any]:
     """Return the functorch configs, which AOTAutograd reads, that differ from their default in this context."""
-    return _changed(functorch_config)
+    return _non_default_values(functorch_config)
 
 
-def _changed(module: Any) -> dict[str, Any]:
+def _non_default_values(module: Any) -> dict[str, Any]:
     copies = sorted(module.get_config_copy().items())
-    return _values(module, [key for key, value in copies if value != module._config[key].default])
+    return _config_values(module, [key for key, value in copies if value != module._config[key].default])
 
 
 def under_config(config: Mapping[str, Any]) -> AbstractContextManager[Any]:

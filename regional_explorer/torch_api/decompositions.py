@@ -21,5 +21,5 @@ def decomposition_of(node: fx.Node) -> Callable[..., Any] | None:
         return None
     if target._schema.is_mutable or draws_random(node):
         return None
-    found: Callable[..., Any] | None = select_decomp_table().get(target)
-    return found
+    decomposition: Callable[..., Any] | None = select_decomp_table().get(target)
+    return decomposition

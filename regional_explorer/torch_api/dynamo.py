@@ -78,11 +78,11 @@ def _forget_skip(fn: Callable[..., Any]) -> None:
     if ISOLATES:
         return
     method = fn.forward if isinstance(fn, nn.Module) else fn
-    as_ever = eval_frame._FrameExecStrategy(eval_frame._FrameAction.DEFAULT, eval_frame._FrameAction.DEFAULT)
+    default_strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.DEFAULT, eval_frame._FrameAction.DEFAULT)
     for function in (getattr(method, "__func__", method), wrap_inline(fn)):
         code = getattr(function, "__code__", None)
         if isinstance(code, types.CodeType):
-            eval_frame.set_code_exec_strategy(code, as_ever)
+            eval_frame.set_code_exec_strategy(code, default_strategy)
 
 
 def _with_fresh_code(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,19 +154,19 @@ def graph_breaks() -> Iterator[list[Break]]:
     ``counters["graph_break"]`` has no locations, and a break inside ``annotate`` drops the whole frame without a log
     line (torch 2.13); the method that writes the log sees every one.
     """
-    seen: list[Break] = []
+    breaks: list[Break] = []
     translator = symbolic_convert.InstructionTranslatorBase
     original = translator.log_graph_break
 
     @functools.wraps(original)
-    def note(self: Any, *args: Any, **kwargs: Any) -> Any:
-        errors = [value for value in (*args, *kwargs.values()) if isinstance(value, BaseException)]
-        reasons = [value for value in (kwargs.get("reason"), *args) if isinstance(value, str)]
+    def note_break(self: Any, *args: Any, **kwargs: Any) -> Any:
+        errors = [argument for argument in (*args, *kwargs.values()) if isinstance(argument, BaseException)]
+        reasons = [argument for argument in (kwargs.get("reason"), *args) if isinstance(argument, str)]
         stack = getattr(errors[0], "real_stack", None) if errors else None
         frames = tuple((f.filename, f.lineno or 0, f.name) for f in stack or TracingContext.extract_stack())
         reason = str(errors[0]) if errors else (reasons[0] if reasons else "unknown")
-        seen.append(Break(reason, frames, open_marks()))
+        breaks.append(Break(reason, frames, open_marks()))
         return original(self, *args, **kwargs)
 
-    with mock.patch.object(translator, "log_graph_break", note):
-        yield seen
+    with mock.patch.object(translator, "log_graph_break", note_break):
+        yield breaks

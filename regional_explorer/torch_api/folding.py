@@ -31,34 +31,34 @@ def folding(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
 
     def eliminate(graph: fx.Graph, *args: Any, **kwargs: Any) -> fx.Graph:
         result: fx.Graph = original(graph, *args, **kwargs)
-        on_fold(_folds(graph, result))
+        on_fold(_folded_nodes(graph, result))
         return result
 
     with mock.patch.object(partitioners, "fx_graph_cse", eliminate):
         yield
 
 
-def _folds(before: fx.Graph, after: fx.Graph) -> list[Folded]:
+def _folded_nodes(before: fx.Graph, after: fx.Graph) -> list[Folded]:
     """Return the nodes missing in ``after``; nodes keep their names, so a user's argument shows the replacement."""
-    image = {node.name: node for node in after.nodes}
-    kept = set(image)
+    replacement = {node.name: node for node in after.nodes}
+    kept_names = set(replacement)
     for node in reversed(list(before.nodes)):
-        user = next((user for user in node.users if user.name in image), None)
-        if node.name not in image and user is not None:
-            image[node.name] = _arguments(image[user.name])[_arguments(user).index(node)]
+        user = next((user for user in node.users if user.name in replacement), None)
+        if node.name not in replacement and user is not None:
+            replacement[node.name] = _argument_nodes(replacement[user.name])[_argument_nodes(user).index(node)]
     return [
-        Folded(node.name, _origin(node), image[node.name].name, _origin(image[node.name]))
+        Folded(node.name, _node_origin(node), replacement[node.name].name, _node_origin(replacement[node.name]))
         for node in before.nodes
-        if node.name not in kept and node.name in image
+        if node.name not in kept_names and node.name in replacement
     ]
 
 
-def _arguments(node: fx.Node) -> list[fx.Node]:
-    found: list[fx.Node] = []
-    fx.node.map_arg((node.args, node.kwargs), found.append)
-    return found
+def _argument_nodes(node: fx.Node) -> list[fx.Node]:
+    nodes: list[fx.Node] = []
+    fx.node.map_arg((node.args, node.kwargs), nodes.append)
+    return nodes
 
 
-def _origin(node: fx.Node) -> int | None:
+def _node_origin(node: fx.Node) -> int | None:
     origin: int | None = (node.meta.get("custom") or {}).get(ORIGIN)
     return origin

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
 
 aten = torch.ops.aten
-FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
-BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-HALF = (torch.float16, torch.bfloat16)
+CPU_FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
+CPU_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
 def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, device: str) -> None:
@@ -25,42 +25,42 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
 
     As torch chooses on a GPU: flash attention for 16-bit dtypes without a mask, else memory-efficient attention.
     """
-    forwards, backwards = (gm.graph.find_nodes(op="call_function", target=target) for target in (FORWARD, BACKWARD))
+    forwards, backwards = (gm.graph.find_nodes(op="call_function", target=op) for op in (CPU_FORWARD, CPU_BACKWARD))
     if forwards or backwards:
         FakeTensorProp(gm, mode=mode).propagate_dont_convert_inputs(*inputs)
     for node in forwards:
-        given = arguments_of(node)
-        start = (given["query"], given["key"], given["value"])
-        if _is_flash(given):
+        args = arguments_of(node)
+        qkv = (args["query"], args["key"], args["value"])
+        if _uses_flash(args):
             node.target = aten._scaled_dot_product_flash_attention.default
-            node.args = (*start, given["dropout_p"], given["is_causal"])
+            node.args = (*qkv, args["dropout_p"], args["is_causal"])
         else:
             node.target = aten._scaled_dot_product_efficient_attention.default
             # True: with the log-sum-exp that the backward needs.
-            node.args = (*start, given["attn_mask"], True, given["dropout_p"], given["is_causal"])
-        node.kwargs = {"scale": given["scale"]}
+            node.args = (*qkv, args["attn_mask"], True, args["dropout_p"], args["is_causal"])
+        node.kwargs = {"scale": args["scale"]}
     for node in backwards:
-        given = arguments_of(node)
-        gradient = (given["grad_out"], given["query"], given["key"], given["value"])
-        saved, drop, causal = (given["out"], given["logsumexp"]), given["dropout_p"], given["is_causal"]
+        args = arguments_of(node)
+        gradient = (args["grad_out"], args["query"], args["key"], args["value"])
+        saved, drop, causal = (args["out"], args["logsumexp"]), args["dropout_p"], args["is_causal"]
         with gm.graph.inserting_before(node):
             # The random state that the forward returns for its backward; without dropout nothing reads it.
-            seed, offset = (_empty(gm, device) for _ in range(2))
-            if _is_flash(given):
-                lengths = (gm.graph.call_function(aten.sym_size.int, (given[of], 2)) for of in ("query", "key"))
+            seed, offset = (_empty_random_state(gm, device) for _ in range(2))
+            if _uses_flash(args):
+                lengths = (gm.graph.call_function(aten.sym_size.int, (args[name], 2)) for name in ("query", "key"))
                 node.target = aten._scaled_dot_product_flash_attention_backward.default
                 node.args = (*gradient, *saved, None, None, *lengths, drop, causal, seed, offset)
             else:
-                wanted = [True, True, True, False]
+                grad_mask = [True, True, True, False]
                 node.target = aten._scaled_dot_product_efficient_attention_backward.default
-                node.args = (*gradient, given["attn_mask"], *saved, seed, offset, drop, wanted, causal)
-        node.kwargs = {"scale": given["scale"]}
+                node.args = (*gradient, args["attn_mask"], *saved, seed, offset, drop, grad_mask, causal)
+        node.kwargs = {"scale": args["scale"]}
 
 
-def _is_flash(given: dict[str, Any]) -> bool:
-    return given["attn_mask"] is None and given["query"].meta["val"].dtype in HALF
+def _uses_flash(args: dict[str, Any]) -> bool:
+    return args["attn_mask"] is None and args["query"].meta["val"].dtype in HALF_DTYPES
 
 
-def _empty(gm: fx.GraphModule, device: str) -> fx.Node:
+def _empty_random_state(gm: fx.GraphModule, device: str) -> fx.Node:
     kwargs: dict[str, Any] = {"dtype": torch.int64, "device": torch.device(device)}
     return gm.graph.call_function(aten.empty.memory_format, ([0],), kwargs)

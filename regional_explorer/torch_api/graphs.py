@@ -27,12 +27,12 @@ def boxed(gm: fx.GraphModule) -> BoxedCall:
 
 def bodies(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.GraphModule]]:
     """Yield the bodies of the higher-order ops of ``gm`` with the ``get_attr`` node that names them, each body once."""
-    seen: set[int] = set()
+    seen_ids: set[int] = set()
     for node in gm.graph.nodes:
         if node.op == "get_attr":
             body = resolve(gm, node)
-            if isinstance(body, fx.GraphModule) and id(body) not in seen:
-                seen.add(id(body))
+            if isinstance(body, fx.GraphModule) and id(body) not in seen_ids:
+                seen_ids.add(id(body))
                 yield node, body
 
 
@@ -69,15 +69,15 @@ def draws_random(node: fx.Node) -> bool:
     """
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    given = arguments_of(node)
-    return all(given.get(name, True) not in (0, False) for name in ("dropout_p", "dropout", "train", "training"))
+    arguments = arguments_of(node)
+    return all(arguments.get(name, True) not in (0, False) for name in ("dropout_p", "dropout", "train", "training"))
 
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:
     """Return the arguments of a call of an operator by name, those left out with their defaults."""
     arguments = node.target._schema.arguments  # type: ignore[union-attr]  # only operators have one
-    given = {argument.name: value for argument, value in zip(arguments, node.args, strict=False)}
-    return {argument.name: argument.default_value for argument in arguments} | given | node.kwargs
+    positional = {argument.name: value for argument, value in zip(arguments, node.args, strict=False)}
+    return {argument.name: argument.default_value for argument in arguments} | positional | node.kwargs
 
 
 def returns_new_tensors(node: fx.Node) -> bool:
@@ -85,7 +85,7 @@ def returns_new_tensors(node: fx.Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     schema = node.target._schema
-    return not schema.is_mutable and all(one.alias_info is None for one in schema.returns)
+    return not schema.is_mutable and all(result.alias_info is None for result in schema.returns)
 
 
 def is_elementwise(node: fx.Node) -> bool:
@@ -119,13 +119,13 @@ def rename(node: fx.Node, name: str) -> None:
     node._rename(name)
 
 
-def propose_partitions(gm: fx.GraphModule, wanted: Sequence[fx.Node]) -> list[list[fx.Node]]:
-    """Return how upstream's partitioner groups the ``wanted`` nodes, each group in the order of the graph."""
-    chosen = set(wanted)
+def propose_partitions(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> list[list[fx.Node]]:
+    """Return how upstream's partitioner groups ``nodes``, each group in the order of the graph."""
+    chosen = set(nodes)
     support = create_op_support(lambda _submodules, node: node in chosen)
     partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
     position = {node: index for index, node in enumerate(gm.graph.nodes)}
-    return [sorted(part.nodes, key=position.__getitem__) for part in partitioner.propose_partitions()]
+    return [sorted(partition.nodes, key=position.__getitem__) for partition in partitioner.propose_partitions()]
 
 
 AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps")

@@ -73,7 +73,7 @@ def compile_piece(
         RegionCompileError: Inductor failed; the text is its own, trimmed.
     """
     with compile_lock():
-        return _made(lambda at_code: run_inductor(gm, inputs, mode, config, at_code), config)
+        return _noted_compile(lambda at_code: run_inductor(gm, inputs, mode, config, at_code), config)
 
 
 def load_compiled(code: bytes, libraries: Mapping[str, Path], config: Mapping[str, Any]) -> Compiled:
@@ -88,16 +88,16 @@ def load_compiled(code: bytes, libraries: Mapping[str, Path], config: Mapping[st
             return unpack(code, libraries)
 
     with compile_lock():
-        loaded = _made(load, config)
+        loaded = _noted_compile(load, config)
     return replace(loaded, made=replace(loaded.made, answer=CacheAnswer.SHIPPED, reason=""), key=None)
 
 
-def _made(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any]) -> Compiled:
-    seen: list[dict[str, Any]] = []
+def _noted_compile(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any]) -> Compiled:
+    configs: list[dict[str, Any]] = []
     codes: list[str] = []
 
     def at_code(code: str) -> None:
-        seen.append(read_config(list(config)))
+        configs.append(read_config(list(config)))
         codes.append(code)
 
     answers = CacheAnswers.now()
@@ -106,7 +106,7 @@ def _made(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any
         artifact = make(at_code)
         seconds = time.perf_counter() - started
     with inductor_config.patch(dict(config)):
-        made = notes.compiled(seconds, answers.answer())
+        record = notes.compiled(seconds, answers.answer())
     pack = packer(artifact, config)
 
     def pack_alone() -> Shipment:
@@ -117,8 +117,8 @@ def _made(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any
         # Skips two layers of Python calls of the artifact, which only pass the arguments on.
         call=_boxed_call(getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)),
         code="\n".join(codes),
-        config=seen[-1] if seen else None,
-        made=made,
+        config=configs[-1] if configs else None,
+        made=record,
         key=notes.key,
         pack=pack_alone,
     )
@@ -140,7 +140,7 @@ def run_inductor(
     try:
         with (
             _compile_context(config, mode, at_code),
-            compiler_config.patch(cache_key_tag=compiler_config.cache_key_tag + _carved(gm)),  # type: ignore[attr-defined]  # made at import
+            compiler_config.patch(cache_key_tag=compiler_config.cache_key_tag + _carved_names(gm)),  # type: ignore[attr-defined]  # made at import
         ):
             return torch._inductor.standalone_compile(gm, list(inputs), dynamic_shapes="from_tracing_context", aot=True)
     except Exception as error:
@@ -187,29 +187,29 @@ def _boxed_call(call: Callable[..., Any]) -> BoxedCall:
     if inner is None or constants is None or not getattr(inner, "_boxed_call", False):
 
         def unboxed(args: list[Any]) -> Any:
-            given = tuple(args)
+            arguments = tuple(args)
             args.clear()
-            return call(*given)
+            return call(*arguments)
 
         return unboxed
 
     def with_constants(args: list[Any]) -> Any:
-        given = [*constants, *args]
+        arguments = [*constants, *args]
         args.clear()
-        return inner(given)
+        return inner(arguments)
 
     return with_constants if constants else inner
 
 
-def _carved(gm: fx.GraphModule) -> str:
+def _carved_names(gm: fx.GraphModule) -> str:
     """Return the names of the ops of ``gm`` that are carved out, as text for the cache key; empty if there are none.
 
     The keys of Inductor's caches leave out node metadata (torch 2.13 and 2.15, docs/upstream.md): without this, a piece
     with carved ops would get the code of the same piece without.
     """
-    own = [node.name for node in gm.graph.nodes if is_carved(node)]
-    inner = [f"{node.name}({text})" for node, body in bodies(gm) if (text := _carved(body))]
-    return ",".join((*own, *inner))
+    names = [node.name for node in gm.graph.nodes if is_carved(node)]
+    in_bodies = [f"{node.name}({text})" for node, body in bodies(gm) if (text := _carved_names(body))]
+    return ",".join((*names, *in_bodies))
 
 
 def _compile_error(error: Exception) -> RegionCompileError:
@@ -223,16 +223,16 @@ def _compile_error(error: Exception) -> RegionCompileError:
             "TORCHINDUCTOR_CACHE_DIR to a directory that can be written; ex.compile() then tries again."
         )
     lines = [line for line in str(error).splitlines() if line.strip()]
-    shown = "\n".join(lines[:12]) + ("\n…" if len(lines) > 12 else "")  # noqa: PLR2004 - lines shown
-    return RegionCompileError(f"Inductor raised {type(error).__name__}: {shown}")
+    excerpt = "\n".join(lines[:12]) + ("\n…" if len(lines) > 12 else "")  # noqa: PLR2004 - lines shown
+    return RegionCompileError(f"Inductor raised {type(error).__name__}: {excerpt}")
 
 
 def _environment_error(error: BaseException | None) -> BaseException | None:
     """Return the operating system's error among an error and its causes, or None."""
     while error is not None:
-        full = "No space left on device" in str(error)  # from the C++ compiler: there is only its output
-        if full or isinstance(error, MemoryError | OSError):
-            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if full else error
+        disk_full = "No space left on device" in str(error)  # from the C++ compiler: there is only its output
+        if disk_full or isinstance(error, MemoryError | OSError):
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if disk_full else error
         error = error.__cause__ or getattr(error, "inner_exception", None)  # an InductorError has no cause
     return None
 
@@ -251,7 +251,7 @@ def cxx_compiler() -> str | None:
     """Return the path of the C++ compiler that Inductor would find by its config ``cpp.cxx``, or None."""
     candidates = inductor_config.cpp.cxx
     names = candidates if isinstance(candidates, (tuple, list)) else (candidates,)
-    return next((found for name in names if name and (found := shutil.which(str(name)))), None)
+    return next((path for name in names if name and (path := shutil.which(str(name)))), None)
 
 
 def inductor_cache_directory() -> str:

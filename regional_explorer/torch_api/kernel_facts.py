@@ -43,13 +43,13 @@ def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[in
     with V.set_graph_handler(launch.graph):
         return Kernel(
             name=launch.name,
-            kind=_kind(launch),
-            ops=_ops(sorted(origins_of(launch))),
+            kind=_kernel_kind(launch),
+            ops=_op_names(sorted(origins_of(launch))),
             nodes=tuple(nodes),
             inferred=tuple(inferred),
-            bytes_read=known(lambda: sum(least_bytes(_reads(launch)).values())),
-            bytes_written=known(lambda: sum(least_bytes(_writes(launch)).values())),
-            operations=known(lambda: _operations(launch)),
+            bytes_read=known(lambda: sum(least_bytes(_memory_reads(launch)).values())),
+            bytes_written=known(lambda: sum(least_bytes(_memory_writes(launch)).values())),
+            operations=known(lambda: _operation_count(launch)),
             loop_ops=dict(sorted(sum(map(_body_ops, launch.nodes), Counter[str]()).items())),
             dtype=_product_dtype(launch),
             origins=tuple(node.name for node in sorted(origins_of(launch))),
@@ -65,7 +65,7 @@ def known(figure: Callable[[], int | None]) -> int | None:
     return None if value is None else int(value)
 
 
-def _ops(origins: Sequence[fx.Node]) -> tuple[str, ...]:
+def _op_names(origins: Sequence[fx.Node]) -> tuple[str, ...]:
     """Return the ops that compute something; if there are none, those that copy."""
     ops = [node for node in origins if node.op == "call_function"]
     return tuple(dict.fromkeys(map(_op_name, [op for op in ops if not computes_nothing(op)] or ops)))
@@ -78,7 +78,7 @@ def _op_name(node: fx.Node) -> str:
     return str(getattr(target, "__name__", target))
 
 
-def _kind(launch: Launch) -> KernelKind:
+def _kernel_kind(launch: Launch) -> KernelKind:
     if launch.extern is not None:
         return KernelKind.EXTERN
     if any(node.is_template() for node in launch.nodes):
@@ -89,8 +89,8 @@ def _kind(launch: Launch) -> KernelKind:
 def origins_of(launch: Launch) -> set[fx.Node]:
     """Return the nodes of Inductor's own graph that a kernel computes."""
     if launch.extern is not None:
-        exact = launch.extern.origin_node
-        return {exact} if exact is not None else set(launch.extern.origins)
+        origin_node = launch.extern.origin_node
+        return {origin_node} if origin_node is not None else set(launch.extern.origins)
     return {origin for node in launch.nodes if node.node is not None for origin in node.node.origins}
 
 
@@ -98,52 +98,52 @@ Accesses = dict[str, list[Any]]
 """The dependencies of a kernel by the name of the buffer they read or write."""
 
 
-def dependencies_of(launch: Launch, which: str) -> Accesses:
+def dependencies_of(launch: Launch, kind: str) -> Accesses:
     """Return what a kernel ``reads`` or ``writes``, including buffers that stay inside the kernel."""
-    made_of = [launch.extern.get_read_writes()] if launch.extern is not None else [n.read_writes for n in launch.nodes]
-    found = (dep for read_writes in made_of for dep in getattr(read_writes, which))
-    return grouped((dep.name, dep) for dep in found if not isinstance(dep, dependencies.WeakDep))
+    per_node = [launch.extern.get_read_writes()] if launch.extern is not None else [n.read_writes for n in launch.nodes]
+    deps = (dep for read_writes in per_node for dep in getattr(read_writes, kind))
+    return grouped((dep.name, dep) for dep in deps if not isinstance(dep, dependencies.WeakDep))
 
 
 def read_from(launches: Sequence[Launch]) -> list[tuple[int, ...]]:
     """Return for each kernel the positions of the earlier kernels whose results it reads."""
     writer: dict[str, int] = {}
-    found = []
+    reads = []
     for index, launch in enumerate(launches):
         with V.set_graph_handler(launch.graph):
-            found.append(tuple(sorted({writer[name] for name in _names(_reads, launch) if name in writer})))
-            writer |= dict.fromkeys(_names(_writes, launch), index)
-    return found
+            reads.append(tuple(sorted({writer[buf] for buf in _buffer_names(_memory_reads, launch) if buf in writer})))
+            writer |= dict.fromkeys(_buffer_names(_memory_writes, launch), index)
+    return reads
 
 
-def _names(accesses: Callable[[Launch], Accesses], launch: Launch) -> list[str]:
-    """Return the names of buffers; none if they are not known."""
+def _buffer_names(accesses: Callable[[Launch], Accesses], launch: Launch) -> list[str]:
+    """Return the names of the buffers that a kernel accesses; none if they are not known."""
     try:
         return list(accesses(launch))
     except Exception:  # noqa: BLE001 - IR without dependencies
         return []
 
 
-def _reads(launch: Launch) -> Accesses:
+def _memory_reads(launch: Launch) -> Accesses:
     """Return the reads of buffers that the kernel does not write itself."""
-    own = dependencies_of(launch, "writes")
-    return {name: deps for name, deps in dependencies_of(launch, "reads").items() if name not in own}
+    written = dependencies_of(launch, "writes")
+    return {name: deps for name, deps in dependencies_of(launch, "reads").items() if name not in written}
 
 
-def _writes(launch: Launch) -> Accesses:
+def _memory_writes(launch: Launch) -> Accesses:
     """Return the writes to memory: a buffer that only this kernel reads may not be stored."""
     if launch.extern is not None:
-        names = [*_outputs(launch.extern), *launch.extern.get_mutation_names()]
+        names = [*_output_names(launch.extern), *launch.extern.get_mutation_names()]
         return {name: [dependencies.StarDep(name)] for name in names}
     removed = launch.graph.removed_buffers
     return {name: deps for name, deps in dependencies_of(launch, "writes").items() if name not in removed}
 
 
-def _outputs(extern: Any) -> list[str]:
+def _output_names(extern: Any) -> list[str]:
     if not isinstance(extern.layout, (ir.MultiOutputLayout, ir.NoneLayout)):
         return [extern.get_name()]
-    parts = [buffer for buffer in V.graph.buffers if isinstance(buffer, ir.MultiOutput)]
-    return [part.get_name() for part in parts if any(source is extern for source in part.inputs)]
+    outputs = [buffer for buffer in V.graph.buffers if isinstance(buffer, ir.MultiOutput)]
+    return [output.get_name() for output in outputs if any(source is extern for source in output.inputs)]
 
 
 def least_bytes(accesses: Accesses) -> dict[str, int]:
@@ -172,7 +172,7 @@ def _body_ops(node: Any) -> Counter[str]:
     )
 
 
-def _operations(launch: Launch) -> int | None:
+def _operation_count(launch: Launch) -> int | None:
     if launch.extern is not None:
         origin = launch.extern.get_origin_node()
         return None if origin is None else count_flops_fx(origin)
@@ -185,11 +185,11 @@ def _operations(launch: Launch) -> int | None:
             total += flops
         elif (body := _body_ops(node)) and hasattr(node, "get_ranges"):
             iterations = sympy_product(size for sizes in node.get_ranges() for size in sizes)
-            total += body.total() * _hint(iterations)
+            total += body.total() * _size_hint(iterations)
     return total
 
 
-def _hint(size: Any) -> int:
+def _size_hint(size: Any) -> int:
     sizevars: Any = V.graph.sizevars
     # torch 2.13 renamed it.
     hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint

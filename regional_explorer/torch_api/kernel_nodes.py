@@ -27,18 +27,18 @@ class Structure:
         """Return the structure of ``gm``, and write the position of each node into its metadata."""
         inputs: dict[int, tuple[int, ...]] = {}
         readers: dict[int, tuple[int, ...]] = {}
-        equal: dict[Any, list[int]] = {}
+        equal_nodes: dict[Any, list[int]] = {}
         views = []
         for node in gm.graph.nodes:
             if (position := positions.get(node.name)) is None:
                 continue
             node.meta["custom"] = {**(node.meta.get("custom") or {}), POSITION: position}
-            inputs[position] = tuple(positions[n.name] for n in node.all_input_nodes if n.name in positions)
+            inputs[position] = tuple(positions[arg.name] for arg in node.all_input_nodes if arg.name in positions)
             readers[position] = tuple(positions[user.name] for user in node.users if user.name in positions)
-            equal.setdefault((node.target, repr((node.args, node.kwargs))), []).append(position)
+            equal_nodes.setdefault((node.target, repr((node.args, node.kwargs))), []).append(position)
             if computes_nothing(node):
                 views.append(position)
-        twins = {one: tuple(group) for group in equal.values() if len(group) > 1 for one in group}
+        twins = {member: tuple(group) for group in equal_nodes.values() if len(group) > 1 for member in group}
         return cls(inputs, readers, twins, tuple(sorted(views)))
 
     def inferred(self, named: Sequence[set[int]]) -> list[set[int]]:
@@ -52,23 +52,23 @@ class Structure:
         for index, nodes in enumerate(named):
             for node in nodes:
                 kernels.setdefault(node, set()).add(index)
-        known = set(kernels)
+        named_nodes = set(kernels)
         for node in sorted(self.inputs, reverse=True):
             if node not in kernels:
-                self._take(kernels, node, [*self.twins.get(node, ()), *self.readers[node]])
+                self._assign_kernels(kernels, node, [*self.twins.get(node, ()), *self.readers[node]])
         for node in sorted(self.inputs):
             if node not in kernels:
-                self._take(kernels, node, self.inputs[node])
-        found: list[set[int]] = [set() for _ in named]
-        for node in kernels.keys() - known - set(self.views):
+                self._assign_kernels(kernels, node, self.inputs[node])
+        inferred: list[set[int]] = [set() for _ in named]
+        for node in kernels.keys() - named_nodes - set(self.views):
             for index in kernels[node]:
-                found[index].add(node)
-        return found
+                inferred[index].add(node)
+        return inferred
 
     @staticmethod
-    def _take(kernels: dict[int, set[int]], node: int, beside: Iterable[int]) -> None:
-        if found := set[int]().union(*(kernels.get(other, set()) for other in beside)):
-            kernels[node] = found
+    def _assign_kernels(kernels: dict[int, set[int]], node: int, neighbours: Iterable[int]) -> None:
+        if numbers := set[int]().union(*(kernels.get(neighbour, set()) for neighbour in neighbours)):
+            kernels[node] = numbers
 
 
 def computes_nothing(node: fx.Node) -> bool:
@@ -84,13 +84,13 @@ def computes_nothing(node: fx.Node) -> bool:
 
 def positions_of(origins: Iterable[fx.Node]) -> set[int]:
     """Return the positions of the partition's nodes that ``origins`` descend from."""
-    found = ((origin.meta.get("custom") or {}).get(POSITION) for origin in origins)
-    return {position for position in found if position is not None}
+    positions = ((origin.meta.get("custom") or {}).get(POSITION) for origin in origins)
+    return {position for position in positions if position is not None}
 
 
 def positions_downstream(origins: Iterable[fx.Node]) -> set[int]:
     """Return the positions of the nearest users of nodes that Inductor inserted, such as those that draw seeds."""
     frontier = list(origins)
-    while frontier and not (found := positions_of(frontier)):
+    while frontier and not (positions := positions_of(frontier)):
         frontier = list(dict.fromkeys(user for node in frontier for user in node.users))
-    return found if frontier else set()
+    return positions if frontier else set()

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 from torch._dynamo import convert_frame
 
-_POLL_S = 0.1
+_COMPILE_LOCK_POLL_S = 0.1
 """Seconds between checks whether a wait was cancelled."""
 
 
@@ -39,7 +39,7 @@ def acquired(
     if not held:
         on_wait()
         while not held and not cancelled():
-            held = lock.acquire(timeout=_POLL_S)
+            held = lock.acquire(timeout=_COMPILE_LOCK_POLL_S)
     try:
         yield held
     finally:

@@ -72,81 +72,81 @@ def lower_piece(
     structure = Structure.of(gm, positions)
     launches: list[Launch] = []
     refusals: dict[tuple[str, str], str] = {}
-    found: list[Lowered] = []
+    results: list[Lowered] = []
 
     def at_code(code: str) -> NoReturn:
-        found.append(_lowered(code, launches, refusals, structure))
+        results.append(_lowered_piece(code, launches, refusals, structure))
         raise _CodeIsWritten
 
     with (
         compile_lock(),
-        _recording(launches, refusals),
+        _recording_launches(launches, refusals),
         # Results of autotuning come from the cache all the same, because they affect the code.
         inductor_config.patch(fx_graph_cache=False),
         functorch_config.patch(enable_autograd_cache=False),
         contextlib.suppress(_CodeIsWritten),
     ):
         run_inductor(gm, inputs, mode, config, at_code)
-    return found[0] if found else Lowered("", (), (), ())
+    return results[0] if results else Lowered("", (), (), ())
 
 
 @contextlib.contextmanager
-def _recording(launches: list[Launch], refusals: dict[tuple[str, str], str]) -> Iterator[None]:
+def _recording_launches(launches: list[Launch], refusals: dict[tuple[str, str], str]) -> Iterator[None]:
     """A block that records kernel launches, and why Inductor refused to fuse pairs of scheduler nodes."""
 
-    def note(nodes: Any, name: str, is_extern: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's signature
-        made_of = [] if is_extern else [node for node in nodes if isinstance(node, scheduler.BaseSchedulerNode)]
-        launches.append(Launch(name, V.graph, made_of, nodes if is_extern else None))
+    def note_launch(nodes: Any, name: str, is_extern: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's signature
+        scheduler_nodes = [] if is_extern else [node for node in nodes if isinstance(node, scheduler.BaseSchedulerNode)]
+        launches.append(Launch(name, V.graph, scheduler_nodes, nodes if is_extern else None))
 
-    def refuse(why: Any, reason: str, *args: Any) -> None:
+    def note_refusal(why: Any, reason: str, *args: Any) -> None:
         # Inductor decides "no shared data" at one moment; buffers that both touch are counted below.
         if reason != "no shared data":
             refusals.setdefault((why.name1, why.name2), reason % args if args else reason)
         explain(why, reason, *args)
 
-    def side_by_side(scheduling: Any, one: Any, other: Any) -> bool:
+    def fuse_side_by_side(scheduling: Any, node1: Any, node2: Any) -> bool:
         # The one refusal for which Inductor gives no reason.
-        fits = may_fuse(scheduling, one, other)
+        fits = may_fuse(scheduling, node1, node2)
         limit = inductor_config.cpp.max_horizontal_fusion_size
-        if not fits and len(one.get_nodes()) + len(other.get_nodes()) > limit:
+        if not fits and len(node1.get_nodes()) + len(node2.get_nodes()) > limit:
             reason = f"more than cpp.max_horizontal_fusion_size={limit} side by side"
-            refusals.setdefault((one.get_name(), other.get_name()), reason)
+            refusals.setdefault((node1.get_name(), node2.get_name()), reason)
         return fits
 
     may_fuse: Callable[..., bool] = cpp.CppScheduling.can_fuse_horizontal
     explain: Callable[..., None] = scheduler.WhyNoFuse.__call__
     with contextlib.ExitStack() as patches:
         for module in BUILDERS_OF_KERNELS:
-            patches.enter_context(mock.patch.object(module, "set_kernel_post_grad_provenance_tracing", note))
-        patches.enter_context(mock.patch.object(scheduler.WhyNoFuse, "__call__", refuse))
-        patches.enter_context(mock.patch.object(cpp.CppScheduling, "can_fuse_horizontal", side_by_side))
+            patches.enter_context(mock.patch.object(module, "set_kernel_post_grad_provenance_tracing", note_launch))
+        patches.enter_context(mock.patch.object(scheduler.WhyNoFuse, "__call__", note_refusal))
+        patches.enter_context(mock.patch.object(cpp.CppScheduling, "can_fuse_horizontal", fuse_side_by_side))
         yield
 
 
-def _lowered(
+def _lowered_piece(
     code: str, launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str], structure: Structure
 ) -> Lowered:
     named = [positions_of(origins_of(launch)) for launch in launches]
     inferred = [
-        more if nodes or more else positions_downstream(origins_of(launch))
-        for launch, nodes, more in zip(launches, named, structure.inferred(named), strict=True)
+        inferred_nodes if nodes or inferred_nodes else positions_downstream(origins_of(launch))
+        for launch, nodes, inferred_nodes in zip(launches, named, structure.inferred(named), strict=True)
     ]
     sources = read_from(launches)
     kernels = tuple(
-        replace(kernel_of_launch(launch, sorted(nodes), sorted(more)), reads_from=read)
-        for launch, nodes, more, read in zip(launches, named, inferred, sources, strict=True)
+        replace(kernel_of_launch(launch, sorted(nodes), sorted(inferred_nodes)), reads_from=read)
+        for launch, nodes, inferred_nodes, read in zip(launches, named, inferred, sources, strict=True)
     )
     return Lowered(
         code,
         kernels,
         structure.views,
-        tuple(_refused(launches, refusals)),
+        tuple(_refused_fusions(launches, refusals)),
         after_passes(V.graph, structure),
         output_graph(V.graph, launches) if "async_compile.triton(" in code else None,
     )
 
 
-def _refused(launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str]) -> Iterator[RefusedFusion]:
+def _refused_fusions(launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str]) -> Iterator[RefusedFusion]:
     """Yield the refused fusions whose two nodes ended up in different loops and share data."""
     kernel_of: dict[str, int] = {}
     loop_of: dict[str, Any] = {}
@@ -161,19 +161,19 @@ def _refused(launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str]
     reported = set()
     for pair, reason in refusals.items():
         # The name of a fused node consists of the names of its parts: "op0_op1".
-        one, other = (loop_of.get(name) or loop_of.get(name.split("_")[0]) for name in pair)
-        if one is None or other is None or one is other or frozenset((one, other)) in reported:
+        first, second = (loop_of.get(name) or loop_of.get(name.split("_")[0]) for name in pair)
+        if first is None or second is None or first is second or frozenset((first, second)) in reported:
             continue
-        reported.add(frozenset((one, other)))
-        kernels = [kernel_of.get(loop.get_nodes()[0].get_name(), -1) for loop in (one, other)]
-        shared = known(lambda one=one, other=other: _shared_bytes(one, other))  # type: ignore[misc]
+        reported.add(frozenset((first, second)))
+        kernels = [kernel_of.get(loop.get_nodes()[0].get_name(), -1) for loop in (first, second)]
+        shared = known(lambda first=first, second=second: _shared_bytes(first, second))  # type: ignore[misc]
         if shared and -1 not in kernels:
             yield RefusedFusion(min(kernels), max(kernels), reason, shared)
 
 
-def _shared_bytes(one: Any, other: Any) -> int:
-    mine, theirs = (
-        {**dependencies_of(loop, "reads"), **dependencies_of(loop, "writes")}
-        for loop in (Launch("", V.graph, [one]), Launch("", V.graph, [other]))
+def _shared_bytes(first: Any, second: Any) -> int:
+    first_accesses, second_accesses = (
+        {**dependencies_of(launch, "reads"), **dependencies_of(launch, "writes")}
+        for launch in (Launch("", V.graph, [first]), Launch("", V.graph, [second]))
     )
-    return sum(least_bytes({name: deps for name, deps in mine.items() if name in theirs}).values())
+    return sum(least_bytes({name: deps for name, deps in first_accesses.items() if name in second_accesses}).values())

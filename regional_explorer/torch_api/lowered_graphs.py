@@ -48,7 +48,7 @@ def after_passes(lowering: Any, structure: Structure) -> AfterPasses:
     named = [positions_of([node]) for node in ops]
     return AfterPasses(
         gm,
-        {node.name: tuple(sorted(found)) for node, found in zip(ops, named, strict=True) if found},
+        {node.name: tuple(sorted(positions)) for node, positions in zip(ops, named, strict=True) if positions},
         {node.name: tuple(sorted(more)) for node, more in zip(ops, structure.inferred(named), strict=True) if more},
     )
 
@@ -85,7 +85,7 @@ class _Converter(wrapper_fxir.FxConverter):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.called: dict[str, int] = {}
-        self._turns: dict[str, int] = defaultdict(int)
+        self._launch_counts: dict[str, int] = defaultdict(int)
 
     def _import_kernel(self, code: str, kernel_name: str) -> Any:
         from torch._inductor.codecache import PyCodeCache
@@ -98,11 +98,11 @@ class _Converter(wrapper_fxir.FxConverter):
 
     def _generate_triton_call(self, line: Any) -> None:
         super()._generate_triton_call(line)
-        same = [index for index, launch in enumerate(self.launches) if launch.name == line.kernel_name]
-        turn = self._turns[line.kernel_name]
-        self._turns[line.kernel_name] += 1
-        if turn < len(same):
-            self._note(same[turn])
+        indices = [index for index, launch in enumerate(self.launches) if launch.name == line.kernel_name]
+        turn = self._launch_counts[line.kernel_name]
+        self._launch_counts[line.kernel_name] += 1
+        if turn < len(indices):
+            self._note_kernel(indices[turn])
 
     def _generate_extern_kernel_common(self, kernel: Any, out_ir_node: Any) -> None:
         super()._generate_extern_kernel_common(kernel, out_ir_node)
@@ -112,11 +112,11 @@ class _Converter(wrapper_fxir.FxConverter):
         super()._generate_fallback_call(ir_node, args, kwargs)
         self._note_extern(ir_node)
 
-    def _note_extern(self, called: Any) -> None:
+    def _note_extern(self, ir_node: Any) -> None:
         for index, launch in enumerate(self.launches):
-            if launch.extern is called:
-                self._note(index)
+            if launch.extern is ir_node:
+                self._note_kernel(index)
 
-    def _note(self, kernel: int) -> None:
+    def _note_kernel(self, kernel: int) -> None:
         """Record that the newest node calls ``kernel``."""
         self.called[next(iter(reversed(self.gm.graph.nodes))).name] = kernel

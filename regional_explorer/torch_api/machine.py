@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-_INSTRUCTIONS = re.compile(
+_INSTRUCTION_FLAGS = re.compile(
     r"^(ss?se|avx|amx|fma|f16c|bmi|abm|lzcnt|movbe|popcnt|v?aes|v?pclmul|gfni|sha|adx|xop|tbm|asimd|sve|sme|neon|i8mm|bf16)"
 )
 """The processor flags for instructions that a compiler may use; the others only matter to the operating system."""
@@ -36,8 +36,8 @@ class Machine:
             system=f"{platform.system()} {platform.machine()}",
             python=str(sys.implementation.cache_tag),
             torch=f"{torch.__version__} ({(torch.version.git_version or 'unknown')[:10]})",
-            cpu=_instructions(),
-            gpu=_gpu() if "cuda" in device_types else "",
+            cpu=_instruction_sets(),
+            gpu=_gpu_text() if "cuda" in device_types else "",
         )
 
     @classmethod
@@ -63,19 +63,19 @@ class Machine:
 
 
 @functools.cache
-def _instructions() -> tuple[str, ...]:
+def _instruction_sets() -> tuple[str, ...]:
     """Return the instruction sets of this processor: code is compiled for all of them ("-march=native")."""
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        text = ""
-    line = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), "")
-    found = {flag for flag in line.partition(":")[2].split() if _INSTRUCTIONS.match(flag)}
-    return tuple(sorted(found or {torch.backends.cpu.get_cpu_capability(), platform.processor()} - {""}))
+        cpuinfo = ""
+    line = next((line for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))), "")
+    flags = {flag for flag in line.partition(":")[2].split() if _INSTRUCTION_FLAGS.match(flag)}
+    return tuple(sorted(flags or {torch.backends.cpu.get_cpu_capability(), platform.processor()} - {""}))
 
 
-def _gpu() -> str:
+def _gpu_text() -> str:
     if not torch.cuda.is_available():
         return ""
-    found = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return f"{found.name} ({found.major}.{found.minor}), runtime {torch.version.cuda or torch.version.hip}"
+    gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return f"{gpu.name} ({gpu.major}.{gpu.minor}), runtime {torch.version.cuda or torch.version.hip}"

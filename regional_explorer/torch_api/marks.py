@@ -43,8 +43,8 @@ def noting_marks() -> Iterator[None]:
         annotation = getattr(self, "annotation", self.target_values)
         custom = get_current_meta().get("custom")
         if custom is not None and ANNOTATION in annotation:
-            where = tx.frame_summary()
-            frame = (where.filename, where.lineno or 0, where.name)
+            summary = tx.frame_summary()
+            frame = (summary.filename, summary.lineno or 0, summary.name)
             custom[MARKS] = (*outer, OpenMark(next(numbers), annotation[ANNOTATION], frame))
         return entered
 

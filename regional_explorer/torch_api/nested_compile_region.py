@@ -31,31 +31,31 @@ def subgraph_options(node: fx.Node) -> SubgraphOptions | None:
     options = (node.meta.get("custom") or {}).get("nested_region_config")
     if options is None:
         return None
-    config = _patches(options, "fw_compiler", "inductor_config_patches") or {}
-    backward = _patches(options, "bw_compiler", "bw_inductor_config_patches")
+    config = _config_patches(options, "fw_compiler", "inductor_config_patches") or {}
+    backward = _config_patches(options, "bw_compiler", "bw_inductor_config_patches")
     return SubgraphOptions(
         config=config,
         backward_config=None if backward is None or backward == config else backward,
-        kept=tuple(_shapes_the_trace(options)),
+        kept=tuple(_tracing_options(options)),
         ignored=tuple(_other_compilers(options)),
     )
 
 
-def _patches(options: Any, compiler: str, option: str) -> dict[str, Any] | None:
-    found = getattr(options, compiler, None)
-    own = found if isinstance(found, functools.partial) and _is_inductor(found) else None
-    given = getattr(options, option, None) if own is None else own.keywords.get("inductor_config_patches")
-    if not isinstance(given, Mapping):
+def _config_patches(options: Any, compiler: str, option: str) -> dict[str, Any] | None:
+    compiler_fn = getattr(options, compiler, None)
+    inductor = compiler_fn if isinstance(compiler_fn, functools.partial) and _is_inductor(compiler_fn) else None
+    patches = getattr(options, option, None) if inductor is None else inductor.keywords.get("inductor_config_patches")
+    if not isinstance(patches, Mapping):
         return None
-    return {} if dict(given) == _DEFAULT_PATCHES else dict(given)
+    return {} if dict(patches) == _DEFAULT_PATCHES else dict(patches)
 
 
 def _is_inductor(compiler: Any) -> bool:
     """Return whether a compiler is the one of torch's own options, which is Inductor under some configs."""
     # A plain import would get the operator of the same name from the package.
     module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
-    own = getattr(module, "invoke_subgraph_inductor_compile", None)
-    return isinstance(compiler, functools.partial) and compiler.func is own
+    inductor_compile = getattr(module, "invoke_subgraph_inductor_compile", None)
+    return isinstance(compiler, functools.partial) and compiler.func is inductor_compile
 
 
 def _other_compilers(options: Any) -> Iterator[str]:
@@ -63,16 +63,16 @@ def _other_compilers(options: Any) -> Iterator[str]:
     if any(compiler is not None for compiler in compilers.values()):
         for name, compiler in compilers.items():
             if not _is_inductor(compiler):  # None leaves this direction to eager
-                yield f"{name}={_name(compiler)} (it is compiled by Inductor here)"
+                yield f"{name}={_qualified_name(compiler)} (it is compiled by Inductor here)"
 
 
-def _shapes_the_trace(options: Any) -> Iterator[str]:
+def _tracing_options(options: Any) -> Iterator[str]:
     """Yield the options that AOTAutograd applies while it traces, whichever compiler runs afterwards."""
     if (partitioner := getattr(options, "partitioner", None)) not in (None, _DEFAULT_PARTITIONER):
-        yield f"partitioner={_name(partitioner)}"
+        yield f"partitioner={_qualified_name(partitioner)}"
     if (decompositions := getattr(options, "decompositions", None)) is not None:
         yield f"decompositions of {', '.join(sorted(map(str, decompositions))) or 'nothing'}"
 
 
-def _name(value: Any) -> str:
-    return str(getattr(value, "__qualname__", None) or repr(value))
+def _qualified_name(option: Any) -> str:
+    return str(getattr(option, "__qualname__", None) or repr(option))

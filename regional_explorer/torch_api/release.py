@@ -23,18 +23,18 @@ from torch._dynamo.utils import get_metrics_context
 from torch._guards import TracingContext
 from torch.fx import graph_module
 
-NO_REGION = -1
+NOT_ISOLATED = -1
 """Dynamo's number for the cache entries of all compiles that are not isolated."""
 
-_DELETED = DeletedGuardManagerWrapper("its exploration was closed")
+_DELETED_GUARDS = DeletedGuardManagerWrapper("its exploration was closed")
 
-_BACKENDS: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakref.WeakKeyDictionary()
+_BACKEND_BY_COMPILED: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakref.WeakKeyDictionary()
 
 
 def release_when_dropped(compiled: Callable[..., Any], backend: Any) -> None:
     """Let Dynamo forget what it traced for ``compiled``, a ``torch.compile`` with ``backend``, when that is dropped."""
-    _BACKENDS[compiled] = backend
-    weakref.finalize(compiled, _release, _region(compiled), backend).atexit = False
+    _BACKEND_BY_COMPILED[compiled] = backend
+    weakref.finalize(compiled, _release_entries, _isolation_id(compiled), backend).atexit = False
 
 
 def release_compiled(compiled: Callable[..., Any]) -> None:
@@ -42,46 +42,46 @@ def release_compiled(compiled: Callable[..., Any]) -> None:
 
     Cache entries of any other compile of the same functions stay. When called again, ``compiled`` is traced again.
     """
-    for code in _release(_region(compiled), _BACKENDS[compiled]):
+    for code in _release_entries(_isolation_id(compiled), _BACKEND_BY_COMPILED[compiled]):
         # Dynamo counts invalidated entries, too, and gives up on a function at 256 (accumulated_recompile_limit). This
         # is not done for functions that are dropped: the garbage collector may run while Dynamo reads these entries.
-        if all(isinstance(entry.guard_manager, DeletedGuardManagerWrapper) for entry in _entries(code)):
+        if all(isinstance(entry.guard_manager, DeletedGuardManagerWrapper) for entry in _cache_entries(code)):
             reset_code(code)
 
 
 def traces_of(compiled: Callable[..., Any]) -> int:
     """Return how many traces Dynamo keeps for an isolated compile; 0 with torch 2.11, which does not know."""
-    region = _region(compiled)
-    return sum(_is_of(region, None, entry) for code in _traced_codes() for entry in _entries(code))
+    isolation_id = _isolation_id(compiled)
+    return sum(_belongs_to(isolation_id, None, entry) for code in _traced_codes() for entry in _cache_entries(code))
 
 
 def has_given_up(compiled: Callable[..., Any]) -> bool:
     """Return whether Dynamo traced some code for a compile so often that it runs it in plain Python from now on."""
-    is_ours = functools.partial(_is_of, _region(compiled), _BACKENDS.get(compiled))
-    return any(sum(map(is_ours, _entries(code))) >= dynamo_config.recompile_limit for code in _traced_codes())
+    is_ours = functools.partial(_belongs_to, _isolation_id(compiled), _BACKEND_BY_COMPILED.get(compiled))
+    return any(sum(map(is_ours, _cache_entries(code))) >= dynamo_config.recompile_limit for code in _traced_codes())
 
 
-def _region(compiled: Callable[..., Any]) -> int:
+def _isolation_id(compiled: Callable[..., Any]) -> int:
     """Return the number by which Dynamo isolates the entries of a compile: torch 2.12 and newer."""
-    return int(getattr(getattr(compiled, "dynamo_ctx", compiled), "_isolate_recompiles_id", NO_REGION))
+    return int(getattr(getattr(compiled, "dynamo_ctx", compiled), "_isolate_recompiles_id", NOT_ISOLATED))
 
 
-def _release(region: int, backend: Any) -> list[CodeType]:
+def _release_entries(isolation_id: int, backend: Any) -> list[CodeType]:
     """Invalidate the cache entries of a compile, and return the code objects that they belonged to."""
-    ours = functools.partial(_is_of, region, backend)
+    is_ours = functools.partial(_belongs_to, isolation_id, backend)
     guards, released = [], {}
     forget_metric_edits()
     for code in _traced_codes():
-        for entry in filter(ours, _entries(code)):
+        for entry in filter(is_ours, _cache_entries(code)):
             manager: Any = entry.guard_manager
             if manager.extra_state is not None:
                 guards.append(manager)
                 released[id(code)] = code
                 # As Dynamo does when an object that guards depend on is freed; about a hundred bytes remain.
-                manager.extra_state.invalidate(entry, _DELETED)
+                manager.extra_state.invalidate(entry, _DELETED_GUARDS)
     _detach_finalizers({id(manager) for manager in guards})
-    for key, kept in list(dynamo_eval_frame.cached_backends.items()):
-        if backend is not None and getattr(kept, "compiler_fn", None) is backend:
+    for key, cached in list(dynamo_eval_frame.cached_backends.items()):
+        if backend is not None and getattr(cached, "compiler_fn", None) is backend:
             dynamo_eval_frame.cached_backends.pop(key, None)
     return list(released.values())
 
@@ -90,7 +90,7 @@ def _traced_codes() -> list[CodeType]:
     return [code for reference in list(convert_frame.input_codes.seen) if (code := reference()) is not None]
 
 
-def _entries(code: CodeType) -> list[Any]:
+def _cache_entries(code: CodeType) -> list[Any]:
     return list(_debug_get_cache_entry_list(code))
 
 
@@ -105,22 +105,22 @@ def forget_metric_edits() -> None:
         getattr(context, "_edits", []).clear()
 
 
-def _is_of(region: int, backend: Any, entry: Any) -> bool:
-    if region != NO_REGION:
-        return bool(entry.isolate_recompiles_id == region)
+def _belongs_to(isolation_id: int, backend: Any, entry: Any) -> bool:
+    if isolation_id != NOT_ISOLATED:
+        return bool(entry.isolate_recompiles_id == isolation_id)
     return backend is not None and getattr(entry.backend, "compiler_fn", None) is backend
 
 
-def _detach_finalizers(guards: set[int]) -> None:
-    """Detach the finalizers of objects that ``guards``, given by id, depend on: modules, classes, functions.
+def _detach_finalizers(guard_ids: set[int]) -> None:
+    """Detach the finalizers of objects that guards, given by ``guard_ids``, depend on: modules, classes, functions.
 
     Such objects often live as long as the process, and the finalizers keep the guards alive.
     """
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # there is no public way
-        found = finalizer.peek()
-        call = found[1] if found else None
-        holder = getattr(call.func, "__self__", None) if isinstance(call, functools.partial) else None
-        if isinstance(holder, CheckFunctionManager) and id(getattr(holder, "guard_manager", None)) in guards:
+        peeked = finalizer.peek()
+        callback = peeked[1] if peeked else None
+        holder = getattr(callback.func, "__self__", None) if isinstance(callback, functools.partial) else None
+        if isinstance(holder, CheckFunctionManager) and id(getattr(holder, "guard_manager", None)) in guard_ids:
             finalizer.detach()
 
 
@@ -134,43 +134,43 @@ class GeneratedCode:
     def __init__(self) -> None:
         self._sources: set[str] = set()
         self._modules: list[ModuleType] = []
-        self._traces: weakref.WeakSet[Any] = weakref.WeakSet()
-        weakref.finalize(self, _forget, self._sources, self._modules, self._traces).atexit = False
+        self._fake_modes: weakref.WeakSet[Any] = weakref.WeakSet()
+        weakref.finalize(self, _forget_code, self._sources, self._modules, self._fake_modes).atexit = False
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
         """A block whose generated code belongs to this object."""
-        sources, modules = set(graph_module._loader.eval_cache), len(_inductor_modules())
+        sources_before, modules_before = set(graph_module._loader.eval_cache), len(_inductor_modules())
         context = TracingContext.try_get()
         if context is not None and context.fake_mode is not None:
-            self._traces.add(context.fake_mode)
+            self._fake_modes.add(context.fake_mode)
         try:
             yield
         finally:
-            self._sources |= graph_module._loader.eval_cache.keys() - sources
-            self._modules += _inductor_modules()[modules:]
+            self._sources |= graph_module._loader.eval_cache.keys() - sources_before
+            self._modules += _inductor_modules()[modules_before:]
 
     def release(self) -> None:
         """Let torch forget the code now. Functions that still exist keep working; tracebacks lose source lines."""
-        _forget(self._sources, self._modules, self._traces)
+        _forget_code(self._sources, self._modules, self._fake_modes)
 
 
-def _forget(sources: set[str], modules: list[ModuleType], traces: weakref.WeakSet[Any]) -> None:
-    for mode in list(traces):
+def _forget_code(sources: set[str], modules: list[ModuleType], fake_modes: weakref.WeakSet[Any]) -> None:
+    for mode in list(fake_modes):
         # A fake tensor with a gradient is part of a cycle that Python's garbage collector misses: docs/upstream.md.
         if tracked := getattr(mode.shape_env, "tracked_fakes", None):
             tracked.clear()
     for name in sources:
         graph_module._loader.eval_cache.pop(name, None)
         linecache.cache.pop(name, None)
-    ours = {id(module) for module in modules}
+    module_ids = {id(module) for module in modules}
     loaded = _inductor_modules()
-    loaded[:] = [module for module in loaded if id(module) not in ours]
+    loaded[:] = [module for module in loaded if id(module) not in module_ids]
     for module in modules:
         if sys.modules.get(module.__name__) is module:
             del sys.modules[module.__name__]
-    for collected in (sources, modules, traces):
-        collected.clear()
+    for collection in (sources, modules, fake_modes):
+        collection.clear()
 
 
 def _inductor_modules() -> list[ModuleType]:

@@ -16,7 +16,7 @@ class _Knob(NamedTuple):
     write: Callable[[Any], object]
 
 
-def _attribute(owner: Any, name: str) -> _Knob:
+def _attribute_knob(owner: Any, name: str) -> _Knob:
     return _Knob(lambda: getattr(owner, name, None), lambda value: setattr(owner, name, value))
 
 
@@ -25,7 +25,7 @@ def _float32_precision() -> Any:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
         # It was set per backend, so it is read per backend.
-        return tuple(knob.read() for knob in _UNDERNEATH.values())
+        return tuple(knob.read() for knob in _MATMUL_KNOBS.values())
 
 
 def _deterministic() -> tuple[bool, bool]:
@@ -33,21 +33,21 @@ def _deterministic() -> tuple[bool, bool]:
 
 
 _matmul = torch.backends.cuda.matmul
-_UNDERNEATH = {
-    "float32 precision on cuda": _attribute(_matmul, "fp32_precision"),
-    "float32 precision of oneDNN": _attribute(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"),
+_MATMUL_KNOBS = {
+    "float32 precision on cuda": _attribute_knob(_matmul, "fp32_precision"),
+    "float32 precision of oneDNN": _attribute_knob(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"),
 }
 """What the float32 precision sets. Inductor's keys distinguish "none" and "ieee", which have the same effect."""
 _KNOBS = {
     "threads": _Knob(torch.get_num_threads, torch.set_num_threads),
     "default dtype": _Knob(torch.get_default_dtype, torch.set_default_dtype),
     "float32 precision": _Knob(_float32_precision, torch.set_float32_matmul_precision),
-    "float16 reductions": _attribute(_matmul, "allow_fp16_reduced_precision_reduction"),
-    "bfloat16 reductions": _attribute(_matmul, "allow_bf16_reduced_precision_reduction"),
+    "float16 reductions": _attribute_knob(_matmul, "allow_fp16_reduced_precision_reduction"),
+    "bfloat16 reductions": _attribute_knob(_matmul, "allow_bf16_reduced_precision_reduction"),
     "deterministic": _Knob(
         _deterministic, lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1])
     ),
-    "fill uninitialized": _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
+    "fill uninitialized": _attribute_knob(torch.utils.deterministic, "fill_uninitialized_memory"),
 }
 
 
@@ -69,7 +69,7 @@ class Settings:
     @classmethod
     def now(cls) -> Settings:
         """Return the current settings of this process and context."""
-        knobs, underneath = ({name: knob.read() for name, knob in group.items()} for group in (_KNOBS, _UNDERNEATH))
+        knobs, underneath = ({name: knob.read() for name, knob in group.items()} for group in (_KNOBS, _MATMUL_KNOBS))
         return cls(torch.__version__, knobs, changed_config(), underneath, changed_functorch_config())
 
     def facts(self) -> dict[str, str]:
@@ -81,7 +81,7 @@ class Settings:
 
         Equal settings are not set again: setting the precision to its current value turns "none" into "ieee".
         """
-        for group, values in ((_UNDERNEATH, self.underneath), (_KNOBS, self.knobs)):
+        for group, values in ((_MATMUL_KNOBS, self.underneath), (_KNOBS, self.knobs)):
             for name, knob in group.items():
                 if knob.read() != values[name]:
                     knob.write(values[name])

@@ -35,32 +35,32 @@ def new_symbol(mode: FakeTensorMode, hint: int, name: str) -> torch.SymInt:
 
 # Torch 2.11 writes into the attribute of torch._dynamo.maybe_mark_dynamic.
 _HAS_OWN_MARK = hasattr(runtime_wrappers, "mark_dynamo_propagated_dynamic_indices")
-_MARK = "_dynamo_propagated_dynamic_indices" if _HAS_OWN_MARK else "_dynamo_weak_dynamic_indices"
+_DYNAMIC_MARK = "_dynamo_propagated_dynamic_indices" if _HAS_OWN_MARK else "_dynamo_weak_dynamic_indices"
 
 
 def is_marked_dynamic(tensor: torch.Tensor) -> bool:
     """Return whether compiled code has marked sizes of a tensor as dynamic, for the next graph that takes it."""
-    return hasattr(tensor, _MARK)
+    return hasattr(tensor, _DYNAMIC_MARK)
 
 
 def unmark_dynamic(tensors: Iterable[torch.Tensor]) -> None:
     """Remove these marks, which AOTAutograd leaves on inputs that it saves for the backward: docs/upstream.md."""
     for tensor in tensors:
-        if hasattr(tensor, _MARK):
-            delattr(tensor, _MARK)
+        if hasattr(tensor, _DYNAMIC_MARK):
+            delattr(tensor, _DYNAMIC_MARK)
 
 
 def substitute(
-    size: torch.SymInt, known: Mapping[Any, torch.SymInt], mode: FakeTensorMode
+    size: torch.SymInt, sizes: Mapping[Any, torch.SymInt], mode: FakeTensorMode
 ) -> torch.SymInt | int | None:
-    """Return ``size`` rewritten in the symbols of ``known`` (old sympy symbol to new size); None if one is missing."""
+    """Return ``size`` rewritten in the symbols of ``sizes`` (old sympy symbol to new size); None if one is missing."""
     expr = size.node.expr
-    if not expr.free_symbols <= set(known):
+    if not expr.free_symbols <= set(sizes):
         return None
     env = mode.shape_env
     assert env is not None  # noqa: S101 - made by fake_mode_with_symbols
-    hint = int(expr.xreplace({old: new.node.hint for old, new in known.items()}))
-    return env.create_symintnode(expr.xreplace({old: new.node.expr for old, new in known.items()}), hint=hint)
+    hint = int(expr.xreplace({old: new.node.hint for old, new in sizes.items()}))
+    return env.create_symintnode(expr.xreplace({old: new.node.expr for old, new in sizes.items()}), hint=hint)
 
 
 def symbols_of(size: Any) -> Any | None:
@@ -92,16 +92,16 @@ def guard_check(mode: FakeTensorMode, symbols: Sequence[torch.SymInt]) -> Callab
     env = mode.shape_env
     if env is None or not symbols:
         return None
-    names = [symbol.node.expr for symbol in symbols]
+    exprs = [symbol.node.expr for symbol in symbols]
     conditions = [guard.expr for guard in env.guards]
-    for name in names:
-        bounds = env.var_to_range.get(name)
+    for expr in exprs:
+        bounds = env.var_to_range.get(expr)
         if bounds is not None:
-            conditions.append(sympy.Ge(name, bounds.lower))
+            conditions.append(sympy.Ge(expr, bounds.lower))
             if bounds.upper.is_number and bounds.upper < 2**62:
-                conditions.append(sympy.Le(name, bounds.upper))
+                conditions.append(sympy.Le(expr, bounds.upper))
     conditions = [condition for condition in conditions if condition is not sympy.true]
-    return _Guard(tuple(names), tuple(conditions)) if conditions else None
+    return _Guard(tuple(exprs), tuple(conditions)) if conditions else None
 
 
 class _Guard:
@@ -115,6 +115,6 @@ class _Guard:
     def __call__(self, values: Sequence[int]) -> bool:
         key = tuple(values)
         if key not in self._known:
-            at = dict(zip(self._names, key, strict=True))
-            self._known[key] = all(bool(condition.xreplace(at)) for condition in self._conditions)
+            sizes = dict(zip(self._names, key, strict=True))
+            self._known[key] = all(bool(condition.xreplace(sizes)) for condition in self._conditions)
         return self._known[key]

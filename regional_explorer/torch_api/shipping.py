@@ -37,34 +37,34 @@ class Shipment:
 
 def packer(artifact: Any, config: Mapping[str, Any]) -> Callable[[], Shipment]:
     """Return a function that packs ``artifact``, just compiled under ``config``; it may be called much later."""
-    return functools.partial(_pack, artifact, {**changed_config(), **config})
+    return functools.partial(_pack_artifact, artifact, {**changed_config(), **config})
 
 
-def _pack(artifact: Any, settings: Mapping[str, Any]) -> Shipment:
+def _pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> Shipment:
     """Pack an artifact; its shared objects are found by loading it once more.
 
     Raises:
         ShipmentError: torch cannot serialize it, or it has parts that are not packed.
     """
-    built: dict[str, Callable[[], Any]] = {}
-    load = CppCodeCache.load_async.__func__  # type: ignore[attr-defined]  # a class method
+    loaders: dict[str, Callable[[], Any]] = {}
+    load_async = CppCodeCache.load_async.__func__  # type: ignore[attr-defined]  # a class method
 
     def recording_load(cls: Any, main_code: str, *args: Any, **kwargs: Any) -> Any:
-        loader = load(cls, main_code, *args, **kwargs)
-        built[_source_key(cls, main_code, *args, **kwargs)] = loader
+        loader = load_async(cls, main_code, *args, **kwargs)
+        loaders[_source_key(cls, main_code, *args, **kwargs)] = loader
         return loader
 
-    since = {key: inductor_config._config[key].default for key in changed_config()}  # type: ignore[attr-defined]
+    defaults = {key: inductor_config._config[key].default for key in changed_config()}  # type: ignore[attr-defined]
     try:
         code = artifact.serialize()
         with (
-            inductor_config.patch({**since, **settings}),
+            inductor_config.patch({**defaults, **settings}),
             mock.patch.object(CppCodeCache, "load_async", classmethod(recording_load)),
             # Otherwise loaded modules are not loaded again, and nothing is recorded.
             mock.patch.object(PyCodeCache, "modules_no_attr", {}),
         ):
-            _load(code)
-        return Shipment(code, {key: _library(loader()).read_bytes() for key, loader in built.items()})
+            _load_artifact(code)
+        return Shipment(code, {key: _shared_object_path(loader()).read_bytes() for key, loader in loaders.items()})
     except Exception as error:
         raise ShipmentError(f"{type(error).__name__}: {error}") from error
 
@@ -76,22 +76,22 @@ def unpack(code: bytes, libraries: Mapping[str, Path]) -> Any:
         ShipmentError: it cannot be loaded.
     """
 
-    def shipped(cls: Any, main_code: str, *args: Any, **kwargs: Any) -> Any:
+    def load_shipped(cls: Any, main_code: str, *args: Any, **kwargs: Any) -> Any:
         path = libraries.get(_source_key(cls, main_code, *args, **kwargs))
         if path is None:
             raise ShipmentError("a shared object is missing")
         return functools.partial(cls._load_library, str(path), path.stem)
 
     try:
-        with mock.patch.object(CppCodeCache, "load_async", classmethod(shipped)):
-            return _load(code)
+        with mock.patch.object(CppCodeCache, "load_async", classmethod(load_shipped)):
+            return _load_artifact(code)
     except ShipmentError:
         raise
     except Exception as error:
         raise ShipmentError(f"{type(error).__name__}: {error}") from error
 
 
-def _load(code: bytes) -> Any:
+def _load_artifact(code: bytes) -> Any:
     with _no_native_compile():
         return AOTCompiledArtifact.deserialize(code)
 
@@ -101,13 +101,13 @@ def _no_native_compile() -> Iterator[None]:
     """A block in which loading code for compilers other than the C++ compiler and Triton raises ShipmentError."""
     from torch._inductor.async_compile import AsyncCompile
 
-    def refused(*_args: Any, **_kwargs: Any) -> Any:
+    def refuse_kernel(*_args: Any, **_kwargs: Any) -> Any:
         raise ShipmentError("it has kernels in a language that is not packed")
 
     with contextlib.ExitStack() as stack:
         for name in ("cutlass", "cuda", "xpu", "rocm", "halide", "metal"):
             if hasattr(AsyncCompile, name):
-                stack.enter_context(mock.patch.object(AsyncCompile, name, refused))
+                stack.enter_context(mock.patch.object(AsyncCompile, name, refuse_kernel))
         yield
 
 
@@ -117,5 +117,5 @@ def _source_key(cls: Any, main_code: str, device_type: str = "cpu", *_args: Any,
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _library(loaded: Any) -> Path:
+def _shared_object_path(loaded: Any) -> Path:
     return Path(getattr(loaded, "__file__", None) or loaded._name)

@@ -12,7 +12,7 @@ from torch import fx
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx._graph_pickler import GraphPickler, Options
 
-NAMESPACES = ("aten", "prims")
+BUILTIN_NAMESPACES = ("aten", "prims")
 """The namespaces of operators that every process registers by itself."""
 
 
@@ -34,9 +34,9 @@ def dump_piece(gm: fx.GraphModule, inputs: Sequence[Any]) -> bytes | None:
         return None
 
 
-def load_piece(data: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, list[Any]]:
+def load_piece(dumped: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, list[Any]]:
     """Return the piece and inputs that ``dump_piece`` serialized, with the fakes in ``mode``."""
-    loaded: Any = GraphPickler.loads(data, mode)
+    loaded: Any = GraphPickler.loads(dumped, mode)
     gm, inputs = loaded
     return gm, inputs
 
@@ -50,5 +50,5 @@ def _is_plain_tensor(value: Any) -> bool:
 def _is_plain_node(node: fx.Node) -> bool:
     if node.op != "call_function":
         return node.op in ("placeholder", "output")
-    known = isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in NAMESPACES
-    return known or node.target is operator.getitem
+    is_sendable_op = isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in BUILTIN_NAMESPACES
+    return is_sendable_op or node.target is operator.getitem

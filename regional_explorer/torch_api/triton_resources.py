@@ -16,10 +16,10 @@ from regional_explorer.torch_api.virtual_gpu import triton_target
 
 def kernel_resources(code: str, target: GpuTarget) -> Mapping[str, GpuResources]:
     """Compile the Triton kernels of ``code`` for ``target``, each under the first of its launch configs."""
-    return {name: _resources(source, function, target) for name, function, source in TRITON_KERNEL.findall(code)}
+    return {name: _resources_of(source, function, target) for name, function, source in TRITON_KERNEL.findall(code)}
 
 
-def _resources(source: str, function: str, target: GpuTarget) -> GpuResources:
+def _resources_of(source: str, function: str, target: GpuTarget) -> GpuResources:
     import triton
     from torch._inductor.codecache import PyCodeCache
     from triton.compiler import ASTSource
@@ -27,14 +27,14 @@ def _resources(source: str, function: str, target: GpuTarget) -> GpuResources:
     kernel = getattr(PyCodeCache.load(source), function)
     config = kernel.configs[0]
     meta = kernel._create_compile_meta(config)
-    parts = ASTSource(kernel.fn, meta["signature"], meta["constants"], meta["configs"][0])
+    ast_source = ASTSource(kernel.fn, meta["signature"], meta["constants"], meta["configs"][0])
     options = kernel._create_compile_options(config, meta)
     log = io.StringIO()
     with _assembled_anew(), contextlib.redirect_stdout(log):
-        binary = triton.compile(parts, target=triton_target(target), options=options)
+        binary = triton.compile(ast_source, target=triton_target(target), options=options)
     warps, shared = int(binary.metadata.num_warps), int(binary.metadata.shared)
     assembly = str(binary.asm["ptx" if target.backend == "cuda" else "amdgcn"])
-    registers, spilled = _nvidia(log.getvalue()) if target.backend == "cuda" else _amd(assembly)
+    registers, spilled = _nvidia_registers(log.getvalue()) if target.backend == "cuda" else _amd_registers(assembly)
     settings = [*(f"{key}={value}" for key, value in config.kwargs.items()), count(warps, "warp")]
     return GpuResources(
         registers=registers,
@@ -61,7 +61,7 @@ def _assembled_anew() -> Iterator[None]:
         yield
 
 
-def _nvidia(log: str) -> tuple[int | None, int | None]:
+def _nvidia_registers(log: str) -> tuple[int | None, int | None]:
     """Return registers and spilled bytes per thread, as ``ptxas`` reports them.
 
     The size of local memory is not enough: ``sin`` has a table there, and no spill.
@@ -71,7 +71,7 @@ def _nvidia(log: str) -> tuple[int | None, int | None]:
     return (int(registers[1]) if registers else None), (int(spilled[1]) if spilled else None)
 
 
-def _amd(assembly: str) -> tuple[int | None, int | None]:
+def _amd_registers(assembly: str) -> tuple[int | None, int | None]:
     registers = re.search(r"\.vgpr_count:\s*(\d+)", assembly)
     spilled = re.search(r"\.vgpr_spill_count:\s*(\d+)", assembly)
     # A spilled register is four bytes.
@@ -88,9 +88,9 @@ def occupancy(target: GpuTarget, registers: int, shared: int, warps: int) -> flo
         warps: those of each block.
     """
     # A warp's registers are allocated in one of the four parts of a multiprocessor, in units of eight per thread.
-    by_part = target.registers_per_multiprocessor // 4 // (max(1, -(-registers // 8)) * 8 * target.warp_size)
+    warps_per_part = target.registers_per_multiprocessor // 4 // (max(1, -(-registers // 8)) * 8 * target.warp_size)
     reserved = shared + target.shared_reserved
-    by_shared = target.shared_per_multiprocessor // reserved if reserved else target.blocks_per_multiprocessor
+    blocks_by_shared = target.shared_per_multiprocessor // reserved if reserved else target.blocks_per_multiprocessor
     most_warps = target.threads_per_multiprocessor // target.warp_size
-    blocks = min(target.blocks_per_multiprocessor, 4 * by_part // warps, by_shared, most_warps // warps)
+    blocks = min(target.blocks_per_multiprocessor, 4 * warps_per_part // warps, blocks_by_shared, most_warps // warps)
     return blocks * warps / most_warps

@@ -74,7 +74,7 @@ def noting_pieces(note: Callable[[frozenset[int]], None]) -> Iterator[None]:
     original = torch._inductor.standalone_compile
 
     def compile_piece(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-        note(_origins(node for node in gm.graph.nodes if node.op != "placeholder"))
+        note(_origins_of(node for node in gm.graph.nodes if node.op != "placeholder"))
         return original(gm, *args, **kwargs)
 
     with mock.patch.object(torch._inductor, "standalone_compile", compile_piece):
@@ -91,7 +91,7 @@ def noting_lite(note: Callable[[int | None, bool], None]) -> Iterator[None]:
 
     def decide(node: fx.Node) -> bool:
         eager = original(node)
-        note(next(iter(_origins([node])), None), not eager)
+        note(next(iter(_origins_of([node])), None), not eager)
         return eager
 
     with (
@@ -120,6 +120,6 @@ def marks_ignored() -> Iterator[None]:
         yield
 
 
-def _origins(nodes: Iterable[fx.Node]) -> frozenset[int]:
+def _origins_of(nodes: Iterable[fx.Node]) -> frozenset[int]:
     customs = (node.meta.get("custom") or {} for node in nodes)
     return frozenset(custom[ORIGIN] for custom in customs if ORIGIN in custom)

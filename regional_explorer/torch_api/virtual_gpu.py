@@ -26,7 +26,7 @@ from regional_explorer.torch_api.gpu_attention import replace_cpu_attention
 
 DEVICE = "cuda:0"
 
-_GUARD = """
+_GUARD_SOURCE = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 using namespace c10::impl;
 static bool _ = [] {
@@ -52,16 +52,16 @@ def load_device_guard(compiler: str, folder: Path) -> None:
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
     ]
     libraries = [f"-L{root / 'lib'}", "-lc10", f"-Wl,-rpath,{root / 'lib'}"]
-    key = hashlib.sha256(repr((torch.__version__, _GUARD, compiler, flags, libraries)).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((torch.__version__, _GUARD_SOURCE, compiler, flags, libraries)).encode()).hexdigest()[:16]
     library = folder / f"guard-{key}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         source = folder / f"guard-{os.getpid()}.cpp"
-        source.write_text(_GUARD)
-        made = source.with_suffix(".so")
-        command = [compiler, *flags, str(source), "-o", str(made), *libraries]
+        source.write_text(_GUARD_SOURCE)
+        built = source.with_suffix(".so")
+        command = [compiler, *flags, str(source), "-o", str(built), *libraries]
         subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - the compiler that Inductor uses
-        made.replace(library)
+        built.replace(library)
         source.unlink()
     ctypes.CDLL(str(library))
 
@@ -78,35 +78,35 @@ def virtual_gpu(target: GpuTarget) -> Iterator[None]:
     from torch._inductor.runtime import triton_helpers
     from torch._inductor.runtime.hints import DeviceProperties
 
-    found = _properties(target)
+    properties = _device_properties(target)
     driver_before = triton.runtime.driver._active
     with contextlib.ExitStack() as patches:
 
-        def put(where: Any, name: str, value: Any, *, create: bool = False) -> None:
-            patches.enter_context(mock.patch.object(where, name, value, create=create))
+        def patch(owner: Any, name: str, value: Any, *, create: bool = False) -> None:
+            patches.enter_context(mock.patch.object(owner, name, value, create=create))
 
-        for name, value in _cuda_functions(found).items():
-            put(torch.cuda, name, value, create=True)
+        for name, value in _cuda_functions(properties).items():
+            patch(torch.cuda, name, value, create=True)
         if target.backend == "hip":
-            put(torch.version, "hip", torch.version.hip or "6.4")
+            patch(torch.version, "hip", torch.version.hip or "6.4")
         elif torch.version.cuda is None:
-            put(torch.version, "cuda", "12.8")
-        put(torch._C, "_cuda_getCurrentRawStream", lambda _device: 0, create=True)
-        put(fake_tensor.FakeTensorMode, "avoid_device_init", property(lambda _self: True))
+            patch(torch.version, "cuda", "12.8")
+        patch(torch._C, "_cuda_getCurrentRawStream", lambda _device: 0, create=True)
+        patch(fake_tensor.FakeTensorMode, "avoid_device_init", property(lambda _self: True))
         # They warm up patterns with real tensors on the GPU.
         for module in (joint_graph, post_grad):
-            put(module, "lazy_init", _without_gpu(module.lazy_init))
-        put(PythonWrapperCodegen, "generate_and_run_autotune_block", lambda _self: None)
-        for name, value in _interface_functions(found).items():
-            put(interfaces.CudaInterface, name, staticmethod(value), create=True)
-        put(interfaces.CudaInterface.Worker, "get_device_properties", staticmethod(lambda *_, **__: found))
-        put(interfaces.CudaInterface.Worker, "current_device", staticmethod(lambda: 0))
-        put(triton_helpers, "set_driver_to_gpu", lambda: None)
+            patch(module, "lazy_init", _without_gpu(module.lazy_init))
+        patch(PythonWrapperCodegen, "generate_and_run_autotune_block", lambda _self: None)
+        for name, value in _interface_functions(properties).items():
+            patch(interfaces.CudaInterface, name, staticmethod(value), create=True)
+        patch(interfaces.CudaInterface.Worker, "get_device_properties", staticmethod(lambda *_, **__: properties))
+        patch(interfaces.CudaInterface.Worker, "current_device", staticmethod(lambda: 0))
+        patch(triton_helpers, "set_driver_to_gpu", lambda: None)
         interfaces.get_interface_for_device("cuda")
         for module in (triton_utils, inductor_utils):
-            _clear_caches(module)
+            _clear_function_caches(module)
         DeviceProperties.create.cache_clear()
-        triton.runtime.driver.set_active(_driver(target))
+        triton.runtime.driver.set_active(_triton_driver(target))
         # With shape_padding Inductor would measure on the GPU whether padding a matrix product pays off.
         patches.enter_context(
             inductor_config.patch(compile_threads=1, joint_graph_constant_folding=False, shape_padding=False)
@@ -117,7 +117,7 @@ def virtual_gpu(target: GpuTarget) -> Iterator[None]:
             triton.runtime.driver._active = driver_before
 
 
-def _properties(target: GpuTarget) -> Any:
+def _device_properties(target: GpuTarget) -> Any:
     return types.SimpleNamespace(
         name=target.title,
         major=target.capability[0],
@@ -138,15 +138,15 @@ def _properties(target: GpuTarget) -> Any:
     )
 
 
-def _cuda_functions(found: Any) -> dict[str, Callable[..., Any]]:
-    memory = found.total_memory
+def _cuda_functions(properties: Any) -> dict[str, Callable[..., Any]]:
+    memory = properties.total_memory
     return {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "get_device_properties": lambda *_, **__: found,
-        "get_device_capability": lambda *_, **__: (found.major, found.minor),
-        "get_device_name": lambda *_, **__: found.name,
+        "get_device_properties": lambda *_, **__: properties,
+        "get_device_capability": lambda *_, **__: (properties.major, properties.minor),
+        "get_device_name": lambda *_, **__: properties.name,
         "is_bf16_supported": lambda *_, **__: True,
         "is_tf32_supported": lambda: True,
         "is_initialized": lambda: True,
@@ -161,14 +161,14 @@ def _cuda_functions(found: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _interface_functions(found: Any) -> dict[str, Callable[..., Any]]:
-    hip = found.gcnArchName
+def _interface_functions(properties: Any) -> dict[str, Callable[..., Any]]:
+    hip = properties.gcnArchName
     return {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "get_device_properties": lambda *_, **__: found,
-        "get_compute_capability": lambda *_, **__: hip or found.major * 10 + found.minor,
+        "get_device_properties": lambda *_, **__: properties,
+        "get_compute_capability": lambda *_, **__: hip or properties.major * 10 + properties.minor,
         "synchronize": lambda *_: None,
         "get_raw_stream": lambda _device: 0,
         "is_bf16_supported": lambda *_, **__: True,
@@ -187,13 +187,13 @@ def _without_gpu(function: Any) -> Callable[..., Any]:
     return quietly
 
 
-def _clear_caches(module: Any) -> None:
+def _clear_function_caches(module: Any) -> None:
     """Clear the caches of the functions of ``module``, filled before the GPU was there."""
     for name in dir(module):
-        forget = getattr(getattr(module, name), "cache_clear", None)
-        if forget is not None:
+        cache_clear = getattr(getattr(module, name), "cache_clear", None)
+        if cache_clear is not None:
             with contextlib.suppress(Exception):
-                forget()
+                cache_clear()
 
 
 def triton_target(target: GpuTarget) -> Any:
@@ -205,7 +205,7 @@ def triton_target(target: GpuTarget) -> Any:
     return GPUTarget(target.backend, architecture, target.warp_size)
 
 
-def _driver(target: GpuTarget) -> Any:
+def _triton_driver(target: GpuTarget) -> Any:
     utils = types.SimpleNamespace(
         load_binary=None,
         get_device_properties=lambda _device: {
@@ -247,13 +247,13 @@ def to_gpu(gm: fx.GraphModule, inputs: list[Any], mode: FakeTensorMode) -> list[
         if isinstance(device := node.kwargs.get("device"), torch.device) and device.type == "cpu":
             node.kwargs = {**node.kwargs, "device": torch.device(DEVICE)}
     gm.recompile()
-    moved = [_moved(value, mode) for value in inputs]
-    for node, value in zip(gm.graph.find_nodes(op="placeholder"), moved, strict=True):
-        node.meta["val"] = value
+    moved = [_moved_input(value, mode) for value in inputs]
+    for node, fake in zip(gm.graph.find_nodes(op="placeholder"), moved, strict=True):
+        node.meta["val"] = fake
     return moved
 
 
-def _moved(value: Any, mode: FakeTensorMode) -> Any:
+def _moved_input(value: Any, mode: FakeTensorMode) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     with mode:

@@ -54,20 +54,20 @@ class Control:
         self.jobs = Jobs(self)
         self.lock = threading.RLock()
         self._nodes_of_rows: tuple[str, ...] = ()
-        self._codes = OpenCode()
+        self._open_code = OpenCode()
 
     # ------------------------------------------------------------------------------------------------------- changes
 
     def change(self, state: PanelState) -> None:
         """Replace the state and call the listeners."""
         with self.lock:
-            before, self.state = self.state, self._with_rows_shown(state)
+            before, self.state = self.state, self._with_row_nodes_selected(state)
             for listener in list(self.listeners):
                 listener(self)
             if _preview_inputs(self.state) != _preview_inputs(before):
-                self._preview()
+                self._start_preview()
 
-    def _with_rows_shown(self, state: PanelState) -> PanelState:
+    def _with_row_nodes_selected(self, state: PanelState) -> PanelState:
         """Return the state with the nodes of the selected rows selected in the graph, if these nodes have changed."""
         nodes = tuple(node for name in state.picked for node in nodes_of_region(self.session, name))
         if nodes == self._nodes_of_rows:
@@ -85,10 +85,10 @@ class Control:
 
     def _forget_earlier_graphs(self) -> None:
         """Drop what was selected, previewed or generated in graphs that are no longer there."""
-        known = {f"{graph.id}:{node.name}" for graph in self.session.graphs for node in graph.nodes}
-        state = self.state.with_selection(node for node in self.state.selection if node in known)
+        node_names = {f"{graph.id}:{node.name}" for graph in self.session.graphs for node in graph.nodes}
+        state = self.state.with_selection(node for node in self.state.selection if node in node_names)
         self.state = replace(state, mark=replace(state.mark, preview=None))
-        self._codes = OpenCode()
+        self._open_code = OpenCode()
 
     def refresh(self) -> None:
         """Read the exploration again after code in a cell may have changed it."""
@@ -131,13 +131,13 @@ class Control:
 
     def undo(self) -> None:
         """Return to the previous plan."""
-        self._go_to(self.state.undone())
+        self._go_to_plan(self.state.undone())
 
     def redo(self) -> None:
         """Repeat the change that was undone last."""
-        self._go_to(self.state.redone())
+        self._go_to_plan(self.state.redone())
 
-    def _go_to(self, state: PanelState) -> None:
+    def _go_to_plan(self, state: PanelState) -> None:
         self.edit(lambda exploration: _set_plan(exploration, state.plan), state)
 
     def set_config(self, setting: Setting, typed: str | bool) -> None:  # noqa: FBT001 - the value of a checkbox
@@ -175,7 +175,7 @@ class Control:
         """The name typed for the next region, or else a name proposed for it."""
         return self.state.mark.name.strip() or proposed_name(self.state.selector, self.session)
 
-    def _preview(self) -> None:
+    def _start_preview(self) -> None:
         """Preview the region that the form would mark, on another thread: cutting a large graph takes a while.
 
         A proposed name is not written into the name field: that would overwrite what is being typed there.
@@ -187,45 +187,45 @@ class Control:
             return
         name = self.name_of_mark
 
-        def work(wanted: Callable[[], bool]) -> None:
-            found: Preview | str
+        def preview_mark(is_latest: Callable[[], bool]) -> None:
+            preview: Preview | str
             try:
-                found = self.exploration.preview(self.exploration.draft().mark(name, **selector).plan)
+                preview = self.exploration.preview(self.exploration.draft().mark(name, **selector).plan)
             except RegionalExplorerError as error:
-                found = str(error)
+                preview = str(error)
             with self.lock:
-                if wanted():
-                    self._show_preview(found, name)
+                if is_latest():
+                    self._show_preview(preview, name)
 
-        self.debounce.submit(work)
+        self.debounce.submit(preview_mark)
 
-    def _show_preview(self, found: Preview | str | None, name: str = "") -> None:
-        mark = replace(self.state.mark, preview=found, previewed_name=name)
-        if mark != self.state.mark:
-            self.change(replace(self.state, mark=mark))
+    def _show_preview(self, preview: Preview | str | None, name: str = "") -> None:
+        form = replace(self.state.mark, preview=preview, previewed_name=name)
+        if form != self.state.mark:
+            self.change(replace(self.state, mark=form))
 
     # ---------------------------------------------------------------------------------------------------------- code
 
     @property
     def code(self) -> ShownCode | None:
         """The code of the open region for the chosen target, as far as it was read; None if no region is open."""
-        return self._codes.known(self.state, self.session)
+        return self._open_code.known(self.state, self.session)
 
     @property
     def unread(self) -> int:
         """How many partitions of the open region have code that was not read yet."""
-        return self._codes.unread(self.state, self.session)
+        return self._open_code.unread(self.state, self.session)
 
     def read_code(self) -> None:
         """Start a job that reads the code of the open region, unless it was read or a job is running."""
         if not self.state.busy and self.unread:
-            self.jobs.start("Read the code", self._codes.reader(self.state))
+            self.jobs.start("Read the code", self._open_code.reader(self.state))
 
 
 def _preview_inputs(state: PanelState) -> tuple[object, ...]:
     """Return what a preview depends on."""
-    mark = state.mark
-    return mark.kind, mark.pattern, mark.name, state.selection if mark.kind == SELECTION else (), state.plan, state.busy
+    form = state.mark
+    return form.kind, form.pattern, form.name, state.selection if form.kind == SELECTION else (), state.plan, state.busy
 
 
 def _set_plan(exploration: Exploration, plan: Plan) -> None:

@@ -65,8 +65,8 @@ def display_for(
     control = control_of(exploration)
     state = control.state
     if variants:
-        names = tuple(name for name in VariantName if name in {*variants, VariantName.EAGER})
-        state = replace(state, variants=names)
+        variant_names = tuple(name for name in VariantName if name in {*variants, VariantName.EAGER})
+        state = replace(state, variants=variant_names)
     control.change(state if budget_s is None else replace(state, budget_s=budget_s))
     return NotebookDisplay(exploration, widget=widget)
 
@@ -77,12 +77,12 @@ class NotebookDisplay:
     def __init__(self, exploration: Exploration, *, widget: bool) -> None:
         self._control = control_of(exploration)
         self._control.main_loop = _main_loop
-        self._control.owner = lambda: _name_of(exploration)
-        self._widget = widget
+        self._control.owner = lambda: _owner_expression(exploration)
+        self._with_panel = widget
         self._static_copy: DisplayHandle | None = None
-        self._shown: Session | None = None
+        self._shown_session: Session | None = None
         self._panel: Panel | None = None
-        self._drawn: Any = None
+        self._picture_inputs: Any = None
         self._picture = ""
 
     def begin(self) -> None:
@@ -90,8 +90,8 @@ class NotebookDisplay:
         remember_last(self._control.exploration)
         _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()
-        self._shown = self._control.session
-        if self._widget:
+        self._shown_session = self._control.session
+        if self._with_panel:
             from regional_explorer.ui.panel.panel import Panel
 
             # The static copy is displayed first but filled last: drawing takes a while, and only the panel is visible.
@@ -100,28 +100,28 @@ class NotebookDisplay:
                 self._panel = Panel(self._control)
                 display(self._panel)
             finally:
-                self._static_copy.update(self._bundle(), raw=True)
+                self._static_copy.update(self._mime_bundle(), raw=True)
         else:
-            self._static_copy = display(self._bundle(), raw=True, display_id=True)
+            self._static_copy = display(self._mime_bundle(), raw=True, display_id=True)
         self._control.listeners.append(self._on_change)
 
     @contextmanager
     def working(self, name: str) -> Iterator[ProgressCallback]:
         """Context manager around work: show its progress in the panel, or in a line that is erased afterwards."""
         with self._control.jobs.running_in_cell(name) as progress:
-            if self._widget:
+            if self._with_panel:
                 yield progress
                 return
-            note = display(_note_bundle(f"{name} …"), raw=True, display_id=True)
+            note_handle = display(_note_bundle(f"{name} …"), raw=True, display_id=True)
 
             def show_progress(doing: str, fraction: float) -> None:
                 progress(doing, fraction)
-                note.update(_note_bundle(doing, fraction), raw=True)
+                note_handle.update(_note_bundle(doing, fraction), raw=True)
 
             try:
                 yield Throttle(show_progress)
             finally:
-                note.update(_note_bundle(""), raw=True)
+                note_handle.update(_note_bundle(""), raw=True)
 
     def show_note(self, note: str) -> None:
         """Display a note below the cell."""
@@ -132,15 +132,15 @@ class NotebookDisplay:
 
     def _on_change(self, control: Control) -> None:
         """Update the static copy after a change by this cell or its panel; other cells have outputs of their own."""
-        if not control.changed_by_cell and control.session is not self._shown and self._static_copy is not None:
-            self._shown = control.session
-            self._static_copy.update(self._bundle(), raw=True)
+        if not control.changed_by_cell and control.session is not self._shown_session and self._static_copy is not None:
+            self._shown_session = control.session
+            self._static_copy.update(self._mime_bundle(), raw=True)
 
-    def _bundle(self) -> dict[str, str]:
+    def _mime_bundle(self) -> dict[str, str]:
         session = self._control.session
-        drawn = session.plan, session.partitions, session.graphs
-        if drawn != self._drawn:
-            self._drawn, self._picture = drawn, session_svg(session)
+        picture_inputs = session.plan, session.partitions, session.graphs
+        if picture_inputs != self._picture_inputs:
+            self._picture_inputs, self._picture = picture_inputs, session_svg(session)
         html = session_html(session, picture=self._picture)
         return {
             "text/plain": session_text(session),
@@ -171,46 +171,46 @@ class _DisplaysByCell:
         self._shell: Any = None
         self._publisher: Any = None
 
-    def replace_earlier_run(self, notebook: NotebookDisplay) -> None:
-        """Register ``notebook`` for the running cell, and close the displays of earlier runs of that cell."""
-        cell, run = _running_cell()
-        earlier, displays = self._by_cell.get(cell, ("", []))
-        if earlier != run or not run:
-            for other in displays if cell else ():
-                other.close()
+    def replace_earlier_run(self, notebook_display: NotebookDisplay) -> None:
+        """Register ``notebook_display`` for the running cell, and close the displays of earlier runs of that cell."""
+        cell_id, run_id = _running_cell_ids()
+        registered_run, displays = self._by_cell.get(cell_id, ("", []))
+        if registered_run != run_id or not run_id:
+            for earlier_display in displays if cell_id else ():
+                earlier_display.close()
             displays = []
-        self._by_cell[cell] = (run, [*displays, notebook])
-        self._hook()
+        self._by_cell[cell_id] = (run_id, [*displays, notebook_display])
+        self._register_hooks()
 
-    def _hook(self) -> None:
+    def _register_hooks(self) -> None:
         shell = get_ipython()
         if shell is not None and shell is not self._shell:
             shell.events.register("post_run_cell", lambda *_: self.refresh())
             self._shell = shell
         publisher: Any = getattr(shell, "display_pub", None)
         if publisher is not self._publisher and hasattr(publisher, "register_hook"):
-            publisher.register_hook(self._on_message)
+            publisher.register_hook(self._on_published_message)
             self._publisher = publisher
 
-    def _on_message(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _on_published_message(self, message: dict[str, Any]) -> dict[str, Any]:
         """Close the displays that ``clear_output`` removes; with ``wait=True`` not before the next output comes."""
-        kind = message["header"]["msg_type"]
-        if kind == "clear_output" and not _in_output_widget():
-            cell, run = _running_cell()
-            earlier, displays = self._by_cell.get(cell, ("", []))
-            if earlier == run:
+        message_type = message["header"]["msg_type"]
+        if message_type == "clear_output" and not _in_output_widget():
+            cell_id, run_id = _running_cell_ids()
+            registered_run, displays = self._by_cell.get(cell_id, ("", []))
+            if registered_run == run_id:
                 self._cleared, displays[:] = [*self._cleared, *displays], []
-        if self._cleared and (kind == "display_data" or not message["content"].get("wait", True)):
+        if self._cleared and (message_type == "display_data" or not message["content"].get("wait", True)):
             cleared, self._cleared = self._cleared, []
-            for notebook in cleared:
-                notebook.close()
+            for notebook_display in cleared:
+                notebook_display.close()
         return message
 
     def refresh(self) -> None:
         """Refresh all displays after a cell has run."""
         for _, displays in list(self._by_cell.values()):
-            for notebook in displays:
-                notebook.refresh()
+            for notebook_display in displays:
+                notebook_display.refresh()
 
 
 _DISPLAYS = _DisplaysByCell()
@@ -227,18 +227,18 @@ def _main_loop() -> Any:
     return getattr(kernel, "io_loop", None) if getattr(kernel, "eventloop", None) is None else None
 
 
-def _name_of(exploration: Exploration) -> str:
+def _owner_expression(exploration: Exploration) -> str:
     """Return the variable that the user gave ``exploration``, or else the call that returns it."""
-    names = getattr(get_ipython(), "user_ns", {}).items()
-    found = (name for name, value in list(names) if value is exploration and not name.startswith("_"))
-    return next(found, "rx.last()")
+    user_variables = getattr(get_ipython(), "user_ns", {}).items()
+    names = (name for name, variable in list(user_variables) if variable is exploration and not name.startswith("_"))
+    return next(names, "rx.last()")
 
 
-def _running_cell() -> tuple[str, str]:
+def _running_cell_ids() -> tuple[str, str]:
     """Return the ids of the running cell and of this execution, empty where the front end does not send them."""
     kernel = getattr(get_ipython(), "kernel", None)
-    parent = kernel.get_parent() if kernel is not None else {}
-    header, metadata = parent.get("header", {}), parent.get("metadata", {})
+    parent_message = kernel.get_parent() if kernel is not None else {}
+    header, metadata = parent_message.get("header", {}), parent_message.get("metadata", {})
     return str(metadata.get("cellId", "")), str(header.get("msg_id", ""))
 
 

@@ -21,9 +21,9 @@ from regional_explorer.ui.threads.worker import Worker
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
 
-CANCELLED = "Cancelled. The results so far are kept."
-ABANDONED = "Stopped because no page shows the panel any more. The results so far are kept."
-INTERRUPTED = "Interrupted. The results so far are kept."
+CANCELLED_NOTE = "Cancelled. The results so far are kept."
+ABANDONED_NOTE = "Stopped because no page shows the panel any more. The results so far are kept."
+INTERRUPTED_NOTE = "Interrupted. The results so far are kept."
 
 
 class JobOwner(Protocol):
@@ -47,7 +47,7 @@ class Jobs:
 
     def __init__(self, control: JobOwner) -> None:
         self._control = control
-        self._reason = CANCELLED
+        self._stop_note = CANCELLED_NOTE
         self._interrupts: JobInterrupts | None = None
         self._worker = Worker(ThreadModes.current())
 
@@ -57,10 +57,10 @@ class Jobs:
             if self._control.state.busy:
                 raise RegionalExplorerError("Another job is running. Cancel it or wait for it to finish.")
             self._control.change(self._control.state.started(name))
-            self._reason = CANCELLED
+            self._stop_note = CANCELLED_NOTE
             self._interrupts = self._watch_interrupts()
-            self._control.heartbeat.start(self._wait_for_main_thread, self._abandon)
-            self._worker.start(lambda: self._run(work))
+            self._control.heartbeat.start(self._wait_for_main_thread, self._abandon_job)
+            self._worker.start(lambda: self._run_job(work))
 
     @property
     def executor(self) -> Executor:
@@ -68,12 +68,12 @@ class Jobs:
         loop = self._control.main_loop()
         return SAME_THREAD if loop is None else MainThread(loop, self._worker.cancelled)
 
-    def _run(self, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
+    def _run_job(self, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
         note, problem = "", None
         try:
             work(self._control.exploration, self._worker.cancelled, Throttle(self._on_progress))
         except KeyboardInterrupt:  # sent to the kernel while the work ran on the main thread
-            note = INTERRUPTED
+            note = INTERRUPTED_NOTE
         except BaseException as error:  # noqa: BLE001 - last frame of the thread: nothing else would show it
             # A measurement that is cancelled while it waits for the main thread raises CancelledError.
             problem = None if isinstance(error, CancelledError) and self._worker.cancelled() else Problem.of(error)
@@ -82,8 +82,8 @@ class Jobs:
             if self._interrupts is not None:
                 self._interrupts.stop()
             if self._worker.cancelled():
-                note = self._reason
-            self._end(note, problem)
+                note = self._stop_note
+            self._end_job(note, problem)
 
     @contextmanager
     def running_in_cell(self, name: str) -> Iterator[Throttle]:
@@ -96,54 +96,54 @@ class Jobs:
         try:
             yield Throttle(self._on_progress)
         except KeyboardInterrupt:
-            note = INTERRUPTED
+            note = INTERRUPTED_NOTE
             raise
         except Exception as error:
             problem = Problem.of(error)
             raise
         finally:
-            self._end(note, problem)
+            self._end_job(note, problem)
 
     def _on_progress(self, doing: str, fraction: float) -> None:
         self._control.change(self._control.state.progressed(doing, fraction))
 
-    def _end(self, note: str, problem: Problem | None) -> None:
+    def _end_job(self, note: str, problem: Problem | None) -> None:
         with self._control.lock:
             self._control.read_exploration()
             self._control.change(self._control.state.ended(note, problem))
 
-    def _abandon(self) -> None:
+    def _abandon_job(self) -> None:
         """Cancel the job of a panel that no page shows any more."""
-        self._cancel(ABANDONED)
+        self._cancel_job(ABANDONED_NOTE)
 
     def _watch_interrupts(self) -> JobInterrupts | None:
         """Let an interrupt of the kernel cancel the job, where there is a kernel."""
         loop = self._control.main_loop()
         if loop is None:
             return None
-        interrupts = JobInterrupts(loop, self._stop_after_interrupt, lambda: self._cancel(INTERRUPTED))
+        interrupts = JobInterrupts(loop, self._stop_after_interrupt, lambda: self._cancel_job(INTERRUPTED_NOTE))
         interrupts.start()
         return interrupts
 
     def _wait_for_main_thread(self) -> None:
         """Block until the main thread's event loop has run a callback."""
         if (loop := self._control.main_loop()) is not None:
-            turn = threading.Event()
-            loop.add_callback(turn.set)
-            turn.wait()
+            callback_ran = threading.Event()
+            loop.add_callback(callback_ran.set)
+            callback_ran.wait()
 
     def cancel(self) -> None:
         """Ask the job on the worker thread to stop."""
-        self._cancel(CANCELLED)
+        self._cancel_job(CANCELLED_NOTE)
 
     def _stop_after_interrupt(self) -> None:
-        self._reason = INTERRUPTED
+        self._stop_note = INTERRUPTED_NOTE
         self._worker.cancel()
 
-    def _cancel(self, reason: str) -> None:
+    def _cancel_job(self, note: str) -> None:
         with self._control.lock:
             if self._control.state.job is not None and not self._control.state.job.in_cell:
-                self._reason = reason
+                self._stop_note = note
                 self._worker.cancel()
                 self._control.change(self._control.state.cancelling())
 

@@ -29,34 +29,34 @@ class OpenCode:
     """Finds the code of the open region: the session's, or what was generated for a target GPU under this plan."""
 
     def __init__(self) -> None:
-        self._for_targets: dict[tuple[str, str], tuple[Plan, ShownCode]] = {}
+        self._code_for_targets: dict[tuple[str, str], tuple[Plan, ShownCode]] = {}
 
     def known(self, state: PanelState, session: Session) -> ShownCode | None:
         """Return the code as far as it was read; None if no region is open."""
-        name = state.opened
-        if name is None or name not in state.plan:
+        region = state.opened
+        if region is None or region not in state.plan:
             return None
         if not state.target:
-            return ShownCode(name, region_code(session, name))
-        plan, found = self._for_targets.get((name, state.target), (None, None))
-        return found if plan == state.plan and found is not None else ShownCode(name)
+            return ShownCode(region, region_code(session, region))
+        plan, code = self._code_for_targets.get((region, state.target), (None, None))
+        return code if plan == state.plan and code is not None else ShownCode(region)
 
     def unread(self, state: PanelState, session: Session) -> int:
         """Return how many partitions of the open region have code that was not read yet."""
-        known = self.known(state, session)
-        if known is None:
+        code = self.known(state, session)
+        if code is None:
             return 0
-        shown = {part.partition.id for part in known.partitions}
-        mine = (part for part in session.partitions if part.region == known.region and part.id not in shown)
-        return sum(bool(state.target) or part.artifact is not None for part in mine)
+        read_ids = {part.partition.id for part in code.partitions}
+        unread = (part for part in session.partitions if part.region == code.region and part.id not in read_ids)
+        return sum(bool(state.target) or part.artifact is not None for part in unread)
 
     def reader(self, state: PanelState) -> Callable[[Exploration, Callable[[], bool], Throttle], None]:
         """Return a job that reads the code of the region that is open in ``state``."""
-        name, target, plan = state.opened or "", state.target, state.plan
+        region, target, plan = state.opened or "", state.target, state.plan
 
-        def read(exploration: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
-            found = exploration.code(name, target=target or None, cancelled=cancelled, progress=progress)
+        def read_code(exploration: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
+            code = exploration.code(region, target=target or None, cancelled=cancelled, progress=progress)
             if target:
-                self._for_targets[name, target] = plan, ShownCode(name, found.partitions, found.note)
+                self._code_for_targets[region, target] = plan, ShownCode(region, code.partitions, code.note)
 
-        return read
+        return read_code

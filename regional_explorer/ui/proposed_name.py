@@ -10,7 +10,7 @@ from typing import Any
 
 from regional_explorer.record.session import Session
 
-COMMON = 0.5
+COMMON_SHARE = 0.5
 """The share of the selected nodes that must be in one module for its name to be proposed."""
 
 
@@ -22,12 +22,12 @@ def proposed_name(selector: Mapping[str, Any], session: Session) -> str:
     """
     if not selector:
         return ""
-    (kind, what), *_ = selector.items()
-    word = _of_nodes(set(what), session) if kind == "nodes" else _of_pattern(kind, str(what))
+    (kind, argument), *_ = selector.items()
+    word = _word_of_nodes(set(argument), session) if kind == "nodes" else _word_of_pattern(kind, str(argument))
     return _unused_name(word or "region", {region.name for region in session.plan.regions})
 
 
-def _of_pattern(kind: str, pattern: str) -> str:
+def _word_of_pattern(kind: str, pattern: str) -> str:
     plain = pattern.partition(":")[0].removesuffix(".py") if kind == "lines" else pattern
     words = [word for word in re.findall(r"\w+", plain) if not word.isdigit()]
     if kind == "ops":  # namespace.op.overload
@@ -35,16 +35,16 @@ def _of_pattern(kind: str, pattern: str) -> str:
     return words[-1] if words else ""
 
 
-def _of_nodes(chosen: set[str], session: Session) -> str:
-    nodes = [node for graph in session.graphs for node in graph.ops if f"{graph.id}:{node.name}" in chosen]
+def _word_of_nodes(node_names: set[str], session: Session) -> str:
+    nodes = [node for graph in session.graphs for node in graph.ops if f"{graph.id}:{node.name}" in node_names]
     ops = {node.op for node in nodes}
     if len(ops) == 1:
         return ops.pop()
-    calls = Counter(call.path for node in nodes for call in node.modules if _last_word(call.path))
+    nodes_per_module = Counter(call.path for node in nodes for call in node.modules if _last_word(call.path))
     # Of the modules that hold most of the nodes, the innermost.
-    containing = [path for path, contained in calls.items() if contained > COMMON * len(nodes)]
-    if containing:
-        return _last_word(max(containing, key=len))
+    common_modules = [path for path, contained in nodes_per_module.items() if contained > COMMON_SHARE * len(nodes)]
+    if common_modules:
+        return _last_word(max(common_modules, key=len))
     functions = {node.source.function for node in nodes if node.source is not None}
     return functions.pop().rpartition(".")[2] if len(functions) == 1 else ""
 
@@ -53,10 +53,10 @@ def _last_word(path: str) -> str:
     return next((word for word in reversed(path.split(".")) if word and not word.isdigit()), "")
 
 
-def _unused_name(word: str, taken: Container[str]) -> str:
-    return next(name for name in _numbered(word) if name not in taken)
+def _unused_name(word: str, used_names: Container[str]) -> str:
+    return next(name for name in _numbered_names(word) if name not in used_names)
 
 
-def _numbered(word: str) -> Iterator[str]:
+def _numbered_names(word: str) -> Iterator[str]:
     yield word
     yield from (f"{word}_{number}" for number in count(2))

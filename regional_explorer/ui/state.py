@@ -141,17 +141,17 @@ class PanelState:
 
     def edited(self, plan: Plan) -> Self:
         """Return the state with a new ``plan``; the previous one can be restored with ``undone``."""
-        return self if plan == self.plan else self._at(plan, (*self.past, self.plan)[-MAX_UNDO:], ())
+        return self if plan == self.plan else self._with_plan(plan, (*self.past, self.plan)[-MAX_UNDO:], ())
 
     def undone(self) -> Self:
         """Return the state with the previous plan."""
-        return self._at(self.past[-1], self.past[:-1], (self.plan, *self.future)) if self.past else self
+        return self._with_plan(self.past[-1], self.past[:-1], (self.plan, *self.future)) if self.past else self
 
     def redone(self) -> Self:
         """Return the state with the plan that ``undone`` left."""
-        return self._at(self.future[0], (*self.past, self.plan), self.future[1:]) if self.future else self
+        return self._with_plan(self.future[0], (*self.past, self.plan), self.future[1:]) if self.future else self
 
-    def _at(self, plan: Plan, past: tuple[Plan, ...], future: tuple[Plan, ...]) -> Self:
+    def _with_plan(self, plan: Plan, past: tuple[Plan, ...], future: tuple[Plan, ...]) -> Self:
         # Invalid text is dropped once its field has another value or no longer exists.
         still_invalid = {
             setting: invalid
@@ -160,8 +160,8 @@ class PanelState:
             and setting[0] in self.plan
             and _config_value(plan, setting) == _config_value(self.plan, setting)
         }
-        renamed = _renamed(self.plan, plan)
-        picked = tuple(name for one in self.picked if (name := renamed.get(one, one)) in plan)
+        renamed = _renamed_region(self.plan, plan)
+        picked = tuple(new for old in self.picked if (new := renamed.get(old, old)) in plan)
         opened = renamed.get(self.opened or "", self.opened)
         return replace(
             self,
@@ -229,11 +229,11 @@ class PanelState:
     def with_pane(self, pane: str, name: str | None = None) -> Self:
         """Return the state with another tab beside the graph, about ``name`` or else the selected or first region."""
         selected = () if self.opened in self.picked else reversed(self.picked)
-        known = (name, *selected, self.opened, *(region.name for region in self.plan.regions))
-        about = next((one for one in known if one is not None), None)
-        if about == self.opened:
+        candidates = (name, *selected, self.opened, *(region.name for region in self.plan.regions))
+        opened = next((candidate for candidate in candidates if candidate is not None), None)
+        if opened == self.opened:
             return replace(self, pane=pane)
-        return replace(self, pane=pane, opened=about, direction=None, key_query="")
+        return replace(self, pane=pane, opened=opened, direction=None, key_query="")
 
     def direction_of(self, region: Region) -> Direction | None:
         """Return the direction whose config is shown for ``region``; None where one config applies to both."""
@@ -282,10 +282,10 @@ def _config_value(plan: Plan, setting: Setting) -> object:
     return config_of(plan[name], direction or Direction.FORWARD).get(key, "\0absent")
 
 
-def _renamed(before: Plan, after: Plan) -> dict[str, str]:
+def _renamed_region(before: Plan, after: Plan) -> dict[str, str]:
     """Return ``{old: new}`` if the plans differ in the name of exactly one region, else an empty dict."""
     pairs = list(zip(before.regions, after.regions, strict=False))
-    changed = [(one.name, other.name) for one, other in pairs if one != other]
+    changed = [(old.name, new.name) for old, new in pairs if old != new]
     if len(before.regions) != len(after.regions) or len(changed) != 1:
         return {}
     return dict(changed) if changed[0][0] not in after else {}

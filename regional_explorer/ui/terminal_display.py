@@ -43,8 +43,8 @@ class TerminalDisplay:
     def finish(self) -> None:
         """Print the results found since ``begin``."""
         session = self._exploration.session
-        parts = [diagnostics_text(session.diagnostics)]
+        sections = [diagnostics_text(session.diagnostics)]
         if self._measured:
             tables = partitions_table(session), timings_table(session), numerics_table(session)
-            parts = [*map(table_text, tables), *parts]
-        print("", *parts, sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
+            sections = [*map(table_text, tables), *sections]
+        print("", *sections, sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show

@@ -18,7 +18,7 @@ def read_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value 
     if isinstance(typed, bool):
         return check_value(key, typed)
     if entry.choices:
-        return check_value(key, next((one for one in entry.choices if str(one) == typed), typed))
+        return check_value(key, next((choice for choice in entry.choices if str(choice) == typed), typed))
     try:
         return parse_value(key, typed)
     except InvalidConfigValueError as error:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import regional_explorer
-from regional_explorer.command.cli import DONE, FAILED, MISUSED, main
+from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, main
 from regional_explorer.compiler.config.catalogue import catalogue, check_value
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.edits import Draft
@@ -358,9 +358,9 @@ def test_every_text_for_an_option_is_taken_or_refused(tmp_path, capsys, option):
         except SystemExit as ended:  # as argparse ends
             code = ended.code
         out, err = capsys.readouterr()
-        assert code in (DONE, FAILED, MISUSED)
+        assert code in (EXIT_DONE, EXIT_FAILED, EXIT_MISUSED)
         assert "Traceback" not in out + err
-        assert code == DONE or "regional-explorer" in err
+        assert code == EXIT_DONE or "regional-explorer" in err
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_every_text_for_an_option_is_taken_or_refused(tmp_path, capsys, option):
 )
 def test_every_text_for_the_call_is_taken_or_refused(tmp_path, capsys, call):
     (tmp_path / "model.py").write_text("", encoding="utf-8")
-    assert main(["run", str(tmp_path / "model.py"), call, "--no-bench"]) == MISUSED
+    assert main(["run", str(tmp_path / "model.py"), call, "--no-bench"]) == EXIT_MISUSED
     err = capsys.readouterr().err
     assert err.startswith("regional-explorer: ")
     assert len(err) < 400
@@ -377,6 +377,6 @@ def test_every_text_for_the_call_is_taken_or_refused(tmp_path, capsys, call):
 @pytest.mark.parametrize("content", [b"\xff", b"\x00", b"def", b"raise ValueError('mine')", b"import nowhere_at_all"])
 def test_every_file_that_cannot_be_run_is_refused(tmp_path, capsys, content):
     (tmp_path / "model.py").write_bytes(content)
-    assert main(["run", str(tmp_path / "model.py"), "f(x)"]) in (FAILED, MISUSED)
+    assert main(["run", str(tmp_path / "model.py"), "f(x)"]) in (EXIT_FAILED, EXIT_MISUSED)
     assert "None" not in capsys.readouterr().err
-    assert main(["run", str(tmp_path), "f(x)"]) == MISUSED
+    assert main(["run", str(tmp_path), "f(x)"]) == EXIT_MISUSED

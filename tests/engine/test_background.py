@@ -50,7 +50,7 @@ def fill(folder, *names, age):
 
 def test_caches_that_hold_all_are_known_without_torch(surroundings, monkeypatch):
     compiler(surroundings, monkeypatch, "exit 0")
-    header = f"torchinductor_{toolchain._user()}/precompiled_headers/cabc.h.gch"
+    header = f"torchinductor_{toolchain._user_name()}/precompiled_headers/cabc.h.gch"
     library = "cache/ab/cab.so"
     assert not toolchain.toolchain_is_built()
     fill(surroundings, header, age=-60)
@@ -72,9 +72,9 @@ def test_nothing_starts_where_the_caches_hold_all_or_no_compiler_is_there(surrou
 
 @pytest.mark.parametrize(("value", "expected"), [("0", False), ("1", True), (None, True)])
 def test_the_off_switch(monkeypatch, value, expected):
-    monkeypatch.delenv(toolchain.SWITCH, raising=False)
+    monkeypatch.delenv(toolchain.WARM_VARIABLE, raising=False)
     if value is not None:
-        monkeypatch.setenv(toolchain.SWITCH, value)
+        monkeypatch.setenv(toolchain.WARM_VARIABLE, value)
     assert toolchain.wanted() is expected
 
 

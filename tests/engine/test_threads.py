@@ -19,7 +19,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.torch_api import compile_lock
 from regional_explorer.torch_api import inductor as torch_compile
 from regional_explorer.ui.control import control_of
-from regional_explorer.ui.jobs import CANCELLED
+from regional_explorer.ui.jobs import CANCELLED_NOTE
 
 ROOT = Path(__file__).resolve().parents[2]
 WAITING = "waiting for another thread of this process that compiles"
@@ -131,7 +131,7 @@ def test_a_panel_that_waits_says_so_and_can_be_cancelled():
         control.jobs.cancel()
         assert control.jobs.wait(60)
     assert WAITING in doing
-    assert control.state.note == CANCELLED
+    assert control.state.note == CANCELLED_NOTE
     assert control.state.problem is None
 
 
@@ -172,7 +172,7 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(owned):
     found, watch = owned
     watch(Capture, "add_frame")
     watch(Capture, "add_graph")
-    watch(Program, "_cut")
+    watch(Program, "_cut_live_graph")
     watch(torch._inductor, "standalone_compile")
     ex = explored()
     ex.configure("a", {"max_fusion_size": 1})
@@ -181,7 +181,7 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(owned):
     x = torch.randn(3, 3, requires_grad=True)
     with pytest.warns(UserWarning, match="traced again"):
         ex.live.capture.run(x).sum().backward()
-    assert found == {name: {True} for name in ("add_frame", "add_graph", "_cut", "standalone_compile")}
+    assert found == {name: {True} for name in ("add_frame", "add_graph", "_cut_live_graph", "standalone_compile")}
     assert not convert_frame.compile_lock._is_owned()
 
 

@@ -12,7 +12,7 @@ import torch
 import regional_explorer as rx
 from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.render.style.element import to_html
-from regional_explorer.render.viewer.code_tree import MOST_LINES, code_rows
+from regional_explorer.render.viewer.code_tree import CODE_LIMIT, code_rows
 from tests.no_room import assert_mended
 
 pytestmark = pytest.mark.compiles
@@ -53,7 +53,7 @@ def test_two_megabytes_of_code_are_shown_in_part_and_folded(ex: rx.Exploration, 
     assert "<details><summary>" in shown["text/html"]
     page = to_html(*code_rows(code.partitions).tree)
     assert len(page) < 2_000_000
-    assert ("The code goes on for" in page) is (lines > MOST_LINES)
+    assert ("The code goes on for" in page) is (lines > CODE_LIMIT)
     assert len(code.kernels) == len(part.kernels)
 
 

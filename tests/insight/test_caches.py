@@ -13,7 +13,7 @@ from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import regional_explorer as rx
-from regional_explorer.compiler.artifacts.known_keys import KNOWN, KnownKeys, changes
+from regional_explorer.compiler.artifacts.known_keys import KNOWN_KEYS, KnownKeys, changes
 from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
@@ -223,7 +223,7 @@ def test_from_the_cache_nothing_is_lowered_and_a_changed_config_is_named():
     again.compile()
     assert list(again.caches.answer) == ["hit"]
     assert again.compile_times.lowering_s.sum() == 0
-    KNOWN.keys.clear()
+    KNOWN_KEYS.keys.clear()
     ex = explored()
     ex.compile()
     ex.configure("r", {"realize_opcount_threshold": 31})

@@ -134,9 +134,9 @@ def test_a_refused_fusion_is_a_fact_and_a_finding_where_its_remedy_wins(monkeypa
     assert {one.shared_bytes for one in part.code.refused} == {4 << 12}
     assert ex.code("r").kernels.not_fused_with.item() == "another loop of it: exceeds max fusion (16.0 KiB)"
     assert "not fused with" in str(ex.code("r"))
-    monkeypatch.setattr(ex.live.diagnoses, "_timing", timed(Verdict.SAME))
+    monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timed(Verdict.SAME))
     assert "fusion-refused" not in {item.code for item in ex.diagnose("r", 0.2)}
-    monkeypatch.setattr(ex.live.diagnoses, "_timing", timed(Verdict.FASTER))
+    monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timed(Verdict.FASTER))
     (item,) = [one for one in ex.diagnose("r", 0.2) if one.code == "fusion-refused"]
     assert "exceeds max fusion" in item.message
     assert "16.0 KiB" in item.message
@@ -176,7 +176,7 @@ def test_no_config_will_help_is_not_said_where_one_does(monkeypatch: pytest.Monk
     ex = rx.explore(four_loops, (torch.randn(1 << 16),))
     ex.compile()
     for verdict, codes in ((Verdict.SAME, ["kernel-bound"]), (Verdict.FASTER, ["fusion-refused"])):
-        monkeypatch.setattr(ex.live.diagnoses, "_timing", timed(verdict))
+        monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timed(verdict))
         assert [str(item.code) for item in ex.diagnose("r", 0.2)] == codes
 
 
@@ -189,7 +189,7 @@ def test_the_budget_is_spent_on_the_remedies_that_change_the_code(monkeypatch: p
     def timing(_part: Any, config: Any, share_s: float, _run: Any) -> None:
         shares.append((dict(config), share_s))
 
-    monkeypatch.setattr(ex.live.diagnoses, "_timing", timing)
+    monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timing)
     ex.diagnose("r", 0.4)
     assert shares == [({"max_fusion_size": 512}, 0.2)]
 
@@ -217,7 +217,7 @@ def fires(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if code == "kernel-bound":
         monkeypatch.setattr(kernel_timer, "traffic_s", lambda _read, _written: 1.0)
     elif code != "launch-bound":
-        monkeypatch.setattr(Diagnoses, "_timing", timed(Verdict.FASTER))
+        monkeypatch.setattr(Diagnoses, "_remedy_timing", timed(Verdict.FASTER))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from regional_explorer.exploration.advice import region_diagnostics
 from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop
-from regional_explorer.measure.reconcile import BORDERS, CUT, DISPATCH, REST, WRAPPER, reconcile
+from regional_explorer.measure.reconcile import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.record.region_timing import RegionTiming, region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Reconciled, Timing, Verdict
@@ -23,7 +23,7 @@ def variants(phase: Phase = Phase.STEP) -> list[Timing]:
 
 
 def cut_rounds() -> RoundsResult:
-    samples = {"aot_eager": {Phase.STEP: (12e-4,) * 9}, CUT: {Phase.STEP: (12.5e-4,) * 9}}
+    samples = {"aot_eager": {Phase.STEP: (12e-4,) * 9}, CUT_GRAPH: {Phase.STEP: (12.5e-4,) * 9}}
     return RoundsResult("aot_eager", BenchmarkOptions(), samples, {}, {}, 9, 1, 1.0, Stop.BUDGET)
 
 

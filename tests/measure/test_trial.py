@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from regional_explorer.measure.__main__ import PLANTED, main
-from regional_explorer.measure.timing.self_test import METHODS, STEPS, Judged, Rate, outcomes, rates, repeated, table
+from regional_explorer.measure.__main__ import PLANTED_SLOWDOWNS, main
+from regional_explorer.measure.timing.self_test import METHODS, PIECES, Judged, Rate, outcomes, rates, repeated, table
 from regional_explorer.record.timing import Verdict
 
 
@@ -26,7 +26,7 @@ def test_the_table_names_method_count_and_rate() -> None:
 
 def test_the_slow_down_is_work_of_the_same_kind() -> None:
     done: list[int] = []
-    repeated(lambda: done.append(1), round(STEPS * 1.03))()
+    repeated(lambda: done.append(1), round(PIECES * 1.03))()
     assert len(done) == 103
 
 
@@ -37,7 +37,7 @@ def test_each_pair_is_judged_by_both_methods() -> None:
         return Verdict.SAME
 
     methods = dict.fromkeys(METHODS, as_long)
-    seen = [one for planted in PLANTED for one in outcomes(3, planted, 0.5, 1, methods)]
+    seen = [one for planted in PLANTED_SLOWDOWNS for one in outcomes(3, planted, 0.5, 1, methods)]
     lines = table(rates(seen)).splitlines()
     assert len(lines) == 5
     assert all("0 of 3" in line for line in lines[1:])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from regional_explorer.capture.json_safe import json_safe
-from regional_explorer.command.cli import DONE, FAILED, main
+from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, main
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.results import SavedSession, load
 from regional_explorer.export.compare import compare
@@ -133,9 +133,9 @@ def show(path: Path) -> tuple[int, str]:
 def check_session_file(path: Path) -> None:
     view, refusal = loaded(load, path, SessionError)
     if view is None:
-        assert show(path) == (FAILED, f"regional-explorer: {refusal}\n")
+        assert show(path) == (EXIT_FAILED, f"regional-explorer: {refusal}\n")
     else:
-        assert show(path) == (DONE, "")
+        assert show(path) == (EXIT_DONE, "")
         use_all_of(view, path.parent)
 
 
@@ -295,7 +295,7 @@ def test_a_malformed_session_is_refused_with_one_line(tmp_path: Path, text: str,
         load(path)
     assert message in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
-    assert show(path) == (FAILED, f"regional-explorer: {refused.value}\n")
+    assert show(path) == (EXIT_FAILED, f"regional-explorer: {refused.value}\n")
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_PLANS.values(), ids=BAD_PLANS.keys())
@@ -309,7 +309,7 @@ def test_a_malformed_plan_is_refused_with_one_line(
     assert message in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
     (tmp_path / "empty.py").write_text("", encoding="utf-8")
-    assert main(["run", str(tmp_path / "empty.py"), "f(x)", "--plan", str(path)]) == FAILED
+    assert main(["run", str(tmp_path / "empty.py"), "f(x)", "--plan", str(path)]) == EXIT_FAILED
     assert capsys.readouterr().err == f"regional-explorer: {refused.value}\n"
 
 

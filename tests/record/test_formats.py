@@ -19,7 +19,7 @@ from regional_explorer.render.viewer.saved_page import page_html
 from tests.render import sessions
 
 TABLE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "files.md"
-NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": artifact_file.FORMAT}
+NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": artifact_file.ARTIFACT_FORMAT}
 SESSION = sessions.measured(sessions.troubled())
 
 

@@ -12,7 +12,7 @@ import pytest
 from regional_explorer.exploration.edits import Draft
 from regional_explorer.exploration.results import Results
 from regional_explorer.export.shown_diagnostics import DiagnosticList
-from regional_explorer.export.shown_frame import MOST_ROWS, ShownFrame
+from regional_explorer.export.shown_frame import MOST_FRAME_ROWS, ShownFrame
 from tests.render import sessions
 
 OPTIONS = ("display.precision", "display.float_format", "display.max_colwidth", "display.max_rows", "display.width")
@@ -50,8 +50,8 @@ def test_long_texts_wrap_and_are_not_cut() -> None:
 
 def test_many_rows_are_cut_and_said() -> None:
     page = ShownFrame({"n": range(500)})._repr_html_()
-    assert page.count("<tr>") == MOST_ROWS + 1
-    assert f"The first {MOST_ROWS} of 500 rows." in page
+    assert page.count("<tr>") == MOST_FRAME_ROWS + 1
+    assert f"The first {MOST_FRAME_ROWS} of 500 rows." in page
 
 
 def test_what_is_made_from_a_table_is_a_plain_frame_with_exact_values() -> None:

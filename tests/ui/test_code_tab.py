@@ -62,7 +62,7 @@ def test_lines_nodes_and_kernels_light_each_other(panel: Panel, control: Control
     rest = code_rows(parts)
     assert rest.nodes["c0.1"] == ("0/forward:relu",)
     small = pytest.MonkeyPatch()
-    small.setattr(code_tree, "MOST_LINES", 60)
+    small.setattr(code_tree, "CODE_LIMIT", 60)
     assert "The code goes on for" in " ".join(map(words, code_rows(parts).tree))
     small.undo()
 

@@ -9,7 +9,7 @@ import pytest
 from regional_explorer.compiler.config.catalogue import catalogue
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.render.style.element import words
-from regional_explorer.ui.panel.key_list import MAX_LISTED, key_list
+from regional_explorer.ui.panel.key_list import MAX_KEYS, key_list
 from regional_explorer.ui.panel.panel import Panel
 from tests.ui.conftest import elements, text, type_in
 
@@ -116,7 +116,7 @@ def test_keys_worth_trying_are_listed_first_and_all_can_be_searched(panel: Panel
     type_in(panel, "key query", "SLOW debugging")  # words of the text
     assert "fallback_random" in listed(panel)
     type_in(panel, "key query", "True or False")
-    assert len(listed(panel)) == MAX_LISTED
+    assert len(listed(panel)) == MAX_KEYS
     assert "only the first are listed" in text(panel, "config")
     everything = {key for key in catalogue() if key_list(key, "cpu", ())[1:]}
     assert everything == set(catalogue())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.ui.jobs import ABANDONED
+from regional_explorer.ui.jobs import ABANDONED_NOTE
 from regional_explorer.ui.panel.panel import Panel
 from regional_explorer.ui.threads import heartbeat
 from regional_explorer.ui.threads.heartbeat import Heartbeat
@@ -77,6 +77,6 @@ def test_the_job_of_a_closed_panel_ends(panel: Panel, exploration: Exploration, 
     panel.press("measure")
     assert panel.control.jobs.wait(10)
     assert len(sent) == heartbeat.MAX_UNANSWERED
-    assert panel.control.state.note == ABANDONED
+    assert panel.control.state.note == ABANDONED_NOTE
     panel.close()
     assert panel.control.heartbeat.pings == []

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-from regional_explorer.ui.jobs import INTERRUPTED
+from regional_explorer.ui.jobs import INTERRUPTED_NOTE
 from regional_explorer.ui.panel.panel import Panel
 from regional_explorer.ui.threads.interrupts import JobInterrupts
 from tests.ui.conftest import BlockedWork
@@ -59,4 +59,4 @@ def test_an_interrupt_cancels_the_job_of_a_button(panel: Panel, blocked_work: Bl
     loop.run_until(blocked_work.begun.is_set)
     threading.Timer(0.2, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)).start()
     loop.run_until(lambda: not panel.control.state.busy)
-    assert panel.control.state.note == INTERRUPTED
+    assert panel.control.state.note == INTERRUPTED_NOTE

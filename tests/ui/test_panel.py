@@ -14,7 +14,7 @@ from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.codec import load_plan
 from regional_explorer.render.style.element import to_html, words
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.jobs import CANCELLED, INTERRUPTED
+from regional_explorer.ui.jobs import CANCELLED_NOTE, INTERRUPTED_NOTE
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.panel import Panel
 from tests.ui.conftest import BlockedWork, button, elements, enabled, make, text, type_in
@@ -141,7 +141,7 @@ def test_a_region_without_a_name_takes_the_one_proposed(panel: Panel) -> None:
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(KeyboardInterrupt(), INTERRUPTED), (SystemExit(1), "SystemExit"), (CancelledError(), "CancelledError")],
+    [(KeyboardInterrupt(), INTERRUPTED_NOTE), (SystemExit(1), "SystemExit"), (CancelledError(), "CancelledError")],
 )
 def test_whatever_ends_the_work_the_panel_is_free_again(
     panel: Panel, blocked_work: BlockedWork, error: BaseException, message: str
@@ -194,7 +194,7 @@ def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, blocke
     assert blocked_work.begun.wait(10)
     panel.press("cancel")
     assert control.jobs.wait(10)
-    assert CANCELLED in text(panel, "progress")
+    assert CANCELLED_NOTE in text(panel, "progress")
     assert not enabled(panel, "tools", "cancel")
 
 
@@ -253,7 +253,7 @@ def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel,
 def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control: Control) -> None:
     with pytest.raises(KeyboardInterrupt), control.jobs.running_in_cell("Compile"):
         raise KeyboardInterrupt
-    assert INTERRUPTED in text(panel, "progress")
+    assert INTERRUPTED_NOTE in text(panel, "progress")
 
 
 # ------------------------------------------------------------------------------------------------------ several panels

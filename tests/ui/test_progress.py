@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 
-from regional_explorer.ui.threads.progress import INTERVAL_S, StreamProgress, Throttle
+from regional_explorer.ui.threads.progress import REPORT_INTERVAL_S, StreamProgress, Throttle
 
 
 class Terminal(io.StringIO):
@@ -16,7 +16,7 @@ def test_one_kind_of_work_is_told_now_and_then() -> None:
     throttle = Throttle(lambda doing, _: shown.append(doing), clock=lambda: now_s)
     throttle("round 1", 0.1)
     throttle("round 2", 0.2)
-    now_s += INTERVAL_S
+    now_s += REPORT_INTERVAL_S
     throttle("round 3", 0.3)
     throttle("round 4", 0.4)
     assert shown == ["round 1", "round 3"]

@@ -14,7 +14,7 @@ from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.exploration.explore import explore
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.jobs import CANCELLED
+from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel.panel import Panel
 from tests.ui.conftest import elements, enabled, small, text, type_in
 
@@ -113,7 +113,7 @@ def test_cancel_leaves_the_trace(panel: Panel, exploration: Exploration) -> None
     panel.press("cancel")
     slow.go_on.set()
     assert panel.control.jobs.wait(60)
-    assert CANCELLED in text(panel, "progress")
+    assert CANCELLED_NOTE in text(panel, "progress")
     assert shown(panel) == "static"
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-_MUTED: ContextVar[bool] = ContextVar("muted", default=False)
+_IS_MUTED: ContextVar[bool] = ContextVar("muted", default=False)
 
 
-_CHANGING = threading.Lock()
-_blocks = 0
+_STDOUT_LOCK = threading.Lock()
+_muted_blocks = 0
 
 
 @contextlib.contextmanager
@@ -23,30 +23,30 @@ def silent() -> Iterator[None]:
 
     Blocks of several threads overlap in any order: the first one replaces ``sys.stdout``, the last one restores it.
     """
-    global _blocks  # noqa: PLW0603 - there is one sys.stdout for all
-    token = _MUTED.set(True)
-    with _CHANGING:
-        _blocks += 1
-        if not isinstance(sys.stdout, _Muted):
-            sys.stdout = _Muted(sys.stdout)
+    global _muted_blocks  # noqa: PLW0603 - there is one sys.stdout for all
+    token = _IS_MUTED.set(True)
+    with _STDOUT_LOCK:
+        _muted_blocks += 1
+        if not isinstance(sys.stdout, _MutedStream):
+            sys.stdout = _MutedStream(sys.stdout)
     try:
         yield
     finally:
-        with _CHANGING:
-            _blocks -= 1
-            if _blocks == 0 and isinstance(sys.stdout, _Muted):
+        with _STDOUT_LOCK:
+            _muted_blocks -= 1
+            if _muted_blocks == 0 and isinstance(sys.stdout, _MutedStream):
                 sys.stdout = sys.stdout.stream
-        _MUTED.reset(token)
+        _IS_MUTED.reset(token)
 
 
-class _Muted(io.TextIOBase):
+class _MutedStream(io.TextIOBase):
     def __init__(self, stream: Any) -> None:
         super().__init__()
         self.stream = stream
 
     def write(self, text: str) -> int:
         """Write ``text``, unless it comes from a muted block."""
-        return len(text) if _MUTED.get() else int(self.stream.write(text) or 0)
+        return len(text) if _IS_MUTED.get() else int(self.stream.write(text) or 0)
 
     def flush(self) -> None:
         """Flush the original stream."""

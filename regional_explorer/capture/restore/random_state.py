@@ -16,12 +16,12 @@ Generator = torch.Generator | np.random.Generator | np.random.RandomState | rand
 class RandomState:
     """The states of the random generators of torch (CPU and CUDA devices in use), NumPy and Python, and the user's."""
 
-    def __init__(self, own: Sequence[Generator] = ()) -> None:
+    def __init__(self, generators: Sequence[Generator] = ()) -> None:
         self._torch = torch.get_rng_state()
         self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         self._numpy = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
         self._python = random.getstate()
-        self._own = [(generator, _state_of(generator)) for generator in own]
+        self._generators = [(generator, _state_of(generator)) for generator in generators]
 
     def is_unchanged(self) -> bool:
         """Return whether all generators are still in the saved states."""
@@ -30,7 +30,7 @@ class RandomState:
             and all(map(torch.equal, self._cuda, torch.cuda.get_rng_state_all() if self._cuda else ()))
             and self._python == random.getstate()
             and repr(self._numpy) == repr(np.random.get_state())  # noqa: NPY002
-            and all(_equal(state, _state_of(generator)) for generator, state in self._own)
+            and all(_equal_states(state, _state_of(generator)) for generator, state in self._generators)
         )
 
     def restore(self) -> None:
@@ -40,7 +40,7 @@ class RandomState:
             torch.cuda.set_rng_state_all(self._cuda)
         np.random.set_state(self._numpy)  # noqa: NPY002
         random.setstate(self._python)
-        for generator, state in self._own:
+        for generator, state in self._generators:
             _set_state(generator, state)
 
     def __enter__(self) -> Self:
@@ -72,5 +72,5 @@ def _set_state(generator: Generator, state: Any) -> None:
             generator.set_state(state)
 
 
-def _equal(one: Any, other: Any) -> bool:
-    return torch.equal(one, other) if isinstance(one, torch.Tensor) else repr(one) == repr(other)
+def _equal_states(state: Any, other: Any) -> bool:
+    return torch.equal(state, other) if isinstance(state, torch.Tensor) else repr(state) == repr(other)

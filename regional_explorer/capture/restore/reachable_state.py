@@ -25,16 +25,16 @@ from regional_explorer.capture.restore.variables import (
     Variables,
 )
 
-MAX_DEPTH = 12
-MAX_SEEN = 50_000
+STATE_SEARCH_DEPTH = 12
+STATE_SEARCH_OBJECTS = 50_000
 MAX_ITEMS = 1_000
 """The depth, the number of objects, and the number of items per container to which the search goes."""
 
-_ATOMS = (str, bytes, int, float, complex, types.ModuleType, type(None), torch.dtype)
-_DICTS = (dict, OrderedDict, defaultdict, Counter)
-_LISTS = (list, deque, set)
-_FOREIGN = sys.stdlib_module_names | {"torch", "numpy", "regional_explorer"}
-_OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
+_ATOMIC_TYPES = (str, bytes, int, float, complex, types.ModuleType, type(None), torch.dtype)
+_DICT_TYPES = (dict, OrderedDict, defaultdict, Counter)
+_LIST_TYPES = (list, deque, set)
+_FOREIGN_PACKAGES = sys.stdlib_module_names | {"torch", "numpy", "regional_explorer"}
+_HIDDEN_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 """The attributes in which a module keeps its parameters, children and hooks: all others are the user's."""
 
 
@@ -48,8 +48,8 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A value that was found, its name in the user's program, and whether it belongs to an argument."""
+class _Reached:
+    """A value that a call reaches, its name in the user's program, and whether it belongs to an argument."""
 
     name: str
     value: Any
@@ -58,115 +58,115 @@ class _Found:
 
 def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Reach:
     """Search the function with its closure, globals, defaults and class, and the arguments."""
-    found = Reach()
+    reachable = Reach()
     seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
     level = [
-        *(_Found(f"args[{index}]", value, argument=True) for index, value in enumerate(args)),
-        *(_Found(name, value, argument=True) for name, value in (kwargs or {}).items()),
-        _Found("", fn),
+        *(_Reached(f"args[{index}]", value, argument=True) for index, value in enumerate(args)),
+        *(_Reached(name, value, argument=True) for name, value in (kwargs or {}).items()),
+        _Reached("", fn),
     ]
-    for _ in range(MAX_DEPTH):
-        below: list[_Found] = []
+    for _ in range(STATE_SEARCH_DEPTH):
+        next_level: list[_Reached] = []
         for item in level:
-            if isinstance(item.value, _ATOMS) or id(item.value) in seen or len(seen) > MAX_SEEN:
+            if isinstance(item.value, _ATOMIC_TYPES) or id(item.value) in seen or len(seen) > STATE_SEARCH_OBJECTS:
                 continue
             seen[id(item.value)] = item.value
-            below += _below(item, found)
-        level = below
-    return found
+            next_level += _values_below(item, reachable)
+        level = next_level
+    return reachable
 
 
-def _below(item: _Found, found: Reach) -> Iterator[_Found]:
-    """Add ``item`` to what was found, and yield what it holds."""
+def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
+    """Add ``item`` to ``reachable``, and yield what it holds."""
     name, value = item.name, item.value
     match value:
         case torch.Tensor():
-            found.tensors.append(value)
+            reachable.tensors.append(value)
         case nn.Module():
-            yield from _module(value, name, found)
+            yield from _module_values(value, name, reachable)
         case types.FunctionType():
-            yield from _function(value, found)
+            yield from _function_values(value, reachable)
         case types.MethodType():
-            yield from (_Found(name, value.__self__), _Found(name, value.__func__))
+            yield from (_Reached(name, value.__self__), _Reached(name, value.__func__))
         case types.BuiltinMethodType():
-            yield _Found(name, value.__self__)
+            yield _Reached(name, value.__self__)
         case functools.partial():
-            yield from (_Found(f"args[{index}]", given, argument=True) for index, given in enumerate(value.args))
-            yield from (_Found(key, given, argument=True) for key, given in value.keywords.items())
-            yield _Found(name, value.func)
+            yield from (_Reached(f"args[{index}]", arg, argument=True) for index, arg in enumerate(value.args))
+            yield from (_Reached(key, arg, argument=True) for key, arg in value.keywords.items())
+            yield _Reached(name, value.func)
         case type():
-            yield from _class(value, found)
+            yield from _class_values(value, reachable)
         case Mapping() | list() | tuple() | set() | frozenset() | deque():
-            yield from _container(item, found)
+            yield from _container_values(item, reachable)
         case _ if isinstance(value, Generator):
-            found.generators.append(value)
+            reachable.generators.append(value)
         case _:
-            yield from _object(item, found)
+            yield from _object_values(item, reachable)
 
 
-def _container(item: _Found, found: Reach) -> Iterator[_Found]:
+def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
     """Read a dict, a list and the like; subclasses are read too, but their items cannot be restored."""
     name, value = item.name, item.value
-    if type(value) in _DICTS:
-        found.variables.append(Keys(name, value, whole=item.argument))
-    elif type(value) in _LISTS:
-        found.variables.append(Items(name, value, whole=item.argument))
+    if type(value) in _DICT_TYPES:
+        reachable.variables.append(Keys(name, value, whole=item.argument))
+    elif type(value) in _LIST_TYPES:
+        reachable.variables.append(Items(name, value, whole=item.argument))
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
-    yield from (_Found(f"{name}[{key!r}]", held, item.argument) for key, held in itertools.islice(pairs, MAX_ITEMS))
+    yield from (_Reached(f"{name}[{key!r}]", entry, item.argument) for key, entry in itertools.islice(pairs, MAX_ITEMS))
     if not isinstance(value, (tuple, frozenset)):
-        yield from _object(item, found)
+        yield from _object_values(item, reachable)
 
 
-def _module(module: nn.Module, name: str, found: Reach) -> Iterator[_Found]:
-    found.variables.append(Attributes(name, module, hidden=_OF_MODULES))
-    for kind in ("_parameters", "_buffers", "_modules"):
-        held = vars(module)[kind]
-        found.variables.append(Keys(name, held, attributes=True))
-        yield from (_Found(_attribute(name, key), value) for key, value in held.items())
-    own = ((key, value) for key, value in vars(module).items() if key not in _OF_MODULES)
-    yield from (_Found(_attribute(name, key), value) for key, value in own)
-    yield _Found(type(module).__qualname__, type(module))
+def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
+    reachable.variables.append(Attributes(name, module, hidden=_HIDDEN_ATTRIBUTES))
+    for store in ("_parameters", "_buffers", "_modules"):
+        entries = vars(module)[store]
+        reachable.variables.append(Keys(name, entries, attributes=True))
+        yield from (_Reached(_dotted(name, key), value) for key, value in entries.items())
+    user_attributes = ((key, value) for key, value in vars(module).items() if key not in _HIDDEN_ATTRIBUTES)
+    yield from (_Reached(_dotted(name, key), value) for key, value in user_attributes)
+    yield _Reached(type(module).__qualname__, type(module))
 
 
-def _object(item: _Found, found: Reach) -> Iterator[_Found]:
+def _object_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
     """Read an object of a class that is not torch's, NumPy's or the standard library's."""
-    kind = type(item.value)
-    if kind.__module__.partition(".")[0] in _FOREIGN:
+    cls = type(item.value)
+    if cls.__module__.partition(".")[0] in _FOREIGN_PACKAGES:
         return
     attributes = Attributes(item.name, item.value, whole=item.argument)
-    found.variables.append(attributes)
-    yield from (_Found(_attribute(item.name, key), value, item.argument) for key, value in attributes.read().items())
-    yield _Found(kind.__qualname__, kind)
+    reachable.variables.append(attributes)
+    yield from (_Reached(_dotted(item.name, key), value, item.argument) for key, value in attributes.read().items())
+    yield _Reached(cls.__qualname__, cls)
 
 
-def _class(kind: type, found: Reach) -> Iterator[_Found]:
+def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
     """Read the classes of the user's own code: their attributes, and what their methods use."""
-    for base in kind.__mro__:
+    for base in cls.__mro__:
         file = getattr(sys.modules.get(base.__module__), "__file__", "")
-        if base.__module__.partition(".")[0] in _FOREIGN or _installed(file):
+        if base.__module__.partition(".")[0] in _FOREIGN_PACKAGES or _is_installed(file):
             continue
-        found.variables.append(ClassAttributes(base.__qualname__, base))
+        reachable.variables.append(ClassAttributes(base.__qualname__, base))
         for key, value in vars(base).items():
             # Class methods and static methods hold the function.
-            yield _Found(f"{base.__qualname__}.{key}", getattr(value, "__func__", value))
+            yield _Reached(f"{base.__qualname__}.{key}", getattr(value, "__func__", value))
 
 
-def _function(function: types.FunctionType, found: Reach) -> Iterator[_Found]:
+def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
     """Read what a function closes over, its defaults, and the globals it uses; those it assigns can be restored."""
-    if _installed(function.__code__.co_filename):
-        yield _Found("", vars(function).get("__wrapped__"))  # under torch.no_grad as a decorator, or torch.compile
+    if _is_installed(function.__code__.co_filename):
+        yield _Reached("", vars(function).get("__wrapped__"))  # under torch.no_grad as a decorator, or torch.compile
         return
-    found.variables.append(Attributes(function.__name__, function))
+    reachable.variables.append(Attributes(function.__name__, function))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         variable = ClosureVariable(name, cell)
-        found.variables.append(variable)
-        yield from (_Found(name, value) for value in variable.read().values())
+        reachable.variables.append(variable)
+        yield from (_Reached(name, value) for value in variable.read().values())
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    yield from (_Found("", value) for value in defaults)
+    yield from (_Reached("", value) for value in defaults)
     names, assigned = _globals_of(function.__code__)
     if assigned:
-        found.variables.append(Keys("", function.__globals__, only=assigned))
-    yield from (_Found(name, function.__globals__[name]) for name in sorted(names) if name in function.__globals__)
+        reachable.variables.append(Keys("", function.__globals__, only=assigned))
+    yield from (_Reached(name, function.__globals__[name]) for name in sorted(names) if name in function.__globals__)
 
 
 @functools.lru_cache(maxsize=2048)
@@ -178,13 +178,13 @@ def _globals_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     }
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            inner, inner_assigned = _globals_of(constant)
-            names |= inner
+            inner_names, inner_assigned = _globals_of(constant)
+            names |= inner_names
             assigned |= inner_assigned
     return frozenset(names), frozenset(assigned)
 
 
-def _installed(file: str | None) -> bool:
+def _is_installed(file: str | None) -> bool:
     """Return whether code belongs to an installed package or the interpreter: its variables are not the user's."""
     path = (file or "").replace("\\", "/")
     return (
@@ -194,5 +194,5 @@ def _installed(file: str | None) -> bool:
     )
 
 
-def _attribute(name: str, key: str) -> str:
+def _dotted(name: str, key: str) -> str:
     return f"{name}.{key}" if name else str(key)

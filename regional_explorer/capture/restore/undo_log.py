@@ -31,7 +31,7 @@ class UndoLog(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         # Weak references keep the address of a freed storage from being reused.
-        self._made: dict[int, StorageWeakRef] = {}
+        self._made_storages: dict[int, StorageWeakRef] = {}
         self._copies: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._versions: dict[int, tuple[torch.Tensor, int]] = {}
 
@@ -40,17 +40,17 @@ class UndoLog(TorchDispatchMode):
     ) -> Any:
         """Run ``func``, first copying what it is about to write to."""
         keywords = dict(kwargs or {})
-        for index, name in _written(func):
-            value = args[index] if index < len(args) else keywords.get(name)
-            for tensor in value if isinstance(value, (list, tuple)) else (value,):
-                self._keep(tensor)
+        for index, name in _written_arguments(func):
+            argument = args[index] if index < len(args) else keywords.get(name)
+            for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
+                self._save_storage(tensor)
         result = func(*args, **keywords)
         self._note_made(result, args)
         return result
 
-    def _keep(self, tensor: Any) -> None:
-        storage = _storage(tensor)
-        if storage is None or storage._cdata in self._made:
+    def _save_storage(self, tensor: Any) -> None:
+        storage = _storage_of(tensor)
+        if storage is None or storage._cdata in self._made_storages:
             return
         if not tensor.is_inference():
             self._versions.setdefault(id(tensor), (tensor, tensor._version))
@@ -58,31 +58,31 @@ class UndoLog(TorchDispatchMode):
             self._copies[storage._cdata] = (storage, storage.clone())
 
     def _note_made(self, result: Any, args: Sequence[Any]) -> None:
-        given = {storage._cdata for storage in map(_storage, args) if storage is not None}
+        argument_ids = {storage._cdata for storage in map(_storage_of, args) if storage is not None}
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
-            storage = _storage(tensor)
-            if storage is not None and storage._cdata not in given and storage._cdata not in self._copies:
-                self._made[storage._cdata] = StorageWeakRef(storage)
+            storage = _storage_of(tensor)
+            if storage is not None and storage._cdata not in argument_ids and storage._cdata not in self._copies:
+                self._made_storages[storage._cdata] = StorageWeakRef(storage)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop watching."""
         super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
-        self._made.clear()
+        self._made_storages.clear()
 
     @property
     def wrote(self) -> bool:
         """Whether the call changed a tensor of the user's in place."""
         return bool(self._copies)
 
-    def as_now(self, others: Iterable[torch.Tensor] = ()) -> UndoLog:
-        """Return a log with copies of the same storages, as they are now, and of those of ``others``."""
+    def as_now(self, tensors: Iterable[torch.Tensor] = ()) -> UndoLog:
+        """Return a log with copies of the same storages, as they are now, and of those of ``tensors``."""
         log = UndoLog()
         log._copies = {key: (storage, storage.clone()) for key, (storage, _) in self._copies.items()}
         log._versions = {key: (tensor, tensor._version) for key, (tensor, _) in self._versions.items()}
-        for tensor in others:
-            log._keep(tensor)
+        for tensor in tensors:
+            log._save_storage(tensor)
         return log
 
     def restore(self) -> None:
@@ -95,7 +95,7 @@ class UndoLog(TorchDispatchMode):
 
 
 @functools.lru_cache(maxsize=2048)
-def _written(func: Any) -> tuple[tuple[int, str], ...]:
+def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
     """Return the positions and names of the arguments that an operator writes to."""
     schema = getattr(func, "_schema", None)
     return tuple(
@@ -106,7 +106,7 @@ def _written(func: Any) -> tuple[tuple[int, str], ...]:
     )
 
 
-def _storage(tensor: Any) -> torch.UntypedStorage | None:
+def _storage_of(tensor: Any) -> torch.UntypedStorage | None:
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
         return None
     try:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 _MISSING = object()
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device)
+_PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device)
 
 
 @dataclass
@@ -94,22 +94,22 @@ class Attributes(Variables):
 
     def __post_init__(self) -> None:
         """Find the slots, without those for the ``__dict__`` and weak references."""
-        slots = [vars(kind).get("__slots__", ()) for kind in type(self.owner).__mro__]
-        names = [name for each in slots for name in ((each,) if isinstance(each, str) else each)]
+        slots = [vars(cls).get("__slots__", ()) for cls in type(self.owner).__mro__]
+        names = [name for declared in slots for name in ((declared,) if isinstance(declared, str) else declared)]
         self._slots = tuple(name for name in names if not name.startswith("__"))
 
     def read(self) -> dict[Any, Any]:
         """Return the values now."""
         slots = {name: value for name in self._slots if (value := getattr(self.owner, name, _MISSING)) is not _MISSING}
-        own = getattr(self.owner, "__dict__", {})
-        return slots | {name: value for name, value in own.items() if name not in self.hidden}
+        instance_dict = getattr(self.owner, "__dict__", {})
+        return slots | {name: value for name, value in instance_dict.items() if name not in self.hidden}
 
     def assign(self, values: Mapping[Any, Any]) -> None:
         """Write what differs, without calling ``__setattr__``."""
-        now, own = self.read(), getattr(self.owner, "__dict__", {})
+        now, instance_dict = self.read(), getattr(self.owner, "__dict__", {})
         for name in now.keys() - values.keys():
-            if name in own:
-                del own[name]
+            if name in instance_dict:
+                del instance_dict[name]
             else:
                 object.__delattr__(self.owner, name)
         for name, value in values.items():
@@ -117,7 +117,7 @@ class Attributes(Variables):
                 if name in self._slots:
                     object.__setattr__(self.owner, name, value)
                 else:
-                    own[name] = value
+                    instance_dict[name] = value
 
 
 @dataclass
@@ -170,12 +170,12 @@ def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any
     return (key for key in {**before, **now} if not same(before.get(key, _MISSING), now.get(key, _MISSING)))
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Return whether two values are the same object, or equal plain values."""
-    if one is other:
+    if value is other:
         return True
-    if type(one) is not type(other):
+    if type(value) is not type(other):
         return False
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return isinstance(one, _PLAIN) and bool(one == other)
+    if isinstance(value, tuple):
+        return len(value) == len(other) and all(map(same, value, other))
+    return isinstance(value, _PLAIN_TYPES) and bool(value == other)

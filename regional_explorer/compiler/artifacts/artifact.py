@@ -13,7 +13,7 @@ from regional_explorer.compiler.artifacts.artifact_file import Label, Packed
 from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.artifacts.fingerprint import fingerprint
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder
-from regional_explorer.compiler.artifacts.known_keys import KNOWN
+from regional_explorer.compiler.artifacts.known_keys import KNOWN_KEYS
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
 from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
 from regional_explorer.record.code_diff import code_hash
@@ -83,11 +83,11 @@ class ArtifactStore:
         if self.folder is None:
             return None
 
-        def use(code: bytes, libraries: Mapping[str, Path], sizes: Sizes) -> Artifact:
-            return _assembled(key, load_compiled(code, libraries, config), sizes, inputs)
+        def assemble(code: bytes, libraries: Mapping[str, Path], sizes: Sizes) -> Artifact:
+            return _assembled_artifact(key, load_compiled(code, libraries, config), sizes, inputs)
 
         with compile_lock(), self.generated.collected():
-            artifact: Artifact | None = self.folder.load(label_of(key, piece, inputs, config), use)
+            artifact: Artifact | None = self.folder.load(label_of(key, piece, inputs, config), assemble)
         if artifact is not None:
             self.artifacts[key] = artifact
         return artifact
@@ -103,14 +103,14 @@ class ArtifactStore:
         folder = self.folder
         if folder is None:
             return self.compile(key, piece, inputs, config)
-        wanted = label_of(key, piece, inputs, config)
-        with folder.claimed(wanted):
+        label = label_of(key, piece, inputs, config)
+        with folder.claimed(label):
             if loaded := self.load(key, piece, inputs, config):
                 return loaded
-            folder.note_missing(wanted)
+            folder.note_missing(label)
             artifact = self.compile(key, piece, inputs, config)
             with compile_lock(), self.generated.collected():
-                save_artifact(folder, wanted, artifact)
+                save_artifact(folder, label, artifact)
         return artifact
 
     def code_hash(self, key: str) -> str | None:
@@ -129,7 +129,7 @@ class ArtifactStore:
         self.compiles += 1
         try:
             with compile_lock(), self.generated.collected():
-                artifact = self._compiled(key, piece, inputs, config)
+                artifact = self._compile_piece(key, piece, inputs, config)
         except RegionCompileError as error:
             self.failures[key] = str(error)
             if isinstance(error, CompileEnvironmentError):
@@ -143,18 +143,18 @@ class ArtifactStore:
         self.artifacts[key] = artifact
         return artifact
 
-    def _compiled(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
+    def _compile_piece(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
         mode = fake_mode_with_symbols()
         gm, fakes, symbols = canonical(piece, inputs, mode)
         compiled = self.run_inductor(gm, fakes, mode, config)
         sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
-        return replace(_assembled(key, compiled, sizes, inputs), pack=lambda: Packed(compiled.pack(), sizes))
+        return replace(_assembled_artifact(key, compiled, sizes, inputs), pack=lambda: Packed(compiled.pack(), sizes))
 
 
 def label_of(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Label:
     """Return the label by which an artifact is found in a folder."""
-    types = {layout.device.partition(":")[0] for layout in inputs if layout.device}
-    return Label.here(key, piece.claim.region, fingerprint(piece, inputs), config, types)
+    device_types = {layout.device.partition(":")[0] for layout in inputs if layout.device}
+    return Label.here(key, piece.claim.region, fingerprint(piece, inputs), config, device_types)
 
 
 def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> None:
@@ -163,7 +163,7 @@ def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> N
         folder.save(label, artifact.pack)
 
 
-def _assembled(key: str, compiled: Compiled, sizes: Sizes, inputs: Sequence[Layout]) -> Artifact:
+def _assembled_artifact(key: str, compiled: Compiled, sizes: Sizes, inputs: Sequence[Layout]) -> Artifact:
     places = [(argument, dim) for argument, dim in sizes.places if dim >= 0]
     call = _with_sizes(compiled.call, places) if places else compiled.call
     tokens = [index for index, layout in enumerate(inputs) if layout == TOKEN]
@@ -172,18 +172,18 @@ def _assembled(key: str, compiled: Compiled, sizes: Sizes, inputs: Sequence[Layo
         call=_with_tokens(call, tokens) if tokens else call,
         code=compiled.code,
         config=compiled.config,
-        made=KNOWN.compared(replace(compiled.made, artifact=key), compiled.key),
-        guard=None if sizes.check is None else _guard(sizes.check, sizes.places),
+        made=KNOWN_KEYS.compared(replace(compiled.made, artifact=key), compiled.key),
+        guard=None if sizes.check is None else _guard_on_args(sizes.check, sizes.places),
         dynamic=bool(sizes.places),
     )
 
 
 def _with_sizes(call: BoxedCall, places: Sequence[tuple[int, int]]) -> BoxedCall:
-    def called(args: list[Any]) -> Any:
+    def call_with_sizes(args: list[Any]) -> Any:
         args[:0] = [args[argument].shape[dim] for argument, dim in places]
         return call(args)
 
-    return called
+    return call_with_sizes
 
 
 def _with_tokens(call: BoxedCall, tokens: Sequence[int]) -> BoxedCall:
@@ -194,15 +194,15 @@ def _with_tokens(call: BoxedCall, tokens: Sequence[int]) -> BoxedCall:
     """
     empty = torch.empty(0)
 
-    def called(args: list[Any]) -> Any:
+    def call_with_tokens(args: list[Any]) -> Any:
         for index in tokens:
             args[index] = empty
         return call(args)
 
-    return called
+    return call_with_tokens
 
 
-def _guard(
+def _guard_on_args(
     check: Callable[[Sequence[int]], bool], places: Sequence[tuple[int, int]]
 ) -> Callable[[Sequence[Any]], bool]:
     def allowed(args: Sequence[Any]) -> bool:

@@ -22,9 +22,9 @@ from typing import Any
 
 from regional_explorer.torch_api import Machine, Settings, Shipment, inductor_cache_directory
 
-FORMAT = 1
-KIND = "regional-explorer artifact"
-SUFFIX = ".artifact"
+ARTIFACT_FORMAT = 1
+FILE_KIND = "regional-explorer artifact"
+ARTIFACT_SUFFIX = ".artifact"
 
 
 class DamagedError(Exception):
@@ -45,32 +45,32 @@ class Label:
     @classmethod
     def here(cls, key: str, region: str, fingerprint: str, config: Mapping[str, Any], device_types: set[str]) -> Label:
         """Return the label that an artifact has when it is compiled in this process, under its current settings."""
-        values = {name: repr(value) for name, value in sorted(config.items())}
-        return cls(key, region, fingerprint, values, Settings.now().facts(), Machine.here(device_types))
+        config_texts = {name: repr(value) for name, value in sorted(config.items())}
+        return cls(key, region, fingerprint, config_texts, Settings.now().facts(), Machine.here(device_types))
 
     @property
     def name(self) -> str:
         """The name of its file; each kind of machine has files of its own."""
         machine = hashlib.sha256(repr(self.machine).encode()).hexdigest()[:8]
-        return f"{self.key}-{machine}{SUFFIX}"
+        return f"{self.key}-{machine}{ARTIFACT_SUFFIX}"
 
-    def mismatch(self, here: Label) -> str:
-        """Return why an artifact with this label cannot be used where ``here`` is needed."""
-        if why := self.machine.mismatch(here.machine):
+    def mismatch(self, needed: Label) -> str:
+        """Return why an artifact with this label cannot be used where the ``needed`` one is."""
+        if why := self.machine.mismatch(needed.machine):
             return why
-        if self.fingerprint != here.fingerprint:
+        if self.fingerprint != needed.fingerprint:
             return "they are for another graph, or for inputs of other sizes"
-        changed = _changes(self.config, here.config) or _changes(self.settings, here.settings)
+        changed = _changed_values(self.config, needed.config) or _changed_values(self.settings, needed.settings)
         if not changed:
             return "they are from another version of this package"
         return f"they were compiled under {', '.join(changed)}"
 
-    def distance(self, here: Label) -> int:
+    def distance(self, needed: Label) -> int:
         """Return how many keys of the config and how many settings are other ones."""
-        return len(_changes(self.config, here.config)) + len(_changes(self.settings, here.settings))
+        return len(_changed_values(self.config, needed.config)) + len(_changed_values(self.settings, needed.settings))
 
 
-def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def _changed_values(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     names = [name for name in (*then, *(set(now) - set(then))) if then.get(name) != now.get(name)]
     return [f"{name}={then.get(name, 'the default')}, here {now.get(name, 'the default')}" for name in names]
 
@@ -104,19 +104,19 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def read_label(archive: zipfile.ZipFile) -> Label:
     """Return the label of an archive; whatever is wrong with it is a DamagedError inside ``opened``."""
-    data = json.loads(archive.read("artifact.json"))
-    if not isinstance(data, dict) or data.get("kind") != KIND:
+    head = json.loads(archive.read("artifact.json"))
+    if not isinstance(head, dict) or head.get("kind") != FILE_KIND:
         raise ValueError("it was not written by this package")
-    if data["format"] != FORMAT:
-        raise ValueError(f"it has format {data['format']}; this version reads format {FORMAT}")
-    texts = {name: str(data[name]) for name in ("key", "region", "fingerprint")}
-    return Label(**texts, config=data["config"], settings=data["settings"], machine=Machine.from_json(data["machine"]))
+    if head["format"] != ARTIFACT_FORMAT:
+        raise ValueError(f"it has format {head['format']}; this version reads format {ARTIFACT_FORMAT}")
+    texts = {name: str(head[name]) for name in ("key", "region", "fingerprint")}
+    return Label(**texts, config=head["config"], settings=head["settings"], machine=Machine.from_json(head["machine"]))
 
 
 def write_archive(file: Any, label: Label, packed: Packed) -> None:
     """Write the archive of an artifact to an open file."""
     shipment = packed.shipment
-    head = {"kind": KIND, "format": FORMAT, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    head = {"kind": FILE_KIND, "format": ARTIFACT_FORMAT, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("artifact.json", json.dumps({**head, **asdict(label)}, indent=2))
         archive.writestr("code", shipment.code)
@@ -146,8 +146,8 @@ def _library_path(content: bytes) -> Path:
     if path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
-    with os.fdopen(number, "wb") as file:
+    descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+    with os.fdopen(descriptor, "wb") as file:
         file.write(content)
-    Path(name).replace(path)
+    Path(temporary).replace(path)
     return path

@@ -34,24 +34,24 @@ def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.Gra
     become inputs of their own, in front, as in Dynamo's graphs: passes of AOTAutograd rely on it (torch 2.13, batch
     norm in tensorify_python_scalars: "KeyError: s40").
     """
-    values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
-    fakes, symbols = _fakes(values, inputs, mode)
+    traced_values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
+    fakes, symbols = _input_fakes(traced_values, inputs, mode)
     sizes = [symbol for symbol, (_, dim) in symbols if dim >= 0]
     graph = fx.Graph()
     for number in range(len(sizes)):
         graph.placeholder(f"size_{number}")
-    new: dict[fx.Node, fx.Node] = {}
+    copies: dict[fx.Node, fx.Node] = {}
     for index, node in enumerate(piece.gm.graph.nodes):
-        copy = graph.node_copy(node, new.__getitem__)
+        copy = graph.node_copy(node, copies.__getitem__)
         if node.op != "output":
             rename(copy, f"{'in' if node.op == 'placeholder' else 'op'}_{index}")
         copy.meta = {"custom": {FALLBACK: True}} if is_carved(node) else {}
-        new[node] = copy
-    given = [*sizes, *fakes]
-    for node, fake in zip(graph.find_nodes(op="placeholder"), given, strict=True):
+        copies[node] = copy
+    graph_inputs = [*sizes, *fakes]
+    for node, fake in zip(graph.find_nodes(op="placeholder"), graph_inputs, strict=True):
         node.target = node.name
         node.meta["val"] = fake
-    return fx.GraphModule(piece.gm, graph, class_name="Piece"), given, symbols
+    return fx.GraphModule(piece.gm, graph, class_name="Piece"), graph_inputs, symbols
 
 
 def portable(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> bytes | None:
@@ -67,33 +67,33 @@ def portable(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) 
         return None
 
 
-def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[list[Any], Symbols]:
-    known: dict[Any, Any] = {}
-    places: Symbols = []
+def _input_fakes(traced_values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[list[Any], Symbols]:
+    symbols: dict[Any, Any] = {}
+    symbol_places: Symbols = []
 
     sizes = [
         (symbols_of(size), hint, (argument, dim))
-        for argument, (value, layout) in enumerate(zip(values, inputs, strict=True))
-        for dim, size, hint in _dims(value, layout)
+        for argument, (value, layout) in enumerate(zip(traced_values, inputs, strict=True))
+        for dim, size, hint in _dims_with_hints(value, layout)
     ]
-    bare = [item for item in sizes if item[0] is not None and item[0].is_symbol]
-    for expression, hint, where in (*bare, *sizes):
+    bare_symbols = [item for item in sizes if item[0] is not None and item[0].is_symbol]
+    for expression, hint, place in (*bare_symbols, *sizes):
         # A size such as s17 + s77 whose symbols never occur alone becomes a symbol of its own: Inductor could not
         # compute it ("expected ... to have been codegen-ed", torch 2.13).
-        if expression is not None and expression not in known and not expression.free_symbols <= set(known):
-            known[expression] = new_symbol(mode, hint, f"size_{len(known)}")
-            places.append((known[expression], where))
+        if expression is not None and expression not in symbols and not expression.free_symbols <= set(symbols):
+            symbols[expression] = new_symbol(mode, hint, f"size_{len(symbols)}")
+            symbol_places.append((symbols[expression], place))
 
     def size_of(size: Any, hint: int) -> Any:
         expression = symbols_of(size)
         if expression is None:
             return hint
-        if expression in known:
-            return known[expression]
-        return substitute(size, known, mode) or hint
+        if expression in symbols:
+            return symbols[expression]
+        return substitute(size, symbols, mode) or hint
 
     fakes: list[Any] = []
-    for value, layout in zip(values, inputs, strict=True):
+    for value, layout in zip(traced_values, inputs, strict=True):
         if layout == TOKEN:
             with mode:
                 fakes.append(torch.empty(value.shape, dtype=value.dtype, device=value.device))
@@ -105,10 +105,10 @@ def _fakes(values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[
                 fakes.append(torch.empty_strided(shape, stride, dtype=dtype, device=layout.device))
         else:
             fakes.append(size_of(value, layout.value))
-    return fakes, places
+    return fakes, symbol_places
 
 
-def _dims(value: Any, layout: Layout) -> list[tuple[int, Any, int]]:
+def _dims_with_hints(value: Any, layout: Layout) -> list[tuple[int, Any, int]]:
     if isinstance(value, torch.SymInt):
         return [(-1, value, layout.value)]
     if isinstance(value, torch.Tensor) and layout != TOKEN:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_POLL_S = 0.1
+_LOCK_POLL_S = 0.1
 
 
 @contextlib.contextmanager
@@ -18,29 +18,29 @@ def locked(path: Path, patience_s: float) -> Iterator[bool]:
 
     Windows and some file systems have no such locks: the block then runs without one.
     """
-    number = _opened(path)
-    held = number is not None and _acquired(number, patience_s)
+    descriptor = _open_lock_file(path)
+    has_lock = descriptor is not None and _acquire_in_time(descriptor, patience_s)
     try:
-        yield held
+        yield has_lock
     finally:
-        if number is not None:
-            os.close(number)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def is_held(path: Path) -> bool:
     """Return whether any process holds the lock of ``path``; False if there are no locks."""
     try:
-        number = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDWR)
     except OSError:
         return False
     try:
         # Shared, so that processes that only ask do not see each other.
-        return _take(number, shared=True) is False
+        return _take_if_free(descriptor, shared=True) is False
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
-def _opened(path: Path) -> int | None:
+def _open_lock_file(path: Path) -> int | None:
     try:
         path.parent.mkdir(exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -48,21 +48,21 @@ def _opened(path: Path) -> int | None:
         return None
 
 
-def _acquired(number: int, patience_s: float) -> bool:
-    until = time.monotonic() + patience_s
-    while (taken := _take(number)) is False and time.monotonic() < until:
-        time.sleep(_POLL_S)
+def _acquire_in_time(descriptor: int, patience_s: float) -> bool:
+    deadline = time.monotonic() + patience_s
+    while (taken := _take_if_free(descriptor)) is False and time.monotonic() < deadline:
+        time.sleep(_LOCK_POLL_S)
     return taken is True
 
 
-def _take(number: int, *, shared: bool = False) -> bool | None:
+def _take_if_free(descriptor: int, *, shared: bool = False) -> bool | None:
     """Take the lock of an open file if it is free, and return whether it was; None if there are no locks."""
     if sys.platform == "win32":
         return None
     import fcntl
 
     try:
-        fcntl.flock(number, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

@@ -30,10 +30,10 @@ def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
     """Return a hash of a piece: its structure, the content of its constants, its layouts and symbols."""
     digest = hashlib.sha256()
     names: SymbolNames = {}
-    _describe(piece.gm, digest, names)
+    _hash_graph(piece.gm, digest, names)
     for layout, node in zip(inputs, piece.gm.graph.find_nodes(op="placeholder"), strict=True):
         # What a compile guards on and generates follows from the sizes it sees, so those of dynamic inputs count too.
-        symbolic = [_renamed(size, names) for size in _sizes(node.meta.get("val"))]
+        symbolic = [_renamed_symbols(size, names) for size in _dynamic_sizes(node.meta.get("val"))]
         digest.update(f"{layout}{symbolic}".encode())
     return digest.hexdigest()[:20]
 
@@ -42,14 +42,14 @@ SymbolNames = dict[str, str]
 """The names that symbols get in order of appearance, so that equal relations between sizes get equal texts."""
 
 
-def _renamed(size: Any, names: SymbolNames) -> str:
+def _renamed_symbols(size: Any, names: SymbolNames) -> str:
     expression = symbols_of(size)
     if expression is None:
         return "" if isinstance(size, torch.SymInt) else str(size)
     return re.sub(r"[a-z]+\d+", lambda match: names.setdefault(match[0], f"n{len(names)}"), str(expression))
 
 
-def _sizes(value: Any) -> list[Any]:
+def _dynamic_sizes(value: Any) -> list[Any]:
     if isinstance(value, torch.SymInt):
         return [value]
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -58,30 +58,30 @@ def _sizes(value: Any) -> list[Any]:
     return sizes if any(isinstance(size, torch.SymInt) for size in sizes) else []
 
 
-def _describe(gm: fx.GraphModule, digest: Any, names: SymbolNames) -> None:
-    index: dict[fx.Node, int] = {}
+def _hash_graph(gm: fx.GraphModule, digest: Any, names: SymbolNames) -> None:
+    indices: dict[fx.Node, int] = {}
     for node in gm.graph.nodes:
-        index[node] = len(index)
-        arguments = fx.node.map_arg((node.args, node.kwargs), lambda source: f"%{index[source]}")
+        indices[node] = len(indices)
+        arguments = fx.node.map_arg((node.args, node.kwargs), lambda source: f"%{indices[source]}")
         target = "" if node.op in ("placeholder", "get_attr") else target_key(node)
         carved = FALLBACK if is_carved(node) else ""
-        digest.update(f"{node.op}|{target}|{_plain(arguments, names)}|{carved}".encode())
+        digest.update(f"{node.op}|{target}|{_argument_text(arguments, names)}|{carved}".encode())
         if node.op == "get_attr":
-            held = resolve(gm, node)
-            if isinstance(held, fx.GraphModule):
-                _describe(held, digest, names)
-            elif isinstance(held, torch.Tensor):
-                digest.update(f"{held.dtype}{held.shape}{held.stride()}{held.device}".encode())
-                digest.update(held.detach().contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes())
+            constant = resolve(gm, node)
+            if isinstance(constant, fx.GraphModule):
+                _hash_graph(constant, digest, names)
+            elif isinstance(constant, torch.Tensor):
+                digest.update(f"{constant.dtype}{constant.shape}{constant.stride()}{constant.device}".encode())
+                digest.update(constant.detach().contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes())
             else:
-                digest.update(repr(held).encode())
+                digest.update(repr(constant).encode())
 
 
-def _plain(value: Any, names: SymbolNames) -> str:
+def _argument_text(value: Any, names: SymbolNames) -> str:
     if isinstance(value, (tuple, list)):
-        return f"({','.join(_plain(item, names) for item in value)})"
+        return f"({','.join(_argument_text(item, names) for item in value)})"
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{_plain(item, names)}' for key, item in value.items())}}}"
+        return f"{{{','.join(f'{key}:{_argument_text(item, names)}' for key, item in value.items())}}}"
     if isinstance(value, torch.SymInt):
-        return _renamed(value, names)
+        return _renamed_symbols(value, names)
     return f"{type(value).__name__}:{value!r}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regional_explorer.compiler.artifacts.artifact_file import (
-    SUFFIX,
+    ARTIFACT_SUFFIX,
     DamagedError,
     Label,
     Packed,
@@ -27,8 +27,8 @@ from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.torch_api import ShipmentError
 
-LOCK = ".lock"
-PATIENCE_S = 600.0
+LOCK_SUFFIX = ".lock"
+LOCK_PATIENCE_S = 600.0
 """How long to wait for another process that compiles the same artifact."""
 
 
@@ -72,71 +72,71 @@ class ArtifactFolder:
 
     def __post_init__(self) -> None:
         """Note which files exist, and whether other processes compile for the directory."""
-        self._initial_paths = tuple(sorted(self.path.glob(f"*{SUFFIX}")))
+        self._initial_paths = tuple(sorted(self.path.glob(f"*{ARTIFACT_SUFFIX}")))
         self._others_seen = self._others_compile()
 
-    def load(self, wanted: Label, use: Callable[[bytes, Mapping[str, Path], Any], Any]) -> Any | None:
-        """Return what ``use`` makes of code, shared objects and extra of the saved artifact that is ``wanted``.
+    def load(self, wanted_label: Label, assemble: Callable[[bytes, Mapping[str, Path], Any], Any]) -> Any | None:
+        """Return what ``assemble`` makes of code, shared objects and extra of the saved artifact of ``wanted_label``.
 
         None if none fits, or if it cannot be loaded; what is wrong with a file is added to ``findings``.
         """
-        for path in sorted(self.path.glob(f"{wanted.key}-*{SUFFIX}")):
+        for path in sorted(self.path.glob(f"{wanted_label.key}-*{ARTIFACT_SUFFIX}")):
             try:
                 with opened(path) as archive:
-                    if read_label(archive).machine.mismatch(wanted.machine):
+                    if read_label(archive).machine.mismatch(wanted_label.machine):
                         continue
                     code, libraries, extra = read_contents(archive)
-                return use(code, libraries, extra)
+                return assemble(code, libraries, extra)
             except FileNotFoundError:
                 continue
             except (DamagedError, ShipmentError) as problem:
-                self._damaged.add(wanted.key)
-                self._note_damaged(path, str(problem), wanted.region)
+                self._damaged.add(wanted_label.key)
+                self._note_damaged(path, str(problem), wanted_label.region)
         return None
 
-    def note_missing(self, wanted: Label) -> None:
-        """Add a finding that says why none of the initial artifacts, if there are any, is the ``wanted`` one."""
+    def note_missing(self, wanted_label: Label) -> None:
+        """Add a finding that says why none of the initial artifacts, if there are any, is that of ``wanted_label``."""
         labels = self._initial_labels
-        self._others_seen = self._others_seen or self._others_compile(wanted.key)
-        if not labels or wanted.key in self._damaged or self._others_seen:
+        self._others_seen = self._others_seen or self._others_compile(wanted_label.key)
+        if not labels or wanted_label.key in self._damaged or self._others_seen:
             return
-        labels = sorted(labels, key=lambda label: label.distance(wanted))
-        near = [
-            *(label for label in labels if label.key == wanted.key),
-            *(label for label in labels if label.fingerprint == wanted.fingerprint),
-            *(label for label in labels if label.region == wanted.region),
+        labels = sorted(labels, key=lambda label: label.distance(wanted_label))
+        nearest = [
+            *(label for label in labels if label.key == wanted_label.key),
+            *(label for label in labels if label.fingerprint == wanted_label.fingerprint),
+            *(label for label in labels if label.region == wanted_label.region),
         ]
-        why = near[0].mismatch(wanted) if near else f"there is none for region {wanted.region!r}"
-        self._note(
+        why = nearest[0].mismatch(wanted_label) if nearest else f"there is none for region {wanted_label.region!r}"
+        self._add_finding(
             DiagnosticCode.ARTIFACT_DIFFERS,
-            f"Region {wanted.region!r} is compiled again: no artifact in {self.path} fits, {why}.",
-            wanted.region,
+            f"Region {wanted_label.region!r} is compiled again: no artifact in {self.path} fits, {why}.",
+            wanted_label.region,
             "Let rx.compile(…, artifacts=…) or ex.save_artifacts(…) write them where the program runs, and the way it "
             "runs.",
         )
 
     @contextlib.contextmanager
-    def claimed(self, wanted: Label) -> Iterator[None]:
-        """A block in which no other process that uses this directory compiles the ``wanted`` artifact."""
+    def claimed(self, wanted_label: Label) -> Iterator[None]:
+        """A block in which no other process that uses this directory compiles the artifact of ``wanted_label``."""
         with contextlib.suppress(OSError):
             self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self._locks / f"{wanted.key}{LOCK}", PATIENCE_S):
+        with locked(self._lock_folder / f"{wanted_label.key}{LOCK_SUFFIX}", LOCK_PATIENCE_S):
             yield
 
     @property
-    def _locks(self) -> Path:
+    def _lock_folder(self) -> Path:
         return self.path / "locks"
 
-    def _others_compile(self, mine: str = "") -> bool:
-        """Return whether other processes compile for this directory now; ``mine`` is the key this process compiles."""
-        return any(is_held(path) for path in self._locks.glob(f"*{LOCK}") if path.stem != mine)
+    def _others_compile(self, own_key: str = "") -> bool:
+        """Return whether other processes compile for this directory now; ``own_key`` is what this process compiles."""
+        return any(is_held(path) for path in self._lock_folder.glob(f"*{LOCK_SUFFIX}") if path.stem != own_key)
 
     def save(self, label: Label, pack: Callable[[], Packed]) -> None:
         """Write an artifact; if that fails, add a finding and go on."""
         try:
             self.write(label, pack())
         except (ShipmentError, OSError) as problem:
-            self._note(
+            self._add_finding(
                 DiagnosticCode.ARTIFACT_UNSAVED,
                 f"An artifact of region {label.region!r} is not saved in {self.path}: {problem}. It is compiled again "
                 "in each process.",
@@ -151,17 +151,17 @@ class ArtifactFolder:
             OSError: it cannot be written.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        number, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=self.path)
+        descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=self.path)
         try:
-            with os.fdopen(number, "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 write_archive(file, label, packed)
                 file.flush()
-                os.fsync(number)
-            Path(name).chmod(0o644)
-            Path(name).replace(self.path / label.name)
+                os.fsync(descriptor)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(self.path / label.name)
         except BaseException:  # no half-written file stays behind, not even after an interrupt
             with contextlib.suppress(OSError):
-                Path(name).unlink()
+                Path(temporary).unlink()
             raise
 
     @functools.cached_property
@@ -178,16 +178,16 @@ class ArtifactFolder:
         return labels
 
     def _note_damaged(self, path: Path, why: str, region: str | None) -> None:
-        self._note(
+        self._add_finding(
             DiagnosticCode.ARTIFACT_DAMAGED,
             f"{path} cannot be used: {why}. Its partition is compiled again.",
             region,
             "Remove the file; it is written again if the directory can be written.",
         )
 
-    def _note(self, code: DiagnosticCode, message: str, region: str | None, remedy: str) -> None:
-        found = Diagnostic(
+    def _add_finding(self, code: DiagnosticCode, message: str, region: str | None, remedy: str) -> None:
+        finding = Diagnostic(
             code, message, Severity.WARNING, region=region, upstream="it has no artifacts.", remedy=remedy
         )
-        if found not in self.findings:
-            self.findings.append(found)
+        if finding not in self.findings:
+            self.findings.append(finding)

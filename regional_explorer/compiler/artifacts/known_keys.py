@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from regional_explorer.record.compiles import ArtifactCompile, KeyChange
 from regional_explorer.torch_api import CacheKey, config_entries
 
-MOST_KEYS = 200
-LONGEST_HASH = 12
-KINSHIP = 0.5
+MOST_KNOWN_KEYS = 200
+HASH_CHARS = 12
+LEAST_SHARED_OPS = 0.5
 """Keys are compared if at least this share of their ops is the same."""
 
 
@@ -19,43 +19,43 @@ KINSHIP = 0.5
 class KnownKeys:
     """The keys of the last compiles, each with the resulting artifact."""
 
-    keys: deque[tuple[str, CacheKey]] = field(default_factory=lambda: deque(maxlen=MOST_KEYS))
+    keys: deque[tuple[str, CacheKey]] = field(default_factory=lambda: deque(maxlen=MOST_KNOWN_KEYS))
 
     def compared(self, made: ArtifactCompile, key: CacheKey | None) -> ArtifactCompile:
         """Return the record of a compile with the differences from the nearest known key, and remember its key."""
         if key is None:
             return made
-        alike = [
-            (distance, artifact, known)
-            for artifact, known in self.keys
-            if (distance := _distance(known, key)) is not None
+        candidates = [
+            (distance, artifact, known_key)
+            for artifact, known_key in self.keys
+            if (distance := _key_distance(known_key, key)) is not None
         ]
         self.keys.append((made.artifact, key))
-        if not alike:
+        if not candidates:
             return made
         # Of several equally near ones, the last.
-        _, nearest, known = min(reversed(alike), key=lambda found: found[0])
-        return replace(made, nearest=nearest, changes=tuple(changes(known, key)))
+        _, nearest, known_key = min(reversed(candidates), key=lambda candidate: candidate[0])
+        return replace(made, nearest=nearest, changes=tuple(changes(known_key, key)))
 
 
-KNOWN = KnownKeys()
+KNOWN_KEYS = KnownKeys()
 """The keys of this process: Inductor's caches are not per exploration either."""
 
 
-def _distance(one: CacheKey, other: CacheKey) -> int | None:
+def _key_distance(known_key: CacheKey, key: CacheKey) -> int | None:
     """Return how many parts and ops differ; None if the graphs have little in common."""
-    if one.whole == other.whole:
+    if known_key.whole == key.whole:
         return 0
-    ops, others = Counter(one.ops), Counter(other.ops)
-    shared, most = (ops & others).total(), max(ops.total(), others.total())
-    targets = (_targets(one) & _targets(other)).total()
-    if most and max(shared, targets) < KINSHIP * most:
+    known_ops, ops = Counter(known_key.ops), Counter(key.ops)
+    shared, most = (known_ops & ops).total(), max(known_ops.total(), ops.total())
+    shared_targets = (_target_counts(known_key) & _target_counts(key)).total()
+    if most and max(shared, shared_targets) < LEAST_SHARED_OPS * most:
         return None
-    parts = sum(one.parts.get(part) != other.parts.get(part) for part in {*one.parts, *other.parts})
-    return 1 + parts + most - shared
+    changed_parts = sum(known_key.parts.get(part) != key.parts.get(part) for part in {*known_key.parts, *key.parts})
+    return 1 + changed_parts + most - shared
 
 
-def _targets(key: CacheKey) -> Counter[str]:
+def _target_counts(key: CacheKey) -> Counter[str]:
     return Counter(op.partition("(")[0] for op in key.ops)
 
 
@@ -63,31 +63,31 @@ def changes(before: CacheKey, after: CacheKey) -> Iterator[KeyChange]:
     """Yield the parts that differ, ops first."""
     if before.whole == after.whole:
         return
-    found = [*_op_changes(before, after)]
+    changed = [*_op_changes(before, after)]
     for part in dict.fromkeys([*before.parts, *after.parts]):
-        one, other = (key.parts.get(part, _default(part)) for key in (before, after))
-        if one != other:
-            found.append(KeyChange(part, one, other))
-    yield from found or [KeyChange("a part that is not known", before.whole[:LONGEST_HASH], after.whole[:LONGEST_HASH])]
+        value_before, value_after = (key.parts.get(part, _default_text(part)) for key in (before, after))
+        if value_before != value_after:
+            changed.append(KeyChange(part, value_before, value_after))
+    yield from changed or [KeyChange("a part that is not known", before.whole[:HASH_CHARS], after.whole[:HASH_CHARS])]
 
 
-def _default(part: str) -> str:
+def _default_text(part: str) -> str:
     """Return the value of a part that is not in a key: for a config, its default."""
     kind, _, name = part.partition(" config ")
-    known = config_entries().get(name) if kind == "inductor" else None
-    return "" if known is None else repr(known.default)
+    entry = config_entries().get(name) if kind == "inductor" else None
+    return "" if entry is None else repr(entry.default)
 
 
 def _op_changes(before: CacheKey, after: CacheKey) -> Iterator[KeyChange]:
     if len(before.ops) == len(after.ops):
-        for index, (one, other) in enumerate(zip(before.ops, after.ops, strict=True)):
-            if one != other:
-                yield KeyChange(f"op {index}", one, other)
+        for index, (op_before, op_after) in enumerate(zip(before.ops, after.ops, strict=True)):
+            if op_before != op_after:
+                yield KeyChange(f"op {index}", op_before, op_after)
         return
-    fewer, more = _targets(before) - _targets(after), _targets(after) - _targets(before)
-    yield KeyChange("ops", _counted(len(before.ops), fewer), _counted(len(after.ops), more))
+    removed, added = _target_counts(before) - _target_counts(after), _target_counts(after) - _target_counts(before)
+    yield KeyChange("ops", _ops_text(len(before.ops), removed), _ops_text(len(after.ops), added))
 
 
-def _counted(total: int, own: Counter[str]) -> str:
-    named = ", ".join(f"{count} × {op}" if count > 1 else op for op, count in own.items())
-    return f"{total}, with {named}" if named else str(total)
+def _ops_text(total: int, targets: Counter[str]) -> str:
+    named_targets = ", ".join(f"{count} × {op}" if count > 1 else op for op, count in targets.items())
+    return f"{total}, with {named_targets}" if named_targets else str(total)

@@ -43,7 +43,7 @@ TOKEN = Layout(dtype="token")
 def layouts_of(values: Sequence[Any], tokens: Collection[int] = ()) -> tuple[Layout, ...]:
     """Return the layouts of ``values``, storages numbered in order of appearance; ``tokens`` are the effect tokens."""
     storages: dict[int, int] = {}
-    return tuple(TOKEN if index in tokens else _layout(value, storages) for index, value in enumerate(values))
+    return tuple(TOKEN if index in tokens else _layout_of(value, storages) for index, value in enumerate(values))
 
 
 def traced_layouts(nodes: Sequence[fx.Node]) -> tuple[Layout, ...] | None:
@@ -51,13 +51,13 @@ def traced_layouts(nodes: Sequence[fx.Node]) -> tuple[Layout, ...] | None:
     storages: dict[int, int] = {}
     try:
         return tuple(
-            TOKEN if is_effect_token(node) else _layout(node.meta["val"], storages, traced=True) for node in nodes
+            TOKEN if is_effect_token(node) else _layout_of(node.meta["val"], storages, traced=True) for node in nodes
         )
     except (KeyError, ValueError):
         return None
 
 
-def _layout(value: Any, storages: dict[int, int], *, traced: bool = False) -> Layout:
+def _layout_of(value: Any, storages: dict[int, int], *, traced: bool = False) -> Layout:
     if not isinstance(value, torch.Tensor):
         number = size_hint(value) if isinstance(value, torch.SymInt) else value
         return Layout(dtype=type(number).__name__, value=number)
@@ -78,7 +78,7 @@ def _layout(value: Any, storages: dict[int, int], *, traced: bool = False) -> La
 
 def fitting(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], bool]:
     """Return a fast function that checks whether values have the sizes and strides of ``layouts``."""
-    expected = [(index, one.size, one.stride) for index, one in enumerate(layouts) if one.stride]
+    expected = [(index, layout.size, layout.stride) for index, layout in enumerate(layouts) if layout.stride]
 
     def fits(values: Sequence[Any]) -> bool:
         for index, size, stride in expected:
@@ -102,9 +102,9 @@ def same_dtype(value: Any, layout: Layout) -> bool:
 
 def misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
     """Return why compiled code, which checks only sizes and strides, would misread ``values``, or an empty text."""
-    known = zip(values, layouts, strict=False)
-    if odd := [str(value.dtype) for value, layout in known if not same_dtype(value, layout)]:
-        return f"it was compiled for other dtypes than {', '.join(odd)}"
+    pairs = zip(values, layouts, strict=False)
+    if other_dtypes := [str(value.dtype) for value, layout in pairs if not same_dtype(value, layout)]:
+        return f"it was compiled for other dtypes than {', '.join(other_dtypes)}"
     # z.conj().imag is a view with the negative bit set, which Inductor ignores. Complex numbers, whose conjugation is a
     # bit too, it leaves to the eager kernels, which respect it (torch 2.13).
     if any(value.is_neg() for value in values if isinstance(value, torch.Tensor)):
@@ -119,10 +119,10 @@ def same_strides(value: Any, layout: Layout) -> bool:
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.numel() == 0:
         return True
-    wide = [dim for dim, size in enumerate(value.shape) if size > 1]
+    wide_dims = [dim for dim, size in enumerate(value.shape) if size > 1]
     if tuple(value.shape) == layout.size:
-        return all(value.stride(dim) == layout.stride[dim] for dim in wide)
-    strides = [value.stride(dim) for dim in sorted(wide, key=lambda dim: layout.stride[dim], reverse=True)]
+        return all(value.stride(dim) == layout.stride[dim] for dim in wide_dims)
+    strides = [value.stride(dim) for dim in sorted(wide_dims, key=lambda dim: layout.stride[dim], reverse=True)]
     return strides == sorted(strides, reverse=True)
 
 
@@ -134,15 +134,15 @@ def laid_out(value: torch.Tensor, layout: Layout) -> torch.Tensor:
     if not same_dtype(value, layout):
         value = value.to(getattr(torch, layout.dtype.removeprefix("torch.")))
     if tuple(value.shape) != layout.size:
-        return _in_order(value, layout.stride)
+        return _in_stride_order(value, layout.stride)
     repeated = [step == 0 and size > 1 for size, step in zip(layout.size, layout.stride, strict=True)]
-    once = value[tuple(slice(0, 1) if skip else slice(None) for skip in repeated)]
-    if _overlaps(once.shape, layout.stride):
-        return _in_order(value, layout.stride)
-    return once.new_empty_strided(once.shape, layout.stride).copy_(once).expand(value.shape)
+    unrepeated = value[tuple(slice(0, 1) if is_repeated else slice(None) for is_repeated in repeated)]
+    if _has_overlaps(unrepeated.shape, layout.stride):
+        return _in_stride_order(value, layout.stride)
+    return unrepeated.new_empty_strided(unrepeated.shape, layout.stride).copy_(unrepeated).expand(value.shape)
 
 
-def _overlaps(shape: Sequence[int], stride: Sequence[int]) -> bool:
+def _has_overlaps(shape: Sequence[int], stride: Sequence[int]) -> bool:
     """Return whether elements of such a tensor overlap in memory, as after ``unfold``."""
     extent = 1
     for step, size in sorted(zip(stride, shape, strict=True)):
@@ -152,8 +152,8 @@ def _overlaps(shape: Sequence[int], stride: Sequence[int]) -> bool:
     return False
 
 
-def _in_order(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+def _in_stride_order(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
     order = sorted(range(value.dim()), key=lambda dim: stride[dim], reverse=True)
     copy = value.new_empty([value.shape[dim] for dim in order])
-    back = [order.index(dim) for dim in range(value.dim())]
-    return copy.permute(back).copy_(value)
+    inverse = [order.index(dim) for dim in range(value.dim())]
+    return copy.permute(inverse).copy_(value)

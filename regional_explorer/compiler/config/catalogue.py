@@ -21,42 +21,42 @@ from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.region import DEFAULT
 from regional_explorer.torch_api import ConfigEntry, config_comments, config_entries
 
-_CACHE = "it steers Inductor's caches, which all regions share"
-_WORKERS = "it steers the compile workers, which all regions share"
-_INSTALL = "it depends on what is installed, not on the region"
+_CACHE_REASON = "it steers Inductor's caches, which all regions share"
+_WORKERS_REASON = "it steers the compile workers, which all regions share"
+_INSTALL_REASON = "it depends on what is installed, not on the region"
 
 GLOBAL: Mapping[str, str] = {
-    "autotune_local_cache": _CACHE,
-    "autotune_remote_cache": _CACHE,
-    "bundled_autotune_remote_cache": _CACHE,
-    "force_disable_caches": _CACHE,
-    "fx_graph_cache": _CACHE,
-    "fx_graph_remote_cache": _CACHE,
-    "local_cache_dir": _CACHE,
-    "unsafe_skip_cache_dynamic_shape_guards": _CACHE,
-    "compile_threads": _WORKERS,
-    "quiesce_async_compile_pool": _WORKERS,
-    "use_static_triton_launcher": _WORKERS,
-    "worker_start_method": _WORKERS,
-    "worker_suppress_logging": _WORKERS,
-    "cpp.cxx": _INSTALL,
-    "cpu_backend": _INSTALL,
-    "cuda_backend": _INSTALL,
-    "xpu_backend": _INSTALL,
+    "autotune_local_cache": _CACHE_REASON,
+    "autotune_remote_cache": _CACHE_REASON,
+    "bundled_autotune_remote_cache": _CACHE_REASON,
+    "force_disable_caches": _CACHE_REASON,
+    "fx_graph_cache": _CACHE_REASON,
+    "fx_graph_remote_cache": _CACHE_REASON,
+    "local_cache_dir": _CACHE_REASON,
+    "unsafe_skip_cache_dynamic_shape_guards": _CACHE_REASON,
+    "compile_threads": _WORKERS_REASON,
+    "quiesce_async_compile_pool": _WORKERS_REASON,
+    "use_static_triton_launcher": _WORKERS_REASON,
+    "worker_start_method": _WORKERS_REASON,
+    "worker_suppress_logging": _WORKERS_REASON,
+    "cpp.cxx": _INSTALL_REASON,
+    "cpu_backend": _INSTALL_REASON,
+    "cuda_backend": _INSTALL_REASON,
+    "xpu_backend": _INSTALL_REASON,
     "triton.cudagraph_trees": "CUDA graph trees belong to the process, not to one region",
     "cpp.force_inline_kernel": "the C++ build fails with it",  # torch 2.13 and 2.15: docs/upstream.md
-    "cpp_wrapper_build_separate": _WORKERS,
+    "cpp_wrapper_build_separate": _WORKERS_REASON,
 }
 """Keys that cannot be set for one region, each with the reason."""
 
-INERT: Mapping[str, str] = {
+INERT_KEYS: Mapping[str, str] = {
     "freezing": "weights are inputs of a region, so there is nothing to freeze",
     "freezing_discard_parameters": "weights are inputs of a region, so there is nothing to freeze",
     "triton.autotune_at_compile_time": "standalone_compile sets it itself",
 }
 """Keys that Inductor accepts for a region and then does not use."""
 
-INERT_ON_CPU: Mapping[str, str] = {
+INERT_KEYS_ON_CPU: Mapping[str, str] = {
     "max_autotune": "C++ GEMM templates need constant weights; those of a region are inputs",
     "max_autotune_gemm": "C++ GEMM templates need constant weights; those of a region are inputs",
     "max_autotune_pointwise": "it tunes Triton kernels",
@@ -118,9 +118,9 @@ def catalogue() -> Mapping[str, ConfigKey]:
             key=key,
             type_name=_type_name(entry.value_type),
             default=entry.default,
-            choices=_choices(entry.value_type) or limits.choices(key),
+            choices=_literal_choices(entry.value_type) or limits.choices(key),
             doc=comments.get(key, ""),
-            refused=_refused(entry),
+            refused=_refusal_reason(entry),
         )
         for key, entry in config_entries().items()
     }
@@ -133,16 +133,16 @@ def check_key(key: str) -> ConfigKey:
         UnknownConfigKeyError: the running torch has no such key; near names are listed.
         InvalidConfigKeyError: the key exists but cannot be set for one region; the reason is given.
     """
-    known = catalogue()
+    entries = catalogue()
     if not isinstance(key, str):
         raise UnknownConfigKeyError(f"A config key is text, such as 'max_fusion_size'; got {shown_value(key)}.")
-    if key not in known:
-        inner = [name for name in known if name.startswith(f"{key}.")]
-        hint = f" Write it with a dot, for example {inner[0]!r}." if inner else did_you_mean(key, known)
+    if key not in entries:
+        subkeys = [name for name in entries if name.startswith(f"{key}.")]
+        hint = f" Write it with a dot, for example {subkeys[0]!r}." if subkeys else did_you_mean(key, entries)
         raise UnknownConfigKeyError(f"torch._inductor.config has no key {shown_value(key)}.{hint}")
-    if (reason := known[key].refused) is not None:
+    if (reason := entries[key].refused) is not None:
         raise InvalidConfigKeyError(f"{key!r} cannot be set for one region: {reason}.")
-    return known[key]
+    return entries[key]
 
 
 def check_value(key: str, value: Any) -> Any:
@@ -155,9 +155,9 @@ def check_value(key: str, value: Any) -> Any:
     entry = check_key(key)
     if value is DEFAULT or value is entry.default:
         return value
-    if _fits(value, config_entries()[key].value_type, entry.default) and _is_among(value, entry.choices):
-        if (wrong := limits.problem(key, value)) is not None:
-            raise InvalidConfigValueError(f"{key}={shown_value(value)}: {wrong} (default {entry.default!r}).")
+    if _fits_type(value, config_entries()[key].value_type, entry.default) and _is_choice(value, entry.choices):
+        if (problem := limits.problem(key, value)) is not None:
+            raise InvalidConfigValueError(f"{key}={shown_value(value)}: {problem} (default {entry.default!r}).")
         return value
     if entry.choices:
         raise InvalidConfigValueError(
@@ -176,9 +176,9 @@ def parse_value(key: str, text: str) -> Any:
     Raises:
         InvalidConfigValueError, UnknownConfigKeyError, InvalidConfigKeyError: as ``check_value``.
     """
-    word = {"true": "True", "false": "False", "none": "None"}.get(text.strip().lower(), text.strip())
+    literal = {"true": "True", "false": "False", "none": "None"}.get(text.strip().lower(), text.strip())
     try:
-        value = ast.literal_eval(word)
+        value = ast.literal_eval(literal)
     except (ValueError, SyntaxError, RecursionError, MemoryError):  # what literal_eval raises if it is not a literal
         value = text.strip()
     return check_value(key, value)
@@ -187,12 +187,12 @@ def parse_value(key: str, text: str) -> Any:
 def inert_reason(key: str, device_type: str) -> str | None:
     """Return why ``key`` is known to have no effect in a region on this device, or None."""
     if device_type != "cpu":
-        return INERT.get(key)
-    other = "it steers code for GPUs" if key.startswith(("triton.", "cuda.", "rocm.", "xpu.")) else None
-    return INERT.get(key) or INERT_ON_CPU.get(key) or other
+        return INERT_KEYS.get(key)
+    gpu_reason = "it steers code for GPUs" if key.startswith(("triton.", "cuda.", "rocm.", "xpu.")) else None
+    return INERT_KEYS.get(key) or INERT_KEYS_ON_CPU.get(key) or gpu_reason
 
 
-def _refused(entry: ConfigEntry) -> str | None:
+def _refusal_reason(entry: ConfigEntry) -> str | None:
     if entry.key in GLOBAL:
         return GLOBAL[entry.key]
     if entry.key.startswith(("trace.", "test_configs.", "autotune_fallback")):
@@ -200,46 +200,46 @@ def _refused(entry: ConfigEntry) -> str | None:
     if entry.key.startswith("_"):
         return "it is private to torch"
     if "cache" in entry.key and not entry.key.startswith(("cuda.", "triton.")):
-        return _CACHE
+        return _CACHE_REASON
     if "Callable" in str(entry.value_type) or "custom_graph_pass" in str(entry.value_type):
         return "it holds a Python function, which a plan cannot carry"
     return None
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return tuple(member for part in typing.get_args(kind) for member in _members(part))
-    return (kind,)
+def _members(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return tuple(member for part in typing.get_args(hint) for member in _members(part))
+    return (hint,)
 
 
-def _choices(kind: Any) -> tuple[Any, ...]:
-    literals = [part for part in _members(kind) if typing.get_origin(part) is typing.Literal]
+def _literal_choices(hint: Any) -> tuple[Any, ...]:
+    literals = [part for part in _members(hint) if typing.get_origin(part) is typing.Literal]
     values = tuple(value for part in literals for value in typing.get_args(part))
-    return (*values, None) if values and type(None) in _members(kind) else values
+    return (*values, None) if values and type(None) in _members(hint) else values
 
 
-def _fits(value: Any, kind: Any, default: Any) -> bool:
-    if kind is type(None):
+def _fits_type(value: Any, hint: Any, default: Any) -> bool:
+    if hint is type(None):
         # Declared as plain None, such as ``cpp.simdlen`` in some versions: the type says nothing about other values.
         return value is None or isinstance(value, (bool, int, float, str))
-    for part in _members(kind):
+    for part in _members(hint):
         origin = typing.get_origin(part) or part
         if origin is typing.Literal:
-            if _is_among(value, typing.get_args(part)):
+            if _is_choice(value, typing.get_args(part)):
                 return True
         elif origin in (int, float):
             if isinstance(value, (int, origin)) and not isinstance(value, bool):
                 return True
         elif origin is typing.Any or (isinstance(origin, type) and isinstance(value, origin)):
             return True
-    return default is not None and type(value) is type(default) and not _choices(kind)
+    return default is not None and type(value) is type(default) and not _literal_choices(hint)
 
 
-def _is_among(value: Any, choices: tuple[Any, ...]) -> bool:
+def _is_choice(value: Any, choices: tuple[Any, ...]) -> bool:
     return not choices or any(value == choice and type(value) is type(choice) for choice in choices)
 
 
-def _type_name(kind: Any) -> str:
-    names = [getattr(part, "__name__", str(part)) if isinstance(part, type) else str(part) for part in _members(kind)]
+def _type_name(hint: Any) -> str:
+    names = [getattr(part, "__name__", str(part)) if isinstance(part, type) else str(part) for part in _members(hint)]
     readable = {"NoneType": "None", "bool": "True or False", "int": "an int", "float": "a number", "str": "text"}
     return " or ".join(readable.get(name, name.replace("typing.", "")) for name in names)

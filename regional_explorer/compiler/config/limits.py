@@ -13,39 +13,39 @@ from regional_explorer.errors import did_you_mean
 from regional_explorer.record.decode import LARGEST
 from regional_explorer.torch_api import config_comments, config_entries
 
-_QUOTED = re.compile(r'(?:[Oo]ptions|[Vv]alid values|choices are): ((?:(?:or )?"\w+"(?: \([^)]*\))?,? ?)+)')
-_NUMBERED = re.compile(r"(?<![\w.])(\d+) - [a-z]")
-_COMBINED = re.compile(r"combinations of: (\w+(?:, \w+)+)")
-_BACKENDS = re.compile(r"max_autotune_\w+_backends")
+_QUOTED_CHOICES = re.compile(r'(?:[Oo]ptions|[Vv]alid values|choices are): ((?:(?:or )?"\w+"(?: \([^)]*\))?,? ?)+)')
+_NUMBERED_CHOICES = re.compile(r"(?<![\w.])(\d+) - [a-z]")
+_COMBINED_WORDS = re.compile(r"combinations of: (\w+(?:, \w+)+)")
+_BACKENDS_KEY = re.compile(r"max_autotune_\w+_backends")
 
 
 def choices(key: str) -> tuple[Any, ...]:
     """Return the values that the comment of ``key`` lists; none if it lists none."""
     comment, default = config_comments().get(key, ""), config_entries()[key].default
-    if (quoted := _QUOTED.search(comment)) and (default is None or isinstance(default, str)):
-        listed = tuple(re.findall(r'"(\w+)"', quoted[1]))
-        return (*listed, *(() if default in listed else (default,)))
-    numbered = tuple(dict.fromkeys(map(int, _NUMBERED.findall(comment))))
+    if (quoted := _QUOTED_CHOICES.search(comment)) and (default is None or isinstance(default, str)):
+        words = tuple(re.findall(r'"(\w+)"', quoted[1]))
+        return (*words, *(() if default in words else (default,)))
+    numbered = tuple(dict.fromkeys(map(int, _NUMBERED_CHOICES.findall(comment))))
     return numbered if len(numbered) > 1 and type(default) is int and default in numbered else ()
 
 
 def combined(key: str) -> tuple[str, ...]:
     """Return the words that ``key`` takes as a comma-separated list; none if torch does not list them."""
     comment = config_comments().get(key, "")
-    if _BACKENDS.fullmatch(key):  # the others say "as above"
+    if _BACKENDS_KEY.fullmatch(key):  # the others say "as above"
         comment = config_comments().get("max_autotune_gemm_backends", "")
-    found = _COMBINED.search(comment)
-    return tuple(found[1].split(", ")) if found and isinstance(config_entries()[key].default, str) else ()
+    match = _COMBINED_WORDS.search(comment)
+    return tuple(match[1].split(", ")) if match and isinstance(config_entries()[key].default, str) else ()
 
 
 def problem(key: str, value: Any) -> str | None:
     """Return what is wrong with a value of the right type and what to give instead, or None."""
-    if isinstance(value, str) and (known := combined(key)):
+    if isinstance(value, str) and (known_words := combined(key)):
         words = [word.strip() for word in value.split(",") if word.strip()]
-        unknown = [word for word in words if word.upper() not in map(str.upper, known)]
+        unknown = [word for word in words if word.upper() not in map(str.upper, known_words)]
         if unknown:
-            near = did_you_mean(unknown[0].upper(), map(str.upper, known))
-            return f"there is no {unknown[0]!r}.{near} It takes some of {', '.join(known)}, with commas between"
+            hint = did_you_mean(unknown[0].upper(), map(str.upper, known_words))
+            return f"there is no {unknown[0]!r}.{hint} It takes some of {', '.join(known_words)}, with commas between"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if isinstance(value, float) and not math.isfinite(value):
@@ -58,5 +58,5 @@ def problem(key: str, value: Any) -> str | None:
 def _may_be_negative(key: str) -> bool:
     """Return whether ``key`` takes negative numbers: its default is one, or its comment mentions them."""
     default = config_entries()[key].default
-    said = re.search(r"-1\b|negative", config_comments().get(key, ""))
-    return bool(said) or (isinstance(default, (int, float)) and default < 0)
+    mentioned = re.search(r"-1\b|negative", config_comments().get(key, ""))
+    return bool(mentioned) or (isinstance(default, (int, float)) and default < 0)

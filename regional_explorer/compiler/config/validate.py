@@ -23,17 +23,17 @@ def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
         UnknownConfigKeyError, InvalidConfigValueError: a mark holds a config that torch does not have.
     """
     regions, diagnostics = [], []
-    for found in source_regions(graphs):
-        region = found
-        for direction, given in found.configs:
+    for source_region in source_regions(graphs):
+        region = source_region
+        for direction, requested in source_region.configs:
             config = {}
-            for key, value in given.items():
+            for key, value in requested.items():
                 try:
                     config[key] = check_value(key, value)
                 except InvalidConfigKeyError as error:
-                    diagnostics.append(global_config(found, key, str(error), graphs))
+                    diagnostics.append(global_config(source_region, key, str(error), graphs))
                 except RegionalExplorerError as error:
-                    raise type(error)(f"Region {found.name!r}, marked in the source: {error}") from error
+                    raise type(error)(f"Region {source_region.name!r}, marked in the source: {error}") from error
             region = with_config(region, config, direction)
         regions.append(region)
     return Plan(tuple(regions)), diagnostics
@@ -47,7 +47,7 @@ def configured(plan: Plan, name: str, changes: Mapping[str, Any], direction: Dir
     Raises:
         UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
     """
-    wanted = checked_direction(direction)
+    chosen = checked_direction(direction)
     region = plan[name]
     if not isinstance(changes, Mapping):
         raise InvalidConfigValueError(
@@ -55,9 +55,9 @@ def configured(plan: Plan, name: str, changes: Mapping[str, Any], direction: Dir
         )
     for key, value in changes.items():
         check_value(key, value)
-    for one in Direction if wanted is None else (wanted,):
-        merged = {**config_of(region, one), **changes}
-        region = with_config(region, {key: value for key, value in merged.items() if value is not DEFAULT}, one)
+    for side in Direction if chosen is None else (chosen,):
+        merged = {**config_of(region, side), **changes}
+        region = with_config(region, {key: value for key, value in merged.items() if value is not DEFAULT}, side)
     return plan.replaced({name}, region)
 
 
@@ -95,23 +95,23 @@ def without_unknown_configs(plan: Plan) -> tuple[Plan, list[Diagnostic]]:
     diagnostics = []
     for region in plan.regions:
         for direction, config in region.configs:
-            kept = {}
+            valid_config = {}
             for key, value in config.items():
                 try:
-                    kept[key] = check_value(key, value)
+                    valid_config[key] = check_value(key, value)
                 except RegionalExplorerError as error:
                     diagnostics.append(_unknown_config(region.name, direction, key, error))
-            if len(kept) < len(config):
-                plan = plan.configured(region.name, kept, direction)
+            if len(valid_config) < len(config):
+                plan = plan.configured(region.name, valid_config, direction)
     return plan, diagnostics
 
 
 def _unknown_config(region: str, direction: Direction | None, key: str, error: RegionalExplorerError) -> Diagnostic:
-    only = "" if direction is None else f', direction="{direction}"'
+    argument = "" if direction is None else f', direction="{direction}"'
     return Diagnostic(
         DiagnosticCode.CONFIG_UNKNOWN,
         f"{key!r} in the saved plan was not applied to region {region!r}: {error}",
         region=region,
         upstream="a key that torch does not have is an error; a value of the wrong type is taken as it is.",
-        remedy=f"Set what this torch has instead, ex.configure({region!r}, {{…}}{only}), and save the plan.",
+        remedy=f"Set what this torch has instead, ex.configure({region!r}, {{…}}{argument}), and save the plan.",
     )

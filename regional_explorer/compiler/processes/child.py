@@ -18,7 +18,7 @@ from typing import Any
 GRACE_S = 2.0
 """Seconds after SIGTERM until a child that still runs is killed."""
 
-_CODE = "import sys; sys.path[:] = {path!r}; import importlib; importlib.import_module({module!r}).main()"
+_CHILD_CODE = "import sys; sys.path[:] = {path!r}; import importlib; importlib.import_module({module!r}).main()"
 
 
 def can_have_children() -> bool:
@@ -41,7 +41,7 @@ class Child:
         environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         # Our own interpreter with our own code.
         self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-c", _CODE.format(path=sys.path, module=module)],
+            [sys.executable, "-c", _CHILD_CODE.format(path=sys.path, module=module)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE if answers else subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -72,25 +72,25 @@ class Child:
     def wait(self) -> None:
         """Wait until the child has ended by itself, so that it does not stay as a zombie."""
         self._process.wait()
-        self._close()
+        self._close_pipes()
 
     def end(self) -> None:
         """End the child and its own children, and wait for it. On SIGTERM a compiler removes its temporary files."""
-        self._signal(signal.SIGTERM)
+        self._signal_group(signal.SIGTERM)
         try:
             self._process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
+            self._signal_group(signal.SIGKILL)
             self._process.wait()
-        self._close()
+        self._close_pipes()
 
-    def _signal(self, number: int) -> None:
+    def _signal_group(self, number: int) -> None:
         # Until it has been waited for, no other process can have its id.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
-    def _close(self) -> None:
+    def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):

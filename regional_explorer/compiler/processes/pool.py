@@ -30,13 +30,13 @@ from regional_explorer.torch_api import UNSENDABLE, Settings, caches_are_on
 MOST_HELPERS = 4
 """Each takes some 450 MB of memory. With 0 this process compiles alone."""
 
-START_S = 12.0
+HELPER_START_S = 12.0
 """What a helper costs before its first piece, in seconds of one core: importing torch and Inductor (7 to 14 s).
 
 With 8 s, five pieces of ResNet of 3.8 s each got a helper on two cores, which saved nothing.
 """
 
-POLL_S = 0.1
+CANCEL_POLL_S = 0.1
 """Seconds between checks whether a wait was cancelled."""
 
 
@@ -47,7 +47,7 @@ class WorkQueue:
         self._changed = threading.Condition()
         self._left = list(keys)
         self._at_helpers: set[str] = set()
-        self._made: deque[tuple[str, ArtifactCompile | None]] = deque()
+        self._finished: deque[tuple[str, ArtifactCompile | None]] = deque()
 
     @property
     def left(self) -> list[str]:
@@ -64,34 +64,34 @@ class WorkQueue:
         Raises:
             TimeoutError: a helper was still busy after ``patience_s``.
         """
-        until = time.monotonic() + patience_s
+        deadline = time.monotonic() + patience_s
         with self._changed:
             while not cancelled():
-                if self._made:
-                    return self._made.popleft()
+                if self._finished:
+                    return self._finished.popleft()
                 if self._left:
                     return self._left.pop(0), None
                 if not self._at_helpers:
                     return None
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise TimeoutError
-                self._changed.wait(POLL_S)
+                self._changed.wait(CANCEL_POLL_S)
         return None
 
-    def take_for_helper(self, among: Container[str]) -> str | None:
+    def take_for_helper(self, sendable_keys: Container[str]) -> str | None:
         """Return the key that a helper compiles next, None if there is none left for it."""
         with self._changed:
-            key = next((key for key in reversed(self._left) if key in among), None)
+            key = next((key for key in reversed(self._left) if key in sendable_keys), None)
             if key is not None:
                 self._left.remove(key)
                 self._at_helpers.add(key)
             return key
 
-    def finish_for_helper(self, key: str, made: ArtifactCompile | None) -> None:
-        """Record a helper's compile of ``key``; with None for ``made`` it still has to be compiled here."""
+    def finish_for_helper(self, key: str, helper_made: ArtifactCompile | None) -> None:
+        """Record a helper's compile of ``key``; with None for ``helper_made`` it still has to be compiled here."""
         with self._changed:
             self._at_helpers.discard(key)
-            self._made.append((key, made))
+            self._finished.append((key, helper_made))
             self._changed.notify_all()
 
 
@@ -117,7 +117,7 @@ class HelperPolicy:
     """
 
     most: int = field(default_factory=lambda: MOST_HELPERS)
-    start_s: float = START_S
+    start_s: float = HELPER_START_S
     cores: int = field(default_factory=cores)
     is_found: Callable[[], bool] = can_help
     start: Callable[..., Child] = Child
@@ -140,14 +140,14 @@ class CompilePool:
     """
 
     def __init__(
-        self, keys: Iterable[str], sendable: Callable[[str], bytes | None], policy: HelperPolicy | None = None
+        self, keys: Iterable[str], sendable_piece: Callable[[str], bytes | None], policy: HelperPolicy | None = None
     ) -> None:
         self.work = WorkQueue(keys)
         self._policy = HelperPolicy() if policy is None else policy
-        self._sendable = sendable
+        self._sendable_piece = sendable_piece
         self._helpers = ExitStack()
         self._started = time.monotonic()
-        self._cold: list[float] = []
+        self._cold_seconds: list[float] = []
         self._decided = self._helped = False
 
     def __enter__(self) -> Self:
@@ -163,27 +163,27 @@ class CompilePool:
         while True:
             try:
                 # A helper that hangs costs at most as much time again as has passed until then.
-                turn = self.work.take(time.monotonic() - self._started, cancelled)
+                job = self.work.take(time.monotonic() - self._started, cancelled)
             except TimeoutError:
                 self._helpers.close()
                 continue
-            if turn is None:
+            if job is None:
                 return
-            yield turn
+            yield job
 
-    def with_cold_cost(self, artifact: Artifact, ahead: ArtifactCompile | None) -> Artifact:
-        """Return the artifact with the record of its cold compile: ``ahead`` if a helper compiled it before.
+    def with_cold_cost(self, artifact: Artifact, helper_made: ArtifactCompile | None) -> Artifact:
+        """Return the artifact with the record of its cold compile: ``helper_made`` if a helper compiled it before.
 
         That counts as cold: it is in the caches only because the helper has just put it there.
         """
         made = artifact.made
-        if ahead is None:
+        if helper_made is None:
             if made.cache == "cold":
                 self._note_cold(made.seconds)
         elif made.cache == "warm":
             # This process, not the helper, has compared the key with known ones.
             return replace(
-                artifact, made=replace(ahead, artifact=made.artifact, nearest=made.nearest, changes=made.changes)
+                artifact, made=replace(helper_made, artifact=made.artifact, nearest=made.nearest, changes=made.changes)
             )
         else:
             # The cache keys differ, so everything that helpers compile is compiled twice.
@@ -201,15 +201,15 @@ class CompilePool:
 
         Before the first cold compile nothing is known: all pieces may be in the caches.
         """
-        self._cold.append(seconds)
-        mean = sum(self._cold) / len(self._cold)
-        left = self.work.left
-        if not self._decided and self._policy.number_for(len(left), mean) and self._policy.is_found():
+        self._cold_seconds.append(seconds)
+        mean_s = sum(self._cold_seconds) / len(self._cold_seconds)
+        keys_left = self.work.left
+        if not self._decided and self._policy.number_for(len(keys_left), mean_s) and self._policy.is_found():
             self._decided = True
-            pieces = {key: sent for key in left if (sent := self._sendable(key)) is not None}
-            self._start(self._policy.number_for(len(pieces), mean), pieces)
+            pieces = {key: piece for key in keys_left if (piece := self._sendable_piece(key)) is not None}
+            self._start_helpers(self._policy.number_for(len(pieces), mean_s), pieces)
 
-    def _start(self, count: int, pieces: Mapping[str, bytes]) -> None:
+    def _start_helpers(self, count: int, pieces: Mapping[str, bytes]) -> None:
         # No helpers if a setting, such as a pass of the user's, cannot be serialized, or no process can be started.
         with contextlib.suppress(OSError, *UNSENDABLE):
             settings = pickle.dumps(Settings.now())

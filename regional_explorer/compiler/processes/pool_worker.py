@@ -25,14 +25,14 @@ def main() -> None:
     warm_toolchain("cpu")
     answer(None)
     while True:
-        answer(_compile(pieces.get()))
+        answer(_compile_received(pieces.get()))
 
 
-def _compile(sent: bytes) -> ArtifactCompile | None:
+def _compile_received(message: bytes) -> ArtifactCompile | None:
     """Return the record of a cold compile; None if it came from the cache, or failed: the parent then reports why."""
     from regional_explorer.torch_api import compile_piece, fake_mode_with_symbols, load_piece
 
-    piece, config = pickle.loads(sent)  # noqa: S301 - from the process that started this one
+    piece, config = pickle.loads(message)  # noqa: S301 - from the process that started this one
     mode = fake_mode_with_symbols()
     try:
         compiled = compile_piece(*load_piece(piece, mode), mode, config)

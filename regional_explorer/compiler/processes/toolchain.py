@@ -18,7 +18,7 @@ from pathlib import Path
 
 from regional_explorer.compiler.processes.child import Child, can_have_children, serve_parent
 
-SWITCH = "REGIONAL_EXPLORER_WARM"
+WARM_VARIABLE = "REGIONAL_EXPLORER_WARM"
 """Environment variable; with ``0`` nothing is built ahead of the first compile."""
 
 NICENESS = 10
@@ -26,7 +26,7 @@ NICENESS = 10
 
 def wanted() -> bool:
     """Return whether the user allows building caches ahead of time."""
-    return os.environ.get(SWITCH, "1") != "0"
+    return os.environ.get(WARM_VARIABLE, "1") != "0"
 
 
 class ToolchainBuild:
@@ -92,34 +92,34 @@ def toolchain_is_built() -> bool:
     They do if a precompiled header and a shared library are newer than torch and the C++ compiler. True as well if
     there is no torch or no compiler, as nothing can be built then.
     """
-    torch = importlib.util.find_spec("torch")
+    torch_spec = importlib.util.find_spec("torch")
     compiler = shutil.which(os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++"))
-    if torch is None or torch.origin is None or compiler is None:
+    if torch_spec is None or torch_spec.origin is None or compiler is None:
         return True
-    installed = max(Path(torch.origin).stat().st_mtime, Path(compiler).resolve().stat().st_mtime)
+    installed = max(Path(torch_spec.origin).stat().st_mtime, Path(compiler).resolve().stat().st_mtime)
     # Inductor keeps precompiled headers in the default directory, whatever its cache directory is.
-    default = Path(tempfile.gettempdir(), f"torchinductor_{_user()}")
+    default = Path(tempfile.gettempdir(), f"torchinductor_{_user_name()}")
     cache = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default)
     return _newer(default / "precompiled_headers", (".gch", ".pch"), installed) and _newer(cache, (".so",), installed)
 
 
-def _user() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, ImportError, OSError):
         return f"uid_{os.getuid()}"
 
 
-def _newer(folder: Path, suffixes: tuple[str, ...], time: float) -> bool:
-    return any(entry.name.endswith(suffixes) and entry.stat().st_mtime > time for entry in _files(folder))
+def _newer(folder: Path, suffixes: tuple[str, ...], since: float) -> bool:
+    return any(entry.name.endswith(suffixes) and entry.stat().st_mtime > since for entry in _cache_files(folder))
 
 
-def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _cache_files(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Yield the files in ``folder`` and its subdirectories, the two levels that Inductor uses."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
-                with contextlib.suppress(OSError), os.scandir(entry.path) as inner:
-                    yield from inner
+                with contextlib.suppress(OSError), os.scandir(entry.path) as inner_entries:
+                    yield from inner_entries
             else:
                 yield entry

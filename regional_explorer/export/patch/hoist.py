@@ -13,7 +13,7 @@ from typing import Any
 
 import libcst as cst
 
-HOLDERS = (
+EVALUATED_ONCE = (
     *(cst.Return, cst.Expr, cst.Assign, cst.AnnAssign, cst.AugAssign),
     *(cst.Call, cst.Arg, cst.Attribute, cst.Subscript, cst.BinaryOperation, cst.UnaryOperation),
     *(cst.Tuple, cst.List, cst.Element),
@@ -25,19 +25,19 @@ def can_be_hoisted(statement: cst.CSTNode, call: cst.Call) -> bool:
     """Return whether a call can run before the rest of its statement: only names are evaluated before it."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) > 1:
         return False
-    path = _path(statement.body[0], call)
-    if path is None or not all(isinstance(holder, HOLDERS) for holder in path[:-1]):
+    path = _path_to(statement.body[0], call)
+    if path is None or not all(isinstance(holder, EVALUATED_ONCE) for holder in path[:-1]):
         return False
     return all(
-        _is_plain(part) for holder, inner in itertools.pairwise(path) for part in _evaluated_before(holder, inner)
+        _is_trivial(part) for holder, inner in itertools.pairwise(path) for part in _evaluated_before(holder, inner)
     )
 
 
-def _path(node: cst.CSTNode, wanted: cst.CSTNode) -> list[cst.CSTNode] | None:
-    if node is wanted:
+def _path_to(node: cst.CSTNode, target: cst.CSTNode) -> list[cst.CSTNode] | None:
+    if node is target:
         return [node]
     for child in node.children:
-        if (below := _path(child, wanted)) is not None:
+        if (below := _path_to(child, target)) is not None:
             return [node, *below]
     return None
 
@@ -49,17 +49,17 @@ def _evaluated_before(holder: cst.CSTNode, inner: cst.CSTNode) -> Iterable[cst.C
     return itertools.takewhile(lambda child: child is not inner, holder.children)
 
 
-def _is_plain(node: cst.CSTNode) -> bool:
+def _is_trivial(node: cst.CSTNode) -> bool:
     """Return whether an expression computes nothing: a name, a number, an attribute of ``self`` or of a module."""
     computing = (cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript, cst.Await, cst.Yield)
     if isinstance(node, computing):
         return False
     if isinstance(node, cst.Attribute):
-        first: Any = node
-        while isinstance(first, cst.Attribute):
-            first = first.value
-        return isinstance(first, cst.Name) and first.value in ("self", "torch", "nn", "F")  # x.T is an op
-    return all(_is_plain(child) for child in node.children)
+        base: Any = node
+        while isinstance(base, cst.Attribute):
+            base = base.value
+        return isinstance(base, cst.Name) and base.value in ("self", "torch", "nn", "F")  # x.T is an op
+    return all(_is_trivial(child) for child in node.children)
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ def hoisted(call: cst.Call, module: str, used: Collection[str]) -> Hoisted:
     inputs, arguments = [], []
     fresh = fresh_names(f"{base}_input", used)
     for argument in call.args:
-        if _is_plain(argument.value):
+        if _is_trivial(argument.value):
             arguments.append(argument)
             continue
         name = cst.Name(next(fresh))
-        inputs.append(_assign(name, argument.value))
+        inputs.append(_assignment(name, argument.value))
         arguments.append(argument.with_changes(value=name))
-    return Hoisted(inputs, _assign(output, call.with_changes(args=arguments)), output)
+    return Hoisted(inputs, _assignment(output, call.with_changes(args=arguments)), output)
 
 
 def fresh_names(base: str, used: Collection[str]) -> Iterator[str]:
@@ -93,8 +93,8 @@ def fresh_names(base: str, used: Collection[str]) -> Iterator[str]:
     return (name for name in names if name not in used)
 
 
-def _assign(name: cst.Name, value: cst.BaseExpression) -> cst.SimpleStatementLine:
+def _assignment(name: cst.Name, value: cst.BaseExpression) -> cst.SimpleStatementLine:
     bare = value.with_changes(lpar=[], rpar=[])  # parentheses of an expression that no longer needs them
     spans_lines = bool(value.lpar) and "\n" in cst.Module([]).code_for_node(value)
-    keep = isinstance(value, cst.GeneratorExp) or spans_lines
-    return cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(name)], value if keep else bare)])
+    keep_parens = isinstance(value, cst.GeneratorExp) or spans_lines
+    return cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(name)], value if keep_parens else bare)])

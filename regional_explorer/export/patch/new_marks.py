@@ -39,10 +39,10 @@ class Placement:
     obsolete: list[Mark] = field(default_factory=list)
 
 
-def reused_mark(new: NewMark) -> Mark | None:
-    """Return the mark in the source that surrounds exactly the span of ``new``, and so is changed in place."""
-    span = new.span
-    if new.carve:
+def reused_mark(new_mark: NewMark) -> Mark | None:
+    """Return the mark in the source that surrounds exactly the span of ``new_mark``, and so is changed in place."""
+    span = new_mark.span
+    if new_mark.carve:
         return None
     if isinstance(span, WholeFunction):
         return span.function.mark

@@ -10,7 +10,7 @@ from typing import Any
 import libcst as cst
 
 from regional_explorer.export.patch.new_marks import NewMark, Placement, reused_mark
-from regional_explorer.export.patch.predicted_plan import Claims, annotation_keys, predicted_plan
+from regional_explorer.export.patch.predicted_plan import OriginClaims, annotation_keys, predicted_plan
 from regional_explorer.export.patch.refusals import why_unwritable
 from regional_explorer.export.patch.sites import Sites
 from regional_explorer.export.patch.source_file import Statement
@@ -30,7 +30,7 @@ PreviewPartitions = Callable[[Plan], Sequence[Partition]]
 
 
 @dataclass(frozen=True)
-class _Ops:
+class _RegionOps:
     """The ops of one region: its own, those carved out by the plan, and all that a mark around them may contain."""
 
     own: AbstractSet[int]
@@ -66,63 +66,63 @@ class _Placer:
         plan: Plan,
         preview: PreviewPartitions,
         assignment: Assignment,
-        claims: Claims,
+        claims: OriginClaims,
         sites: Sites,
     ) -> None:
         self.graphs, self.plan, self.preview, self.claims = graphs, plan, preview, claims
-        self.found = Placement(sites)
+        self.placement = Placement(sites)
         self.sites = sites
-        self.ops = {region.name: self._ops(region, assignment) for region in plan.regions}
+        self.ops = {region.name: self._region_ops(region, assignment) for region in plan.regions}
 
-    def _ops(self, region: Region, assignment: Assignment) -> _Ops:
-        mine = {origin for origin, (name, _) in self.claims.items() if name == region.name}
-        carved = mine & assignment.carved
-        in_source = {origin for origin in mine if self.sites.ops[origin].carved}
-        taken = {
+    def _region_ops(self, region: Region, assignment: Assignment) -> _RegionOps:
+        region_origins = {origin for origin, (name, _) in self.claims.items() if name == region.name}
+        carved = region_origins & assignment.carved
+        carved_in_source = {origin for origin in region_origins if self.sites.ops[origin].carved}
+        taken_over = {
             origin for (loser, _), origins in assignment.overruled.items() if loser == region.name for origin in origins
         }
-        return _Ops(mine - carved - in_source, carved, mine | taken)
+        return _RegionOps(region_origins - carved - carved_in_source, carved, region_origins | taken_over)
 
     def place(self) -> Placement:
         """Choose for each region the first of its candidates with which the marked source gives its partitions."""
-        candidates = {region.name: self._candidates(region) for region in self.plan.regions}
-        chosen = {name: next(found) for name, found in candidates.items()}
-        wanted = self._by_region(self.preview(self.plan), {})
+        candidates = {region.name: self._mark_candidates(region) for region in self.plan.regions}
+        chosen = {name: next(options) for name, options in candidates.items()}
+        expected = self._partition_contents(self.preview(self.plan), {})
         while True:
-            self._record(chosen)
-            predicted, names = predicted_plan(self.graphs, self.plan, self.claims, self.found)
-            given = self._by_region(self.preview(predicted), names)
+            self._store_choice(chosen)
+            predicted, names = predicted_plan(self.graphs, self.plan, self.claims, self.placement)
+            resulting = self._partition_contents(self.preview(predicted), names)
             wrong = [
                 name
                 for name, marks in chosen.items()
-                if isinstance(marks, list) and given.get(name) != wanted.get(name)
+                if isinstance(marks, list) and resulting.get(name) != expected.get(name)
             ]
             if not wrong:
-                return self.found
+                return self.placement
             for name in wrong:
                 chosen[name] = next(candidates[name])
 
-    def _record(self, chosen: Mapping[str, list[NewMark] | str | None]) -> None:
+    def _store_choice(self, chosen: Mapping[str, list[NewMark] | str | None]) -> None:
         """Store what was chosen: marks, None for a region that stays as it is, or why there is no mark."""
-        found = self.found
-        found.marks = [mark for marks in chosen.values() if isinstance(marks, list) for mark in marks]
-        found.kept = {name: self.plan[name] for name, marks in chosen.items() if marks is None}
-        found.refused = {name: reason for name, reason in chosen.items() if isinstance(reason, str)}
-        stay = {key for name in (*found.kept, *found.refused) for key in annotation_keys(self.plan[name])}
-        reused = {id(mark) for one in found.marks if (mark := reused_mark(one)) is not None}
-        found.obsolete = [
+        placement = self.placement
+        placement.marks = [mark for marks in chosen.values() if isinstance(marks, list) for mark in marks]
+        placement.kept = {name: self.plan[name] for name, marks in chosen.items() if marks is None}
+        placement.refused = {name: reason for name, reason in chosen.items() if isinstance(reason, str)}
+        kept_keys = {key for name in (*placement.kept, *placement.refused) for key in annotation_keys(self.plan[name])}
+        reused = {id(mark) for new_mark in placement.marks if (mark := reused_mark(new_mark)) is not None}
+        placement.obsolete = [
             mark
-            for place, held in self.sites.held.items()
-            if held
-            and (mark := place.mark) is not None
+            for site, origins in self.sites.origins.items()
+            if origins
+            and (mark := site.mark) is not None
             and mark.value is not None
-            and annotation_key(_as_recorded(mark.value)) not in stay
+            and annotation_key(_as_recorded(mark.value)) not in kept_keys
             and id(mark) not in reused
         ]
 
     # -------------------------------------------------------------------------------------------- one region: its marks
 
-    def _candidates(self, region: Region) -> Iterator[list[NewMark] | str | None]:
+    def _mark_candidates(self, region: Region) -> Iterator[list[NewMark] | str | None]:
         """Yield ways to write a region, the simplest first, and finally why there is none."""
         if (reason := self._why_no_annotation(region)) is not None:
             yield reason
@@ -138,8 +138,8 @@ class _Placer:
         if any((mark := reused_mark(NewMark(span, region))) is not None and mark.value is None for span in spans):
             yield "its mark in the source is computed, not written out: change it there"
             return
-        by_loop_index = (self._by_loop_index(region, innermost=innermost) for innermost in (False, True))
-        for marks in ([NewMark(span, region) for span in spans], self._by_number(region), *by_loop_index):
+        by_loop_index = (self._marks_by_loop_index(region, innermost=innermost) for innermost in (False, True))
+        for marks in ([NewMark(span, region) for span in spans], self._marks_by_number(region), *by_loop_index):
             if marks is not None and (carving := self._carving_marks(region, marks)) is not None:
                 yield [*marks, *carving]
         yield "marks in the source would give other partitions: they join what feeds each other directly"
@@ -149,7 +149,7 @@ class _Placer:
             return "its backward has a config of its own, and an annotation holds for both directions"
         if not region.enabled:
             return "it is disabled"
-        if any(one.kind is SelectorKind.SUBGRAPH for one in region.selectors):
+        if any(selector.kind is SelectorKind.SUBGRAPH for selector in region.selectors):
             return "it is marked by nested_compile_region(options=…)"
         if not self.ops[region.name].own:
             return "it has no op in this trace"
@@ -157,7 +157,7 @@ class _Placer:
 
     def _is_in_source(self, region: Region) -> bool:
         """Return whether the marks in the source already express all of the region."""
-        if region.carved or any(one.kind is not SelectorKind.ANNOTATION or one.only for one in region.selectors):
+        if region.carved or any(sel.kind is not SelectorKind.ANNOTATION or sel.only for sel in region.selectors):
             return False
         return all(
             (name := annotation_name(annotation := self.sites.ops[origin].annotation)) in (None, region.name)
@@ -166,64 +166,64 @@ class _Placer:
             for origin in self.ops[region.name].own
         )
 
-    def _by_number(self, region: Region) -> list[NewMark] | None:
+    def _marks_by_number(self, region: Region) -> list[NewMark] | None:
         """Return marks that give each instance its own number, if each has its own statements."""
-        ops, instances = self.ops[region.name], self._instances(region)
-        found = []
-        for number, own in enumerate(instances.values()):
-            spans = self.sites.cover(own, own | (ops.allowed - ops.own), through=ops.carved)
+        ops, instances = self.ops[region.name], self._instance_origins(region)
+        marks = []
+        for number, origins in enumerate(instances.values()):
+            spans = self.sites.cover(origins, origins | (ops.allowed - ops.own), through=ops.carved)
             if spans is None:
                 return None
-            found += [NewMark(span, region, (number,)) for span in spans]
-        return found if len(instances) > 1 else None
+            marks += [NewMark(span, region, (number,)) for span in spans]
+        return marks if len(instances) > 1 else None
 
-    def _by_loop_index(self, region: Region, *, innermost: bool) -> list[NewMark] | None:
+    def _marks_by_loop_index(self, region: Region, *, innermost: bool) -> list[NewMark] | None:
         """Return marks in loops whose index distinguishes the instances."""
         ops = self.ops[region.name]
         spans = self.sites.cover(ops.own, ops.allowed, through=ops.carved, in_loops=True, innermost=innermost)
-        if spans is None or len(self._instances(region)) < 2:  # noqa: PLR2004 - there is nothing to distinguish
+        if spans is None or len(self._instance_origins(region)) < 2:  # noqa: PLR2004 - there is nothing to distinguish
             return None
-        groups, numbered = [], []
+        block_instances, by_number = [], []
         blocks = [span for span in spans if isinstance(span, StatementRange)]  # no other is in a loop
         for block in blocks:
-            own = self.sites.ops_of(block) & ops.own
-            loops = [one for one in block.statements[0].around if isinstance(one.node, (cst.For, cst.While))]
+            origins = self.sites.ops_of(block) & ops.own
+            loops = [loop for loop in block.statements[0].around if isinstance(loop.node, (cst.For, cst.While))]
             if not all(map(is_loop, loops)) or not self.sites.runs_once(block):
                 return None
             # Whether the record shows which iteration of the one loop around the block each op comes from.
-            known = all(self.sites.iteration(block.function, origin) is not None for origin in own)
-            numbered.append(known and len(_loops(block)) == 1)
-            groups.append({self.claims[origin][1] for origin in own})
-        same = all(group == groups[0] for group in groups)
-        if not same and sum(map(len, groups)) > len(set().union(*groups)):
+            known_iteration = all(self.sites.iteration(block.function, origin) is not None for origin in origins)
+            by_number.append(known_iteration and len(_loops_around(block)) == 1)
+            block_instances.append({self.claims[origin][1] for origin in origins})
+        same = all(instances == block_instances[0] for instances in block_instances)
+        if not same and sum(map(len, block_instances)) > len(set().union(*block_instances)):
             return None
         return [
-            NewMark(block, region, (*(() if same else (number,)), *_loops(block)), by_number=numbered[number])
+            NewMark(block, region, (*(() if same else (number,)), *_loops_around(block)), by_number=by_number[number])
             for number, block in enumerate(blocks)
         ]
 
-    def _instances(self, region: Region) -> dict[Instance, set[int]]:
-        found = grouped((self.claims[origin][1], origin) for origin in sorted(self.ops[region.name].own))
-        return {instance: set(origins) for instance, origins in found.items()}
+    def _instance_origins(self, region: Region) -> dict[Instance, set[int]]:
+        by_instance = grouped((self.claims[origin][1], origin) for origin in sorted(self.ops[region.name].own))
+        return {instance: set(origins) for instance, origins in by_instance.items()}
 
     def _carving_marks(self, region: Region, marks: Sequence[NewMark]) -> list[NewMark] | None:
         """Return marks that leave the carved ops inside ``marks`` to eager; None if they cannot be marked."""
-        held = set().union(*(self.sites.ops_of(mark.span) for mark in marks))
-        carved = self.ops[region.name].carved & held
+        marked_origins = set().union(*(self.sites.ops_of(mark.span) for mark in marks))
+        carved = self.ops[region.name].carved & marked_origins
         spans = self.sites.cover(carved, carved)
         return None if spans is None else [NewMark(span, region, carve=True) for span in spans]
 
-    def _by_region(self, parts: Sequence[Partition], names: Mapping[str, str]) -> dict[str, set[Any]]:
-        found: dict[str, set[Any]] = {}
-        for part in parts:
-            content = part.graph, part.nodes, repr(sorted(part.config_requested.items()))
-            found.setdefault(names.get(part.region, part.region), set()).add(content)
-        return found
+    def _partition_contents(self, partitions: Sequence[Partition], names: Mapping[str, str]) -> dict[str, set[Any]]:
+        contents: dict[str, set[Any]] = {}
+        for partition in partitions:
+            content = partition.graph, partition.nodes, repr(sorted(partition.config_requested.items()))
+            contents.setdefault(names.get(partition.region, partition.region), set()).add(content)
+        return contents
 
 
-def _loops(block: StatementRange) -> tuple[Statement, ...]:
+def _loops_around(block: StatementRange) -> tuple[Statement, ...]:
     """Return the loops around a block in its function, outermost first."""
-    return tuple(one for one in reversed(list(block.statements[0].around)) if is_loop(one))
+    return tuple(statement for statement in reversed(list(block.statements[0].around)) if is_loop(statement))
 
 
 def _as_recorded(value: Any) -> Any:

@@ -19,24 +19,24 @@ from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import node_names
 from regional_explorer.regions.source_marks import annotation_key
 
-Claims = Mapping[int, tuple[str, Instance]]
+OriginClaims = Mapping[int, tuple[str, Instance]]
 """The region of each op that is in one, and its instance, by origin."""
 
 
 def predicted_plan(
-    graphs: Sequence[Graph], plan: Plan, claims: Claims, placement: Placement
+    graphs: Sequence[Graph], plan: Plan, claims: OriginClaims, placement: Placement
 ) -> tuple[Plan, dict[str, str]]:
     """Return the plan that exploring the marked source would begin with.
 
     Each instance of a region of ``plan`` is a region of its own in it; the second value maps their names to the names
     of those regions.
     """
-    owners = _owners(claims, placement)
+    owners = _predicted_owners(claims, placement)
     carved = {origin for origin, (_, _, eager) in owners.items() if eager}
-    parts = grouped((owners[origin][:2], origin) for origin in sorted(owners))
+    origins_by_owner = grouped((owners[origin][:2], origin) for origin in sorted(owners))
     names: dict[str, str] = {}
     regions = [*placement.kept.values()]
-    for number, ((name, _), origins) in enumerate(parts.items()):
+    for number, ((name, _), origins) in enumerate(origins_by_owner.items()):
         if name not in placement.kept:
             names[f"{name} {number}"] = name
             regions.append(
@@ -53,39 +53,39 @@ def _region_of_nodes(
     return Region(name, (nodes,), region.config, carved=left_out)
 
 
-def _owners(claims: Claims, placement: Placement) -> dict[int, tuple[str, Any, bool]]:
+def _predicted_owners(claims: OriginClaims, placement: Placement) -> dict[int, tuple[str, Any, bool]]:
     """Return by op the region of the innermost mark around it, which instance, and whether it is carved out."""
     sites = placement.sites
-    marks: dict[Any, list[NewMark]] = {}
+    marks_at: dict[Any, list[NewMark]] = {}
     for mark in placement.marks:
         span = mark.span
-        places: Sequence[Function | Statement] = (
+        span_sites: Sequence[Function | Statement] = (
             span.statements
             if isinstance(span, StatementRange)
             else [span.function if isinstance(span, WholeFunction) else span.statement]
         )
-        for place in places:
-            marks.setdefault(place, []).append(mark)
-    for mine in marks.values():
-        mine.sort(key=lambda mark: -len(sites.ops_of(mark.span)))
-    own = {key: name for name, region in placement.kept.items() for key in annotation_keys(region)}
-    found: dict[int, tuple[str, Any, bool]] = {}
+        for site in span_sites:
+            marks_at.setdefault(site, []).append(mark)
+    for site_marks in marks_at.values():
+        site_marks.sort(key=lambda mark: -len(sites.ops_of(mark.span)))
+    kept_by_key = {key: name for name, region in placement.kept.items() for key in annotation_keys(region)}
+    owners: dict[int, tuple[str, Any, bool]] = {}
     for origin, node in sites.ops.items():
-        kept = own.get(annotation_key(node.annotation)) if node.annotated else None
-        state = (kept, None, False) if kept is not None else None
-        for place in (place for frame in sites.frames[origin] for place in frame.around):
-            if place.mark is not None and place.mark.value is not None and kept is not None:
-                state = (kept, None, False)
-            for mark in marks.get(place, ()):
+        kept_region = kept_by_key.get(annotation_key(node.annotation)) if node.annotated else None
+        owner = (kept_region, None, False) if kept_region is not None else None
+        for site in (site for frame in sites.frames[origin] for site in frame.around):
+            if site.mark is not None and site.mark.value is not None and kept_region is not None:
+                owner = (kept_region, None, False)
+            for mark in marks_at.get(site, ()):
                 if origin in sites.ops_of(mark.span):
-                    state = _owner_below(mark, origin, state, claims, placement)
-        if state is not None:
-            found[origin] = state
-    return found
+                    owner = _owner_below(mark, origin, owner, claims, placement)
+        if owner is not None:
+            owners[origin] = owner
+    return owners
 
 
-def _owner_below(mark: NewMark, origin: int, outer: Any, claims: Claims, placement: Placement) -> Any:
-    """Return the owner of an op below ``mark``, where ``outer`` is its owner by the marks around that one."""
+def _owner_below(mark: NewMark, origin: int, outer: Any, claims: OriginClaims, placement: Placement) -> Any:
+    """Return the owner of an op inside ``mark``; ``outer`` is its owner by the marks around ``mark``."""
     if mark.carve:
         return (*outer[:2], True) if outer is not None else None
     numbers = tuple(part for part in mark.instance if isinstance(part, int))
@@ -99,4 +99,4 @@ def _owner_below(mark: NewMark, origin: int, outer: Any, claims: Claims, placeme
 
 def annotation_keys(region: Region) -> Iterator[str]:
     """Yield the keys of the marks in the source that a region stands for."""
-    return (key for one in region.selectors if one.kind is SelectorKind.ANNOTATION for key in one.patterns)
+    return (key for sel in region.selectors if sel.kind is SelectorKind.ANNOTATION for key in sel.patterns)

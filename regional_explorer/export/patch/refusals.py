@@ -10,18 +10,18 @@ from regional_explorer.record.graph import Chain, Node, SourceLine
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import SelectorKind
 
-SHOWN = 3
+MOST_NAMED_LINES = 3
 """How many source lines a reason names: enough to find the place."""
 
 
 def why_unwritable(
-    region: Region, own: AbstractSet[int], sites: Sites, claims: Mapping[int, tuple[str, object]]
+    region: Region, region_origins: AbstractSet[int], sites: Sites, claims: Mapping[int, tuple[str, object]]
 ) -> str:
-    """Return why no statements, function or call compute exactly the ops ``own`` of a region.
+    """Return why no statements, function or call compute exactly the ops ``region_origins``.
 
     ``claims`` has the region of every op that is in one.
     """
-    nodes = [sites.ops[origin] for origin in sorted(own)]
+    nodes = [sites.ops[origin] for origin in sorted(region_origins)]
     for node in nodes:
         if not node.stack:
             return f"torch records no source line for {node.name}"
@@ -29,20 +29,20 @@ def why_unwritable(
         if unread:
             return unread[0]
     lines = dict.fromkeys(str(node.source) for node in nodes)
-    shown = ", ".join(list(lines)[:SHOWN]) + (", …" if len(lines) > SHOWN else "")
-    if any(one.kind is SelectorKind.NODES or one.only for one in region.selectors):
-        return f"its nodes were selected one by one, and no statement computes just them ({shown})"
+    shown_lines = ", ".join(list(lines)[:MOST_NAMED_LINES]) + (", …" if len(lines) > MOST_NAMED_LINES else "")
+    if any(selector.kind is SelectorKind.NODES or selector.only for selector in region.selectors):
+        return f"its nodes were selected one by one, and no statement computes just them ({shown_lines})"
     calls = {(node.stack, node.modules) for node in nodes}
-    others = dict.fromkeys(
+    other_regions = dict.fromkeys(
         claims[origin][0] if origin in claims else None
         for origin, node in sites.ops.items()
         if str(node.source) in lines and not any(_is_from_run(node, *call) for call in calls)
     )
-    if named := [repr(name) for name in others if name is not None and name != region.name]:
-        return f"the same lines run for region {named[0]} too ({shown})"
-    if None in others:
-        return f"the same lines also run where they are in no region ({shown})"
-    return f"it is part of an expression ({shown})"
+    if other_names := [repr(name) for name in other_regions if name is not None and name != region.name]:
+        return f"the same lines run for region {other_names[0]} too ({shown_lines})"
+    if None in other_regions:
+        return f"the same lines also run where they are in no region ({shown_lines})"
+    return f"it is part of an expression ({shown_lines})"
 
 
 def _is_from_run(node: Node, stack: Sequence[SourceLine], modules: Chain) -> bool:

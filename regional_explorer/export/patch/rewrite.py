@@ -32,30 +32,30 @@ class _Edits:
 
 def rewritten(file: SourceFile, placement: Placement) -> str:
     """Return the text of ``file`` with the marks of ``placement`` in it."""
-    mine = [one for one in placement.marks if one.span.function in file.functions]
+    file_marks = [new_mark for new_mark in placement.marks if new_mark.span.function in file.functions]
     indices = LoopIndices()
     edits = _Edits(gone={id(mark.call) for mark in placement.obsolete}, loops=indices.added)
-    for new in mine:
-        value = value_text(new, indices)
-        if (mark := reused_mark(new)) is not None:
-            edits.values[id(mark.call)] = changed_call(mark, new, value)
+    for new_mark in file_marks:
+        value = value_text(new_mark, indices)
+        if (mark := reused_mark(new_mark)) is not None:
+            edits.values[id(mark.call)] = changed_call(mark, new_mark, value)
             continue
-        match new.span:
+        match new_mark.span:
             case StatementRange(suite, first, last):
                 edits.wraps.setdefault(id(suite.node), []).append((first, last, f"{TRACEBACK}.annotate({value})"))
             case WholeFunction(function):
                 edits.decorators[id(function.node)] = f"{TRACEBACK}.annotate_fn({value})"
             case SubmoduleCalls(statement, attribute):
                 call_node = submodule_calls(statement)[attribute][0]
-                taken = {name.value for name in names_in(statement.suite.function.node)}
-                taken |= {one.name.value for found in edits.hoists.values() for _, one, _ in found}
-                entry = call_node, hoisted(call_node, attribute, taken), f"{TRACEBACK}.annotate({value})"
+                used_names = {name.value for name in names_in(statement.suite.function.node)}
+                used_names |= {hoist.name.value for entries in edits.hoists.values() for _, hoist, _ in entries}
+                entry = call_node, hoisted(call_node, attribute, used_names), f"{TRACEBACK}.annotate({value})"
                 edits.hoists.setdefault(id(statement.node), []).append(entry)
-    module: cst.Module = file.module.visit(_Writer(edits))
+    module: cst.Module = file.module.visit(_MarkWriter(edits))
     # A mark that was there before has its imports; a file without changes is returned as it is.
-    uses_torch = edits.wraps or edits.decorators or edits.hoists or any(one.instance for one in mine)
+    uses_torch = edits.wraps or edits.decorators or edits.hoists or any(new_mark.instance for new_mark in file_marks)
     if uses_torch and not _imports_torch(file):
-        module = _with_import(module)
+        module = _with_torch_import(module)
     return module.code
 
 
@@ -67,31 +67,31 @@ def _imports_torch(file: SourceFile) -> bool:
     if file.cell:
         return any(name.value == "torch" for name in names_in(file.module))
     return any(
-        isinstance(one, cst.Import)
-        and any(alias.asname is None and dotted_name(alias.name).split(".")[0] == "torch" for alias in one.names)
+        isinstance(statement, cst.Import)
+        and any(alias.asname is None and dotted_name(alias.name).split(".")[0] == "torch" for alias in statement.names)
         for line in file.module.body
         if isinstance(line, cst.SimpleStatementLine)
-        for one in line.body
+        for statement in line.body
     )
 
 
-def _with_import(module: cst.Module) -> cst.Module:
+def _with_torch_import(module: cst.Module) -> cst.Module:
     """Return the module with ``import torch`` after its first imports, or after its docstring."""
-    place = 0
+    position = 0
     for number, line in enumerate(module.body):
-        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
-        docstring = number == 0 and isinstance(small, cst.Expr) and isinstance(small.value, cst.SimpleString)
-        if not docstring and not isinstance(small, (cst.Import, cst.ImportFrom)):
+        statement = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
+        docstring = number == 0 and isinstance(statement, cst.Expr) and isinstance(statement.value, cst.SimpleString)
+        if not docstring and not isinstance(statement, (cst.Import, cst.ImportFrom)):
             break
-        place = number + 1
+        position = number + 1
     line = cst.parse_statement("import torch\n")
-    return module.with_changes(body=[*module.body[:place], line, *module.body[place:]])
+    return module.with_changes(body=[*module.body[:position], line, *module.body[position:]])
 
 
 # ----------------------------------------------------------------------------------------------------------- the writer
 
 
-class _Writer(cst.CSTTransformer):
+class _MarkWriter(cst.CSTTransformer):
     """Applies ``edits`` to a syntax tree."""
 
     def __init__(self, edits: _Edits) -> None:
@@ -104,17 +104,17 @@ class _Writer(cst.CSTTransformer):
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         """Add a decorator next to the ``def``, inside all others, or remove one."""
-        kept = [
+        decorators = [
             new
             for old, new in zip(original_node.decorators, updated_node.decorators, strict=True)
             if id(old.decorator) not in self._edits.gone
         ]
         text = self._edits.decorators.get(id(original_node))
         if text is not None:
-            kept.append(cst.Decorator(cst.parse_expression(text)))
-        elif len(kept) == len(updated_node.decorators):
+            decorators.append(cst.Decorator(cst.parse_expression(text)))
+        elif len(decorators) == len(updated_node.decorators):
             return updated_node
-        return updated_node.with_changes(decorators=kept)
+        return updated_node.with_changes(decorators=decorators)
 
     def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
         """Add an index to a loop with ``enumerate``."""
@@ -144,14 +144,14 @@ class _Writer(cst.CSTTransformer):
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
         """Wrap statements in a new mark, and unwrap those whose mark is removed."""
-        lines: list[list[Any]] = []
+        groups: list[list[Any]] = []
         carried: list[cst.EmptyLine] = []
         for old, new in zip(original_node.body, updated_node.body, strict=True):
             unwrapped, carried_on = self._unwrapped(old, new, updated_node.indent)
-            lines.append(_with_leading_lines(unwrapped, carried))
+            groups.append(_with_leading_lines(unwrapped, carried))
             carried = carried_on
-        wraps = sorted(self._edits.wraps.get(id(original_node), ()), key=lambda one: (one[0], -one[1]))
-        body = _wrapped(lines, 0, len(lines), wraps, updated_node.indent)
+        wraps = sorted(self._edits.wraps.get(id(original_node), ()), key=lambda wrap: (wrap[0], -wrap[1]))
+        body = _wrapped_statements(groups, 0, len(groups), wraps, updated_node.indent)
         return updated_node.with_changes(body=body, footer=[*carried, *updated_node.footer])
 
     def _unwrapped(self, old: Any, new: Any, indent: str | None) -> tuple[list[Any], list[cst.EmptyLine]]:
@@ -173,44 +173,44 @@ def _with_hoists(
     line: cst.SimpleStatementLine, hoists: Sequence[tuple[cst.Call, Hoisted, str]], indent: str | None
 ) -> list[Any]:
     """Return a line with calls moved out of it, each wrapped in its mark."""
-    found: list[Any] = []
-    rest: Any = line.with_changes(leading_lines=[])
-    for call, parts, text in hoists:
-        found += [*parts.inputs, _with(text, [parts.call], indent)]
-        rest = rest.deep_replace(call, parts.name)
-    return _with_leading_lines([*found, rest], line.leading_lines)
+    statements: list[Any] = []
+    new_line: Any = line.with_changes(leading_lines=[])
+    for call, hoist, text in hoists:
+        statements += [*hoist.inputs, _with_block(text, [hoist.call], indent)]
+        new_line = new_line.deep_replace(call, hoist.name)
+    return _with_leading_lines([*statements, new_line], line.leading_lines)
 
 
 def _with_leading_lines(statements: list[Any], above: Sequence[cst.EmptyLine]) -> list[Any]:
     """Return the statements with ``above`` added before the first."""
     if not above:
         return statements
-    first, *others = statements
-    return [first.with_changes(leading_lines=[*above, *first.leading_lines]), *others]
+    first, *later = statements
+    return [first.with_changes(leading_lines=[*above, *first.leading_lines]), *later]
 
 
-def _wrapped(
-    lines: Sequence[Sequence[Any]], start: int, end: int, wraps: Sequence[tuple[int, int, str]], indent: str | None
+def _wrapped_statements(
+    groups: Sequence[Sequence[Any]], start: int, end: int, wraps: Sequence[tuple[int, int, str]], indent: str | None
 ) -> list[Any]:
     """Return the statements from ``start`` up to ``end``, those of each wrap inside a ``with``; wraps may nest."""
-    found: list[Any] = []
-    place = start
+    statements: list[Any] = []
+    position = start
     for number, (first, last, text) in enumerate(wraps):
-        if first < place:
+        if first < position:
             continue  # inside one that is already written
-        inner = [one for one in wraps[number + 1 :] if one[1] <= last]
-        found += [statement for group in lines[place:first] for statement in group]
-        found.append(_with(text, _wrapped(lines, first, last + 1, inner, indent), indent))
-        place = last + 1
-    return [*found, *(statement for group in lines[place:end] for statement in group)]
+        inner_wraps = [wrap for wrap in wraps[number + 1 :] if wrap[1] <= last]
+        statements += [statement for group in groups[position:first] for statement in group]
+        statements.append(_with_block(text, _wrapped_statements(groups, first, last + 1, inner_wraps, indent), indent))
+        position = last + 1
+    return [*statements, *(statement for group in groups[position:end] for statement in group)]
 
 
-def _with(text: str, body: Sequence[Any], indent: str | None) -> cst.With:
+def _with_block(text: str, body: Sequence[Any], indent: str | None) -> cst.With:
     head = f"with {text}:"
     if len(head) > LONGEST_LINE:
         name, _, value = text.partition("(")
         head = f"with {name}(\n    {value[:-1]}\n):"
-    made = cst.parse_statement(f"{head}\n    pass\n")
-    assert isinstance(made, cst.With)  # noqa: S101 - that is how it is written
+    block = cst.parse_statement(f"{head}\n    pass\n")
+    assert isinstance(block, cst.With)  # noqa: S101 - that is how it is written
     inside = [body[0].with_changes(leading_lines=[]), *body[1:]]
-    return made.with_changes(leading_lines=body[0].leading_lines, body=cst.IndentedBlock(inside, indent=indent))
+    return block.with_changes(leading_lines=body[0].leading_lines, body=cst.IndentedBlock(inside, indent=indent))

@@ -55,10 +55,10 @@ class Statement:
     @property
     def around(self) -> Iterator[Statement]:
         """The compound statements around this one in its function, innermost first."""
-        around = self.suite.parent
-        while around is not None:
-            yield around
-            around = around.suite.parent
+        statement = self.suite.parent
+        while statement is not None:
+            yield statement
+            statement = statement.suite.parent
 
 
 @dataclass(eq=False, repr=False)
@@ -105,61 +105,61 @@ class SourceFile:
         self._positions: Mapping[Any, Any] = MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(
             PositionProvider
         )
-        self.functions = list(self._functions(self.module, ""))
+        self.functions = list(self._functions_in(self.module, ""))
 
     def is_unchanged(self, line: SourceLine) -> bool:
         """Return whether the line has the same text as when the call was traced."""
-        now = self._lines[line.line - 1].strip() if 0 < line.line <= len(self._lines) else ""
-        return not line.text or now == line.text.strip()
+        current = self._lines[line.line - 1].strip() if 0 < line.line <= len(self._lines) else ""
+        return not line.text or current == line.text.strip()
 
     def path_to(self, line: SourceLine) -> tuple[Function | None, list[Statement]]:
         """Return the innermost function around the line, by its name, and its statements there, outermost first."""
-        around = (one for one in self.functions if one.name == line.function and one.first <= line.line <= one.last)
-        function = max(around, key=lambda one: one.first, default=None)
-        found: list[Statement] = []
+        named = (func for func in self.functions if func.name == line.function and func.first <= line.line <= func.last)
+        function = max(named, key=lambda func: func.first, default=None)
+        path: list[Statement] = []
         suites = [function.body] if function is not None else []
         while suites:
-            inside = [one for suite in suites for one in suite.statements if one.first <= line.line <= one.last]
-            found += inside[:1]
+            inside = [stmt for suite in suites for stmt in suite.statements if stmt.first <= line.line <= stmt.last]
+            path += inside[:1]
             suites = inside[0].suites if inside else []
-        return function, found
+        return function, path
 
-    def _functions(self, node: Any, scope: str, *, nested: bool = False) -> Iterator[Function]:
+    def _functions_in(self, node: Any, scope: str, *, nested: bool = False) -> Iterator[Function]:
         for child in node.children:
-            inner, function = scope, isinstance(child, cst.FunctionDef)
+            inner_scope, is_function = scope, isinstance(child, cst.FunctionDef)
             if isinstance(child, (cst.FunctionDef, cst.ClassDef)):
-                inner = f"{scope}.{child.name.value}".lstrip(".")
-            if function:
-                yield self._function(child, inner, nested=nested)
-            yield from self._functions(child, inner, nested=nested or function)
+                inner_scope = f"{scope}.{child.name.value}".lstrip(".")
+            if is_function:
+                yield self._parsed_function(child, inner_scope, nested=nested)
+            yield from self._functions_in(child, inner_scope, nested=nested or is_function)
 
-    def _function(self, node: Any, scope: str, *, nested: bool) -> Function:
-        lines = self._positions[node]
+    def _parsed_function(self, node: Any, scope: str, *, nested: bool) -> Function:
+        position = self._positions[node]
         plain = not nested and node.asynchronous is None and not _yields(node.body)
-        marks = (_mark(decorator.decorator) for decorator in node.decorators)
-        mark = next((found for found in marks if found is not None), None)
-        function = Function(node, node.name.value, scope, lines.start.line, lines.end.line, None, plain, mark)  # type: ignore[arg-type]
-        function.body = self._suite(node.body, function, None)
+        marks = (_region_mark(decorator.decorator) for decorator in node.decorators)
+        mark = next((mark for mark in marks if mark is not None), None)
+        function = Function(node, node.name.value, scope, position.start.line, position.end.line, None, plain, mark)  # type: ignore[arg-type]
+        function.body = self._parsed_suite(node.body, function, None)
         return function
 
-    def _suite(self, block: Any, function: Function, parent: Statement | None) -> Suite:
+    def _parsed_suite(self, block: Any, function: Function, parent: Statement | None) -> Suite:
         """Return the statements of a block; none if they are on the line of its header, where no mark fits."""
         suite = Suite(block, function, parent)
         if not isinstance(block, cst.IndentedBlock):
             return suite
         for node in block.body:
-            lines = self._positions[node]
-            statement = Statement(node, lines.start.line, lines.end.line, suite)
+            position = self._positions[node]
+            statement = Statement(node, position.start.line, position.end.line, suite)
             if isinstance(node, cst.With):
-                found = (_mark(item.item) for item in node.items)
-                statement.mark = next((mark for mark in found if mark is not None), None)
+                marks = (_region_mark(item.item) for item in node.items)
+                statement.mark = next((mark for mark in marks if mark is not None), None)
             if not isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-                statement.suites = [self._suite(inner, function, statement) for inner in _blocks(node)]
+                statement.suites = [self._parsed_suite(inner, function, statement) for inner in _indented_blocks(node)]
             suite.statements.append(statement)
         return suite
 
 
-def _blocks(node: Any) -> Iterator[Any]:
+def _indented_blocks(node: Any) -> Iterator[Any]:
     """Yield the indented blocks of a compound statement, including those of ``else``, ``except`` and ``case``."""
     for child in node.children:
         if isinstance(child, cst.IndentedBlock):
@@ -167,7 +167,7 @@ def _blocks(node: Any) -> Iterator[Any]:
         elif isinstance(
             child, (cst.If, cst.Else, cst.Finally, cst.ExceptHandler, cst.ExceptStarHandler, cst.MatchCase)
         ):
-            yield from _blocks(child)
+            yield from _indented_blocks(child)
 
 
 def _yields(body: Any) -> bool:
@@ -201,17 +201,17 @@ def literal(node: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _mark(node: Any) -> Mark | None:
+def _region_mark(node: Any) -> Mark | None:
     """Return the region mark that an item of a ``with`` or a decorator makes, or None."""
     if not isinstance(node, cst.Call) or not node.args:
         return None
     name = dotted_name(node.func)
     if name.rpartition(".")[2] in ("annotate", "annotate_fn"):
         try:
-            value = literal(node.args[0].value)
+            argument = literal(node.args[0].value)
         except ValueError:
             return Mark(node)
-        return Mark(node, value[REGION_KEY]) if isinstance(value, Mapping) and REGION_KEY in value else None
+        return Mark(node, argument[REGION_KEY]) if isinstance(argument, Mapping) and REGION_KEY in argument else None
     if name in ("rx.region", "regional_explorer.region", "region"):
         return Mark(node, _region_value(node.args), by_region=True)
     return None

@@ -36,8 +36,8 @@ class ChangedFile:
         """Return the unified diff, in paths that ``git apply`` and ``patch -p1`` take."""
         name = _shown_path(self.path)
         before, after = (io.StringIO(text, newline="").readlines() for text in (self.file.text, self.after))
-        parts = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
-        return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in parts)
+        lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
     def content(self) -> tuple[bytes, bytes]:
         """Return the bytes of the file before and after."""
@@ -59,22 +59,22 @@ class SourcePatch:
 
     def __str__(self) -> str:
         """Return diff, cells and calls as one text."""
-        parts = [*self._comments(), *(one.diff() for one in self.changed if not one.file.cell), *self._cells()]
-        return "\n".join(parts) if parts else "# No region yet.\n"
+        texts = [*self._comments(), *(change.diff() for change in self.changed if not change.file.cell), *self._cells()]
+        return "\n".join(texts) if texts else "# No region yet.\n"
 
     def _comments(self) -> Iterator[str]:
         for name, reason in self.refused.items():
             yield f"# Region {name!r} is not in the source below: {reason}.\n{plan_source(self.plan, [name])}"
         if self.kept:
             yield f"# In the source already: {', '.join(map(repr, self.kept))}.\n"
-        if any(not one.file.cell and is_library(one.file.path) for one in self.changed):
+        if any(not change.file.cell and is_library(change.file.path) for change in self.changed):
             yield "# This changes an installed library: make it in a copy of your own.\n"
 
     def _cells(self) -> Iterator[str]:
-        for one in self.changed:
-            if one.file.cell:
-                names = ", ".join(function.scope for function in one.file.functions if "." not in function.scope)
-                yield f"# The cell that defines {names or 'the function'}, with its regions:\n\n{as_typed(one.after)}"
+        for change in self.changed:
+            if change.file.cell:
+                defs = ", ".join(function.scope for function in change.file.functions if "." not in function.scope)
+                yield f"# The cell that defines {defs or 'the function'}, with its regions:\n\n{as_typed(change.after)}"
 
     def apply(self) -> None:
         """Write the changed files.
@@ -82,12 +82,12 @@ class SourcePatch:
         Raises:
             SourcePatchError: a file is a notebook's cell, is not tracked by git or not clean, or cannot be written.
         """
-        if any(one.file.cell for one in self.changed):
+        if any(change.file.cell for change in self.changed):
             raise SourcePatchError(
                 "The function is defined in a notebook, which is not a file to patch; nothing was written. Paste the "
                 "cell that ex.to_source() returns."
             )
-        write_all({one.path.resolve(): one.content() for one in self.changed})
+        write_all({change.path.resolve(): change.content() for change in self.changed})
 
 
 def source_patch(
@@ -118,14 +118,14 @@ def _shown_path(path: Path) -> str:
 
 def as_typed(cell: str) -> str:
     """Return the text of a cell with its magics as the user typed them: IPython stores the Python code they become."""
-    text = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    quoted = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
     cell = re.sub(
-        rf"get_ipython\(\)\.run_line_magic\({text}, {text}\)",
-        lambda found: f"%{_unquoted(found[1])} {_unquoted(found[2])}".rstrip(),
+        rf"get_ipython\(\)\.run_line_magic\({quoted}, {quoted}\)",
+        lambda match: f"%{_unquoted_literal(match[1])} {_unquoted_literal(match[2])}".rstrip(),
         cell,
     )
-    return re.sub(rf"get_ipython\(\)\.system\({text}\)", lambda found: f"!{_unquoted(found[1])}", cell)
+    return re.sub(rf"get_ipython\(\)\.system\({quoted}\)", lambda match: f"!{_unquoted_literal(match[1])}", cell)
 
 
-def _unquoted(text: str) -> str:
+def _unquoted_literal(text: str) -> str:
     return str(ast.literal_eval(text))

@@ -56,8 +56,8 @@ Span = StatementRange | WholeFunction | SubmoduleCalls
 
 def span_of(statement: Statement) -> StatementRange:
     """Return the span of one statement."""
-    number = statement.suite.statements.index(statement)
-    return StatementRange(statement.suite, number, number)
+    index = statement.suite.statements.index(statement)
+    return StatementRange(statement.suite, index, index)
 
 
 def is_loop(statement: Statement) -> bool:
@@ -67,17 +67,17 @@ def is_loop(statement: Statement) -> bool:
 
 def submodule_calls(statement: Statement) -> Mapping[str, list[Any]]:
     """Return the calls of ``self.name(…)`` in a statement, by the name of the submodule."""
-    found: dict[str, list[Any]] = {}
+    calls: dict[str, list[Any]] = {}
 
     def visit(node: Any) -> None:
         if isinstance(node, cst.Call) and (name := _submodule_path(node.func)):
-            found.setdefault(name, []).append(node)
+            calls.setdefault(name, []).append(node)
         for child in node.children:
             if not isinstance(child, (cst.FunctionDef, cst.ClassDef, cst.IndentedBlock)):
                 visit(child)
 
     visit(statement.node)
-    return found
+    return calls
 
 
 def _submodule_path(node: Any) -> str:

@@ -29,7 +29,7 @@ class LoopIndices:
     def name(self, loop: Statement) -> str:
         """Return the index variable of ``loop``, a new one if it has none."""
         node = loop.node
-        if (counted := _counter(node)) is not None:
+        if (counted := _loop_counter(node)) is not None:
             return counted
         if id(node) not in self.added:
             used = {name.value for name in names_in(loop.suite.function.node)} | set(self.added.values())
@@ -37,7 +37,7 @@ class LoopIndices:
         return self.added[id(node)]
 
 
-def _counter(loop: cst.For) -> str | None:
+def _loop_counter(loop: cst.For) -> str | None:
     """Return the index variable that a loop already has: that of ``range``, or the first of ``enumerate``."""
     kind = dotted_name(loop.iter.func) if isinstance(loop.iter, cst.Call) else ""
     target: cst.BaseExpression = loop.target
@@ -47,10 +47,10 @@ def _counter(loop: cst.For) -> str | None:
         return None
     if not isinstance(target, cst.Name):
         return None
-    written = (
-        one.target.value for assigned in _assignments(loop.body) for one in assigned if isinstance(one.target, cst.Name)
+    reassigned = (
+        node.target.value for nodes in _assignments(loop.body) for node in nodes if isinstance(node.target, cst.Name)
     )
-    return target.value if target.value not in set(written) else None
+    return target.value if target.value not in set(reassigned) else None
 
 
 def _assignments(node: cst.CSTNode) -> Iterator[Sequence[Any]]:
@@ -70,40 +70,40 @@ def names_in(node: cst.CSTNode) -> Iterator[cst.Name]:
         yield from names_in(child)
 
 
-def value_text(new: NewMark, indices: LoopIndices) -> str:
+def value_text(new_mark: NewMark, indices: LoopIndices) -> str:
     """Return the dict of an annotation as Python."""
-    if new.carve:
+    if new_mark.carve:
         return f'{{"{FALLBACK_KEY}": True}}'
-    parts = []
-    if (name := _region_id(new, indices)) is not None:
-        parts.append(f'"inductor_region": {name}')
-    if config := config_of(new.region, Direction.FORWARD):
-        parts.append(f'"inductor_configs": {text_of(config)}')
-    return f'{{"{REGION_KEY}": {{{", ".join(parts)}}}}}'
+    entries = []
+    if (name := _region_id(new_mark, indices)) is not None:
+        entries.append(f'"inductor_region": {name}')
+    if config := config_of(new_mark.region, Direction.FORWARD):
+        entries.append(f'"inductor_configs": {text_of(config)}')
+    return f'{{"{REGION_KEY}": {{{", ".join(entries)}}}}}'
 
 
-def _region_id(new: NewMark, indices: LoopIndices) -> str | None:
-    region = new.region
-    if not new.instance:
+def _region_id(new_mark: NewMark, indices: LoopIndices) -> str | None:
+    region = new_mark.region
+    if not new_mark.instance:
         return None if is_default(region) else text_of(region.name)
-    parts = (str(part) if isinstance(part, int) else indices.name(part) for part in new.instance)
+    parts = (str(part) if isinstance(part, int) else indices.name(part) for part in new_mark.instance)
     return f"({text_of(region.name)}, {', '.join(parts)})"
 
 
 def is_default(region: Region) -> bool:
     """Return whether a region stands for marks without an id, which have no name."""
     return region.name == "default" and all(
-        one.kind is SelectorKind.ANNOTATION and pattern.startswith("default:")
-        for one in region.selectors
-        for pattern in one.patterns
+        selector.kind is SelectorKind.ANNOTATION and pattern.startswith("default:")
+        for selector in region.selectors
+        for pattern in selector.patterns
     )
 
 
 def text_of(value: Any) -> str:
     """Return a plain value as Python source: strings in double quotes, ASCII only."""
     if isinstance(value, str):
-        shown = ascii(value)
-        return f'"{shown[1:-1]}"' if shown.startswith("'") and '"' not in shown else shown
+        quoted = ascii(value)
+        return f'"{quoted[1:-1]}"' if quoted.startswith("'") and '"' not in quoted else quoted
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{text_of(key)}: {text_of(item)}' for key, item in value.items())}}}"
     if isinstance(value, list):
@@ -113,19 +113,19 @@ def text_of(value: Any) -> str:
     return repr(value)
 
 
-def changed_call(mark: Mark, new: NewMark, value: str) -> cst.Call:
+def changed_call(mark: Mark, new_mark: NewMark, value: str) -> cst.Call:
     """Return the call of an existing mark with a new value; the form of the call is kept."""
     if not mark.by_region:
-        first, *others = mark.call.args
-        return mark.call.with_changes(args=[first.with_changes(value=cst.parse_expression(value)), *others])
-    if new.instance:  # a name alone cannot distinguish instances
-        made = cst.parse_expression(f"{TRACEBACK}.annotate({value})")
-        assert isinstance(made, cst.Call)  # noqa: S101 - that is how it is written
-        return made
-    config = config_of(new.region, Direction.FORWARD)
+        first, *other_args = mark.call.args
+        return mark.call.with_changes(args=[first.with_changes(value=cst.parse_expression(value)), *other_args])
+    if new_mark.instance:  # a name alone cannot distinguish instances
+        annotate_call = cst.parse_expression(f"{TRACEBACK}.annotate({value})")
+        assert isinstance(annotate_call, cst.Call)  # noqa: S101 - that is how it is written
+        return annotate_call
+    config = config_of(new_mark.region, Direction.FORWARD)
     plain = [f"{key}={text_of(item)}" for key, item in config.items() if key.isidentifier()]
     dotted = {key: item for key, item in config.items() if not key.isidentifier()}
-    arguments = [text_of(new.region.name), *plain, *([f"**{text_of(dotted)}"] if dotted else [])]
+    arguments = [text_of(new_mark.region.name), *plain, *([f"**{text_of(dotted)}"] if dotted else [])]
     call = cst.parse_expression(f"f({', '.join(arguments)})")
     assert isinstance(call, cst.Call)  # noqa: S101 - that is how it is written
     return mark.call.with_changes(args=call.args)

@@ -17,22 +17,22 @@ def root_of(path: Path) -> Path | None:
 
 def require_clean(path: Path) -> None:
     """Raise SourcePatchError unless git tracks ``path`` and it has no uncommitted changes."""
-    if _git(path, "ls-files", "--error-unmatch", "--", path.name) is None:
+    if _git_output(path, "ls-files", "--error-unmatch", "--", path.name) is None:
         raise SourcePatchError(
             f"{path} is not under version control, so it is left alone; nothing was written. Take the diff that "
             "ex.to_source() returns and apply it by hand, or `git add` and commit the file first."
         )
-    if changed := _git(path, "status", "--porcelain", "--", path.name):
+    if changed := _git_output(path, "status", "--porcelain", "--", path.name):
         raise SourcePatchError(
             f"{path} has changes that are not committed ({changed.strip()}), so it is left alone; nothing was written. "
             "Commit or stash them first."
         )
 
 
-def _git(path: Path, *arguments: str) -> str | None:
+def _git_output(path: Path, *arguments: str) -> str | None:
     """Return the output of git in the folder of ``path``; None if git fails or is not installed."""
     try:
-        done = subprocess.run(  # noqa: S603 - fixed arguments, and a path that is not an option
+        process = subprocess.run(  # noqa: S603 - fixed arguments, and a path that is not an option
             ["git", "-C", str(path.parent), *arguments],  # noqa: S607 - the user's own git
             capture_output=True,
             text=True,
@@ -40,7 +40,7 @@ def _git(path: Path, *arguments: str) -> str | None:
         )
     except OSError:
         return None
-    return done.stdout if done.returncode == 0 else None
+    return process.stdout if process.returncode == 0 else None
 
 
 def write_all(texts: Mapping[Path, tuple[bytes, bytes]]) -> None:
@@ -53,12 +53,12 @@ def write_all(texts: Mapping[Path, tuple[bytes, bytes]]) -> None:
         require_clean(path)
         if path.read_bytes() != before:
             raise SourcePatchError(f"{path} has changed meanwhile; nothing was written. Call ex.to_source again.")
-    done: list[Path] = []
+    written: list[Path] = []
     try:
         for path, (_, after) in texts.items():
             write_bytes(path, after, SourcePatchError)
-            done.append(path)
+            written.append(path)
     except BaseException:
-        for path in done:
+        for path in written:
             write_bytes(path, texts[path][0], SourcePatchError)
         raise

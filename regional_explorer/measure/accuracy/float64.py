@@ -13,7 +13,7 @@ from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.trace import Capture
 from regional_explorer.torch_api import boxed, draws_random, resolve
 
-LOW = (torch.float32, torch.float16, torch.bfloat16)
+LOW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Float64:
@@ -26,8 +26,8 @@ class Float64:
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
-        self._exact: dict[tuple[Any, ...], torch.Tensor] = {}
-        self._kept: list[torch.Tensor] = []
+        self._exact_values: dict[tuple[Any, ...], torch.Tensor] = {}
+        self._kept_alive: list[torch.Tensor] = []
 
     def run(self) -> tuple[list[Any], tuple[torch.Tensor | None, ...]]:
         """Return ``(output tensors, gradients)`` in float64.
@@ -36,43 +36,43 @@ class Float64:
             Exception: whatever torch raises if an operator has no float64 kernel.
         """
         call = self._capture.call
-        with self._capture.running(self._shadow), call.kept():
+        with self._capture.running(self._float64_implementation), call.kept():
             outputs, gradients = call.run(self._capture.run)
-        exact = [self._lookup(tensor.detach()) for _, tensor in tensors_in(outputs)]
-        return exact, tuple(None if gradient is None else self._lookup(gradient) for gradient in gradients)
+        exact = [self._exact_value(tensor.detach()) for _, tensor in tensors_in(outputs)]
+        return exact, tuple(None if gradient is None else self._exact_value(gradient) for gradient in gradients)
 
-    def _shadow(self, live: LiveGraph) -> Callable[[list[Any]], Any]:
-        dtypes = [_dtype(value) for value in live.gm.graph.output_node().args[0]]  # type: ignore[union-attr]
-        run = boxed(to_float64(live.gm))
+    def _float64_implementation(self, live: LiveGraph) -> Callable[[list[Any]], Any]:
+        dtypes = [_traced_dtype(value) for value in live.gm.graph.output_node().args[0]]  # type: ignore[union-attr]
+        run_float64 = boxed(to_float64(live.gm))
 
-        def shadow(args: list[Any]) -> list[Any]:
-            exact = [self._lookup(value) for value in args]
+        def implementation(args: list[Any]) -> list[Any]:
+            exact_args = [self._exact_value(value) for value in args]
             args.clear()
-            results = run(exact)
-            return [self._rounded(value, dtype) for value, dtype in zip(results, dtypes, strict=True)]
+            results = run_float64(exact_args)
+            return [self._rounded_to(value, dtype) for value, dtype in zip(results, dtypes, strict=True)]
 
-        return shadow
+        return implementation
 
-    def _lookup(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dtype not in LOW:
+    def _exact_value(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dtype not in LOW_DTYPES:
             return value
-        found = self._exact.get(_place(value))
-        return found if found is not None else value.detach().double()
+        exact = self._exact_values.get(_memory_place(value))
+        return exact if exact is not None else value.detach().double()
 
-    def _rounded(self, value: Any, dtype: torch.dtype | None) -> Any:
-        if not isinstance(value, torch.Tensor) or dtype not in LOW or value.dtype is not torch.float64:
+    def _rounded_to(self, value: Any, dtype: torch.dtype | None) -> Any:
+        if not isinstance(value, torch.Tensor) or dtype not in LOW_DTYPES or value.dtype is not torch.float64:
             return value
         rounded = value.to(dtype)
-        self._exact[_place(rounded)] = value
-        self._kept.append(rounded)  # so that no other value takes its place in memory
+        self._exact_values[_memory_place(rounded)] = value
+        self._kept_alive.append(rounded)  # so that no other value takes its place in memory
         return rounded
 
 
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _memory_place(tensor: torch.Tensor) -> tuple[Any, ...]:
     return (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
 
-def _dtype(node: Any) -> torch.dtype | None:
+def _traced_dtype(node: Any) -> torch.dtype | None:
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
     return value.dtype if isinstance(value, torch.Tensor) else None
 
@@ -83,51 +83,51 @@ def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
     Ops that draw random numbers draw them as before, so that the draws are the same.
     """
     graph = fx.Graph()
-    new: dict[fx.Node, fx.Node] = {}
+    copies: dict[fx.Node, fx.Node] = {}
     attributes: dict[str, Any] = {}
     for node in gm.graph.nodes:
-        copy = graph.node_copy(node, new.__getitem__)
+        copy = graph.node_copy(node, copies.__getitem__)
         if node.op == "get_attr":
-            held = resolve(gm, node)
+            attr = resolve(gm, node)
             copy.target = f"held_{len(attributes)}"
-            attributes[copy.target] = _held_in_float64(held)
+            attributes[copy.target] = _attribute_in_float64(attr)
         elif node.op == "call_function":
-            copy.args = _with_float64(copy.args)
-            copy.kwargs = _with_float64(copy.kwargs)
+            copy.args = _with_float64_dtypes(copy.args)
+            copy.kwargs = _with_float64_dtypes(copy.kwargs)
             if draws_random(node):
-                copy.args = (node.target, [_dtype(source) for source in node.args], *copy.args)
+                copy.args = (node.target, [_traced_dtype(source) for source in node.args], *copy.args)
                 copy.kwargs = dict(node.kwargs)
                 copy.target = _draw_as_before
-        new[node] = copy
+        copies[node] = copy
     return fx.GraphModule(attributes, graph)
 
 
-def _held_in_float64(held: Any) -> Any:
-    if isinstance(held, fx.GraphModule):
-        return to_float64(held)
-    return held.detach().double() if isinstance(held, torch.Tensor) and held.dtype in LOW else held
+def _attribute_in_float64(attr: Any) -> Any:
+    if isinstance(attr, fx.GraphModule):
+        return to_float64(attr)
+    return attr.detach().double() if isinstance(attr, torch.Tensor) and attr.dtype in LOW_DTYPES else attr
 
 
-def _with_float64(value: Any) -> Any:
+def _with_float64_dtypes(value: Any) -> Any:
     if isinstance(value, torch.dtype):
-        return torch.float64 if value in LOW else value
+        return torch.float64 if value in LOW_DTYPES else value
     if isinstance(value, (list, tuple)):
-        return type(value)(_with_float64(item) for item in value)
+        return type(value)(_with_float64_dtypes(item) for item in value)
     if isinstance(value, dict):
-        return {key: _with_float64(item) for key, item in value.items()}
+        return {key: _with_float64_dtypes(item) for key, item in value.items()}
     return value
 
 
 def _draw_as_before(target: Any, dtypes: Sequence[torch.dtype | None], *args: Any, **kwargs: Any) -> Any:
     """Run a random op in the dtypes of the trace, and return its results in float64."""
-    low = [
+    traced_args = [
         value.to(dtype) if isinstance(value, torch.Tensor) and dtype is not None else value
         for value, dtype in zip(args, dtypes, strict=True)
     ]
-    results = target(*low, **kwargs)
+    results = target(*traced_args, **kwargs)
     if target is torch.ops.aten.native_dropout.default:
-        keep = results[1]
-        return args[0] * keep * (0.0 if args[1] == 1 else 1.0 / (1.0 - args[1])), keep
+        keep_mask = results[1]
+        return args[0] * keep_mask * (0.0 if args[1] == 1 else 1.0 / (1.0 - args[1])), keep_mask
     if isinstance(results, torch.Tensor):
-        return results.double() if results.dtype in LOW else results
-    return type(results)(value.double() if getattr(value, "dtype", None) in LOW else value for value in results)
+        return results.double() if results.dtype in LOW_DTYPES else results
+    return type(results)(value.double() if getattr(value, "dtype", None) in LOW_DTYPES else value for value in results)

@@ -57,33 +57,33 @@ def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
     """Run the call once from the state the user left, and return outputs and gradients."""
     with call.kept():
         outputs, gradients = call.run(fn)
-        named = tuple((name, tensor.detach().clone()) for name, tensor in tensors_in(outputs, "output"))
+        named_outputs = tuple((name, tensor.detach().clone()) for name, tensor in tensors_in(outputs, "output"))
         opaque = tuple(opaque_in(outputs, "output"))
-    return Values(named, tuple(zip(call.gradient_names, gradients, strict=False)), opaque)
+    return Values(named_outputs, tuple(zip(call.gradient_names, gradients, strict=False)), opaque)
 
 
-def compare(variant: str, mine: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:
-    """Return one row per output and gradient of a variant whose results are ``mine``; each row gets ``note``."""
+def compare(variant: str, results: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:
+    """Return one row per output and gradient of a variant, given its ``results``; each row gets ``note``."""
     rows: list[Numerics] = []
     eager, exact = reference.eager, reference.exact
-    kinds = (("outputs", eager.outputs, mine.outputs), ("gradients", eager.gradients, mine.gradients))
-    for kind, theirs, ours in kinds:
-        scale = max((rms(tensor) for _, tensor in theirs), default=0.0)
-        truth: Mapping[str, Any] = dict(getattr(exact, kind)) if exact is not None else {}
-        for (name, expected), (_, got) in zip(theirs, ours, strict=False):
+    kinds = (("outputs", eager.outputs, results.outputs), ("gradients", eager.gradients, results.gradients))
+    for kind, expected_tensors, got_tensors in kinds:
+        scale = max((rms(tensor) for _, tensor in expected_tensors), default=0.0)
+        truths: Mapping[str, Any] = dict(getattr(exact, kind)) if exact is not None else {}
+        for (name, expected), (_, got) in zip(expected_tensors, got_tensors, strict=False):
             if expected is None and got is None:
                 continue
-            if (why := _unlike(got, expected)) or got is None or expected is None:
-                rows.append(_mismatch(variant, name, why))
+            if (why := _why_unlike(got, expected)) or got is None or expected is None:
+                rows.append(_mismatch_row(variant, name, why))
             elif not is_floating(expected):
-                judge = functools.partial(_exactly, variant, name, expected, note=note)
-                rows.append(_allowing_steps(judge, got, expected, reference.steps))
+                judge = functools.partial(_exact_row, variant, name, expected, note=note)
+                rows.append(_row_allowing_steps(judge, got, expected, reference.steps))
             else:
-                judge = functools.partial(_Judge(variant, reference, scale, note).row, name, expected, truth.get(name))
-                rows.append(_allowing_steps(judge, got, expected, reference.steps))
-    if [name for name, _ in mine.outputs] != [name for name, _ in eager.outputs]:
-        rows.append(_mismatch(variant, "outputs", _other_tensors(mine.outputs, eager.outputs)))
-    rows += [_not_compared(variant, path, kind) for path, kind in eager.opaque]
+                judge = functools.partial(_Judge(variant, reference, scale, note).row, name, expected, truths.get(name))
+                rows.append(_row_allowing_steps(judge, got, expected, reference.steps))
+    if [name for name, _ in results.outputs] != [name for name, _ in eager.outputs]:
+        rows.append(_mismatch_row(variant, "outputs", _name_differences(results.outputs, eager.outputs)))
+    rows += [_not_compared_row(variant, path, kind) for path, kind in eager.opaque]
     if reference.nondeterministic:
         return tuple(replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
     return tuple(rows)
@@ -117,7 +117,7 @@ def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:
 def same(left: Values, right: Values) -> bool:
     """Return whether the results of two runs are bitwise equal."""
     pairs = zip((*left.outputs, *left.gradients), (*right.outputs, *right.gradients), strict=True)
-    return all(_bitwise(mine, theirs) for (_, mine), (_, theirs) in pairs)
+    return all(_bitwise_equal(left_tensor, right_tensor) for (_, left_tensor), (_, right_tensor) in pairs)
 
 
 @dataclass(frozen=True)
@@ -131,49 +131,49 @@ class _Judge:
 
     def row(self, name: str, expected: torch.Tensor, truth: torch.Tensor | None, got: torch.Tensor) -> Numerics:
         """Return the row of one tensor: judged by float64 if that is a reference, else by eager itself."""
-        allowed = far(expected.dtype, self.reference.arithmetic, self.scale)
-        direct = gap(got, expected, allowed)
-        found = Numerics(
+        limit = far(expected.dtype, self.reference.arithmetic, self.scale)
+        gap_to_eager = gap(got, expected, limit)
+        row = Numerics(
             variant=self.variant,
             tensor=name,
             dtype=str(expected.dtype).removeprefix("torch."),
-            bitwise=_bitwise(got, expected),
-            error=direct.rms,
-            max_error=direct.largest,
+            bitwise=_bitwise_equal(got, expected),
+            error=gap_to_eager.rms,
+            max_error=gap_to_eager.largest,
             eager_error=None,
             variant_error=None,
-            tolerance=allowed.rms(rms(expected)),
-            element_share=direct.share,
+            tolerance=limit.rms(rms(expected)),
+            element_share=gap_to_eager.share,
             verdict=NumericsVerdict.OK,
             note=self.note,
         )
         if truth is None or truth.shape != expected.shape:
-            found = replace(found, note=self.note or self.reference.note)
+            row = replace(row, note=self.note or self.reference.note)
         else:
-            eager = gap(expected, truth, allowed)
-            found = replace(found, eager_error=eager.rms, variant_error=gap(got, truth).rms)
-            if eager.rms <= allowed.rms(rms(truth)) and eager.share <= 1.0:
-                found = self._by_float64(found, got, expected, truth, allowed)
+            eager_gap = gap(expected, truth, limit)
+            row = replace(row, eager_error=eager_gap.rms, variant_error=gap(got, truth).rms)
+            if eager_gap.rms <= limit.rms(rms(truth)) and eager_gap.share <= 1.0:
+                row = self._row_by_float64(row, got, expected, truth, limit)
             else:
-                found = replace(found, judged_by_eager=True, note=BEYOND_ROUNDING)
-        return found if found.bitwise or found.share <= 1.0 else replace(found, verdict=NumericsVerdict.FAILED)
+                row = replace(row, judged_by_eager=True, note=BEYOND_ROUNDING)
+        return row if row.bitwise or row.share <= 1.0 else replace(row, verdict=NumericsVerdict.FAILED)
 
-    def _by_float64(
-        self, found: Numerics, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, allowed: Limit
+    def _row_by_float64(
+        self, row: Numerics, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, limit: Limit
     ) -> Numerics:
-        once, own = unit(expected.dtype, self.scale), rms(truth)
-        at_least = units_of_a_sum(expected, self.reference.arithmetic)
-        eager, mine = gap(expected, truth, once), gap(got, truth, once)
-        near = SLACK * max(eager.rms, at_least * once.rms(own))
-        near_each = SLACK * max(eager.share, at_least)
+        unit_limit, truth_rms = unit(expected.dtype, self.scale), rms(truth)
+        least_units = units_of_a_sum(expected, self.reference.arithmetic)
+        eager_gap, variant_gap = gap(expected, truth, unit_limit), gap(got, truth, unit_limit)
+        tolerance = SLACK * max(eager_gap.rms, least_units * unit_limit.rms(truth_rms))
+        element_tolerance = SLACK * max(eager_gap.share, least_units)
         return replace(
-            found,
-            tolerance=min(near, allowed.rms(own)),
-            element_share=max(mine.share / near_each, gap(got, truth, allowed).share),
+            row,
+            tolerance=min(tolerance, limit.rms(truth_rms)),
+            element_share=max(variant_gap.share / element_tolerance, gap(got, truth, limit).share),
         )
 
 
-def _allowing_steps(
+def _row_allowing_steps(
     judge: Callable[[torch.Tensor], Numerics], got: torch.Tensor, expected: torch.Tensor, steps: Steps | None
 ) -> Numerics:
     """Return the row that ``judge`` gives a tensor; "not comparable" if it fails only because of step functions."""
@@ -185,15 +185,15 @@ def _allowing_steps(
     return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=EXPLAINED_BY_STEPS)
 
 
-def _exactly(variant: str, name: str, expected: torch.Tensor, got: torch.Tensor, note: str) -> Numerics:
+def _exact_row(variant: str, name: str, expected: torch.Tensor, got: torch.Tensor, note: str) -> Numerics:
     """Return the row of a tensor of integers or booleans, which has to be equal."""
-    off, bitwise = gap(got, expected), _bitwise(got, expected)
-    return Numerics(variant, name, str(expected.dtype).removeprefix("torch."), bitwise=bitwise, error=off.rms,
-                    max_error=off.largest, eager_error=None, variant_error=None, tolerance=0.0,
-                    verdict=NumericsVerdict.OK if bitwise else NumericsVerdict.FAILED, note=note)  # fmt: skip
+    gap_to_eager, equal = gap(got, expected), _bitwise_equal(got, expected)
+    return Numerics(variant, name, str(expected.dtype).removeprefix("torch."), bitwise=equal, error=gap_to_eager.rms,
+                    max_error=gap_to_eager.largest, eager_error=None, variant_error=None, tolerance=0.0,
+                    verdict=NumericsVerdict.OK if equal else NumericsVerdict.FAILED, note=note)  # fmt: skip
 
 
-def _unlike(got: torch.Tensor | None, expected: torch.Tensor | None) -> str:
+def _why_unlike(got: torch.Tensor | None, expected: torch.Tensor | None) -> str:
     """Return why two tensors cannot be compared element by element, or an empty text."""
     if got is None or expected is None:
         return "one of the two has no gradient"
@@ -202,26 +202,26 @@ def _unlike(got: torch.Tensor | None, expected: torch.Tensor | None) -> str:
     return ""
 
 
-def _other_tensors(mine: Sequence[tuple[str, Any]], theirs: Sequence[tuple[str, Any]]) -> str:
+def _name_differences(got_outputs: Sequence[tuple[str, Any]], expected_outputs: Sequence[tuple[str, Any]]) -> str:
     """Return how the output tensors differ from eager's: missing, additional, or in another order."""
-    ours, eager = dict(mine), dict(theirs)
-    found = [f"{name} is missing" for name in eager if name not in ours]
-    found += [f"{name} is not among eager's" for name in ours if name not in eager]
-    return "; ".join(found) or "in another order than eager's"
+    got, expected = dict(got_outputs), dict(expected_outputs)
+    texts = [f"{name} is missing" for name in expected if name not in got]
+    texts += [f"{name} is not among eager's" for name in got if name not in expected]
+    return "; ".join(texts) or "in another order than eager's"
 
 
-def _not_compared(variant: str, path: str, kind: str) -> Numerics:
+def _not_compared_row(variant: str, path: str, kind: str) -> Numerics:
     return Numerics(variant, path, "", bitwise=False, error=0.0, max_error=0.0, eager_error=None, variant_error=None,
                     tolerance=0.0, verdict=NumericsVerdict.NOT_COMPARED,
                     note=f"{kind}: cannot be searched for tensors")  # fmt: skip
 
 
-def _mismatch(variant: str, name: str, why: str) -> Numerics:
+def _mismatch_row(variant: str, name: str, why: str) -> Numerics:
     return Numerics(variant, name, "", bitwise=False, error=math.inf, max_error=math.inf, eager_error=None,
                     variant_error=None, tolerance=0.0, verdict=NumericsVerdict.FAILED, note=why)  # fmt: skip
 
 
-def _bitwise(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
+def _bitwise_equal(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
     if left is None or right is None:
         return left is right
     return left.dtype == right.dtype and left.shape == right.shape and torch.equal(_bits(left), _bits(right))

@@ -14,14 +14,14 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.measure.accuracy.float64 import LOW, to_float64
+from regional_explorer.measure.accuracy.float64 import LOW_DTYPES, to_float64
 from regional_explorer.measure.accuracy.numerics import Reference, compare, not_comparable, repeats, verdict
 from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.accuracy.steps import Shifted, Steps, has_steps
 from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 
-VARIANT = "compiled"
+COMPILED = "compiled"
 
 CURES: Mapping[str, Any] = {"emulate_precision_casts": True, "fallback_random": True}
 """Configs that make compiled code round, or draw random numbers, as eager code does."""
@@ -65,49 +65,49 @@ def check_partition(
     Raises:
         concurrent.futures.CancelledError: ``cancelled`` returned True.
     """
-    random = RandomState()
+    random_state = RandomState()
 
-    def run(function: Callable[..., Any]) -> Values:
-        random.restore()
-        return _named(switch, function(list(args)))
+    def run_piece(function: Callable[..., Any]) -> Values:
+        random_state.restore()
+        return _named_outputs(switch, function(list(args)))
 
     try:
-        gm, eager = switch.piece.gm, run(switch.eager)
+        gm, eager = switch.piece.gm, run_piece(switch.eager)
         arithmetic = arithmetic_of([gm])
-        steady = repeats(eager, run(switch.eager), arithmetic)
-        exact = _exact(switch, args, random) if steady else None
+        repeatable = repeats(eager, run_piece(switch.eager), arithmetic)
+        exact = _float64_outputs(switch, args, random_state) if repeatable else None
         steps = (
-            Steps(lambda shift: run(Shifted(gm, shift).boxed_run), eager, arithmetic.eps, cancelled)
+            Steps(lambda shift: run_piece(Shifted(gm, shift).boxed_run), eager, arithmetic.eps, cancelled)
             if has_steps([gm])
             else None
         )
-        reference = Reference(eager, exact, arithmetic, nondeterministic=not steady, steps=steps)
+        reference = Reference(eager, exact, arithmetic, nondeterministic=not repeatable, steps=steps)
 
-        def rows(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
-            with _twin(program, switch, config):
-                found = compare(VARIANT, run(switch.as_function()), reference, note)
-            return tuple(replace(row, partition=partition) for row in found)
+        def rows_of(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
+            with _using_twin(program, switch, config):
+                partition_rows = compare(COMPILED, run_piece(switch.as_function()), reference, note)
+            return tuple(replace(row, partition=partition) for row in partition_rows)
 
-        drawing = {"fallback_random": True} if switch.draws else {}
+        draw_config = {"fallback_random": True} if switch.draws else {}
         try:
-            found = rows(drawing, "checked on a twin compiled with fallback_random" if drawing else "")
+            rows = rows_of(draw_config, "checked on a twin compiled with fallback_random" if draw_config else "")
         except RegionCompileError as error:
             return Check(
-                not_comparable(rows({}), f"draws random numbers, and no twin with fallback_random compiles: {error}")
+                not_comparable(rows_of({}), f"draws random numbers, and no twin with fallback_random compiles: {error}")
             )
-        return Check(found, _cure(rows, drawing) if verdict(found) == NumericsVerdict.FAILED else None)
+        return Check(rows, _find_cure(rows_of, draw_config) if verdict(rows) == NumericsVerdict.FAILED else None)
     finally:
-        random.restore()
+        random_state.restore()
 
 
-def _cure(
-    rows: Callable[[Mapping[str, Any]], Sequence[Numerics]], drawing: Mapping[str, Any]
+def _find_cure(
+    rows_of: Callable[[Mapping[str, Any]], Sequence[Numerics]], draw_config: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """Return the first config under which the check passes: each of ``CURES`` alone, then all together."""
-    single = [{key: value} for key, value in CURES.items() if key not in drawing]
-    for config in (*single, dict(CURES)):
+    single_configs = [{key: value} for key, value in CURES.items() if key not in draw_config]
+    for config in (*single_configs, dict(CURES)):
         try:
-            if verdict(rows({**drawing, **config})) != NumericsVerdict.FAILED:
+            if verdict(rows_of({**draw_config, **config})) != NumericsVerdict.FAILED:
                 return config
         except RegionCompileError:
             continue
@@ -115,13 +115,13 @@ def _cure(
 
 
 @contextmanager
-def _twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterator[None]:
+def _using_twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterator[None]:
     """Context manager: make ``switch`` use its artifact, or a twin compiled under its config updated by ``config``.
 
     Raises:
         RegionCompileError: the twin does not compile.
     """
-    before = switch.artifact
+    artifact_before = switch.artifact
     if not config:
         yield
         return
@@ -129,13 +129,13 @@ def _twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterat
     try:
         yield
     finally:
-        if before is None:
+        if artifact_before is None:
             switch.use_eager()
         else:
-            switch.use(before)
+            switch.use(artifact_before)
 
 
-def _named(switch: Switch, results: Any) -> Values:
+def _named_outputs(switch: Switch, results: Any) -> Values:
     tensors = (
         (name, value.detach().clone())
         for index, (name, value) in enumerate(zip(switch.piece.outputs, results, strict=True))
@@ -144,11 +144,11 @@ def _named(switch: Switch, results: Any) -> Values:
     return Values(tuple(tensors), ())
 
 
-def _exact(switch: Switch, args: Sequence[Any], random: RandomState) -> Values | None:
+def _float64_outputs(switch: Switch, args: Sequence[Any], random_state: RandomState) -> Values | None:
     """Return the outputs in float64, or None if an operator has no float64 kernel."""
-    random.restore()
-    low = [value.double() if isinstance(value, torch.Tensor) and value.dtype in LOW else value for value in args]
+    random_state.restore()
+    exact_args = [arg.double() if isinstance(arg, torch.Tensor) and arg.dtype in LOW_DTYPES else arg for arg in args]
     try:
-        return _named(switch, to_float64(switch.piece.gm)(*low))
+        return _named_outputs(switch, to_float64(switch.piece.gm)(*exact_args))
     except Exception:  # noqa: BLE001 - any operator may refuse float64; the check then falls back on tolerances
         return None

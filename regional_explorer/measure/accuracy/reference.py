@@ -20,7 +20,7 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 from regional_explorer.torch_api import BoxedCall
 
-TRACE_DIFFERS = "the trace differs from eager (trace-differs): compared with eager directly"
+TRACE_DIFFERS_NOTE = "the trace differs from eager (trace-differs): compared with eager directly"
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,24 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     """
     eager = run_once(call)
     arithmetic = arithmetic_of(live.gm for live in program.capture.live)
-    again = run_once(call)
-    if not repeats(eager, again, arithmetic):
-        rows = compare("eager", again, Reference(eager, arithmetic=arithmetic))
-        return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterministic(rows),))
-    steps = _steps(call, program, eager, arithmetic, cancelled)
-    by_eager = Reference(eager, None, arithmetic, TRACE_DIFFERS, steps=steps)
-    traced = _traced(call, program)
-    wrong = (
-        [row for row in compare("captured", traced, by_eager) if row.verdict == NumericsVerdict.FAILED]
-        if traced is not None
+    eager_again = run_once(call)
+    if not repeats(eager, eager_again, arithmetic):
+        rows = compare("eager", eager_again, Reference(eager, arithmetic=arithmetic))
+        return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterminism(rows),))
+    steps = _find_steps(call, program, eager, arithmetic, cancelled)
+    eager_reference = Reference(eager, None, arithmetic, TRACE_DIFFERS_NOTE, steps=steps)
+    traced_values = _traced_values(call, program)
+    wrong_rows = (
+        [row for row in compare("captured", traced_values, eager_reference) if row.verdict == NumericsVerdict.FAILED]
+        if traced_values is not None
         else []
     )
-    if wrong:
-        return Found(by_eager, (trace_differs(program.capture, by_eager, wrong),))
-    return Found(Reference(eager, _exact(call, program), arithmetic, steps=steps))
+    if wrong_rows:
+        return Found(eager_reference, (trace_differs(program.capture, eager_reference, wrong_rows),))
+    return Found(Reference(eager, _float64_values(call, program), arithmetic, steps=steps))
 
 
-def _traced(call: Call, program: Program) -> Values | None:
+def _traced_values(call: Call, program: Program) -> Values | None:
     """Return the results of the graphs as captured, or None if they cannot run: some kernels need other strides."""
     program.select_regional(on=False)
     try:
@@ -67,7 +67,7 @@ def _traced(call: Call, program: Program) -> Values | None:
         program.select_regional(on=True)
 
 
-def _exact(call: Call, program: Program) -> Values | None:
+def _float64_values(call: Call, program: Program) -> Values | None:
     """Return outputs and gradients in float64, or None if an operator has no float64 kernel."""
     program.select_regional(on=False)
     try:
@@ -81,7 +81,7 @@ def _exact(call: Call, program: Program) -> Values | None:
     )
 
 
-def _steps(
+def _find_steps(
     call: Call, program: Program, eager: Values, arithmetic: Arithmetic, cancelled: Callable[[], bool]
 ) -> Steps | None:
     """Return how far step functions in the captured graphs move the results; None if there are no step functions."""
@@ -89,17 +89,17 @@ def _steps(
     if not has_steps(live.gm for live in capture.live):
         return None
 
-    def run(shift: Shift) -> Values:
-        def shifted(live: LiveGraph) -> BoxedCall:
+    def run_shifted(shift: Shift) -> Values:
+        def implementation(live: LiveGraph) -> BoxedCall:
             return Shifted(live.gm, shift, steps_follow=live.kind is GraphKind.FORWARD).boxed_run
 
-        with capture.running(shifted):
+        with capture.running(implementation):
             return run_once(call, capture.run)
 
-    return Steps(run, eager, arithmetic.eps, cancelled)
+    return Steps(run_shifted, eager, arithmetic.eps, cancelled)
 
 
-def _nondeterministic(rows: Sequence[Numerics]) -> Diagnostic:
+def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
     worst = next(row for row in rows if row.verdict == NumericsVerdict.FAILED)
     return Diagnostic(
         DiagnosticCode.CALL_NONDETERMINISTIC,

@@ -22,13 +22,13 @@ from regional_explorer.measure.accuracy.rounding import SLACK, is_floating, rms
 from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.torch_api import draws_random, is_elementwise, returns_new_tensors
 
-_UNITS = 2.0
+_MOVED_UNITS = 2.0
 """The units of rounding by which the inputs of step functions are moved."""
 
-_DRAWS = 14
+_RANDOM_RUNS = 14
 """The number of runs that move inputs in random directions; two more move them up and down."""
 
-_STEPS = frozenset(
+_STEP_FUNCTIONS = frozenset(
     (
         *("round", "floor", "ceil", "trunc", "fix", "frac", "sign", "sgn", "heaviside", "signbit"),
         *("gt", "lt", "ge", "le", "eq", "ne", "floor_divide", "remainder", "fmod", "threshold_backward"),
@@ -48,35 +48,35 @@ class Shift:
     direction: float = 0.0
     seed: int = 0
 
-    def moved(self, value: torch.Tensor) -> torch.Tensor:
+    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a moved value; whole numbers and infinities stay: positions, masks, results of other steps."""
-        if not value.is_floating_point():
-            return value
-        wide = value.double()
-        off = _UNITS * max(self.eps, torch.finfo(value.dtype).eps) * (wide.abs() + rms(value))
-        signs = self.direction or _random_signs(value, torch.Generator(value.device).manual_seed(self.seed))
-        return torch.where(_is_exact(value), wide, wide + off * signs).to(value.dtype)
+        if not tensor.is_floating_point():
+            return tensor
+        wide = tensor.double()
+        distance = _MOVED_UNITS * max(self.eps, torch.finfo(tensor.dtype).eps) * (wide.abs() + rms(tensor))
+        signs = self.direction or _random_signs(tensor, torch.Generator(tensor.device).manual_seed(self.seed))
+        return torch.where(_is_exact(tensor), wide, wide + distance * signs).to(tensor.dtype)
 
 
-def rounded_differently(value: torch.Tensor, draws: torch.Generator, *, elementwise: bool) -> torch.Tensor:
+def rounded_differently(tensor: torch.Tensor, generator: torch.Generator, *, elementwise: bool) -> torch.Tensor:
     """Return the result of an op as other code may round it: each element, and its sums unless ``elementwise``.
 
     Kernels sum narrower dtypes in float32.
     """
-    wide = value.double()
-    eps = torch.finfo(value.dtype).eps
-    in_sums = 0.0 if elementwise else min(eps, torch.finfo(torch.float32).eps) * rms(value)
-    off = eps / 2 * wide.abs() + in_sums
-    return torch.where(_is_exact(value), wide, wide + off * _random_signs(value, draws)).to(value.dtype)
+    wide = tensor.double()
+    eps = torch.finfo(tensor.dtype).eps
+    in_sums = 0.0 if elementwise else min(eps, torch.finfo(torch.float32).eps) * rms(tensor)
+    error = eps / 2 * wide.abs() + in_sums
+    return torch.where(_is_exact(tensor), wide, wide + error * _random_signs(tensor, generator)).to(tensor.dtype)
 
 
-def _random_signs(value: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
-    return torch.rand(value.shape, generator=draws, device=value.device).sub_(0.5).sign_()
+def _random_signs(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(tensor.shape, generator=generator, device=tensor.device).sub_(0.5).sign_()
 
 
-def _is_exact(value: torch.Tensor) -> torch.Tensor:
+def _is_exact(tensor: torch.Tensor) -> torch.Tensor:
     """Return a mask of the elements that rounding does not change: whole numbers, infinities and NaNs."""
-    return (value == value.round()) | ~value.isfinite()
+    return (tensor == tensor.round()) | ~tensor.isfinite()
 
 
 class Shifted(fx.Interpreter):
@@ -88,7 +88,7 @@ class Shifted(fx.Interpreter):
     def __init__(self, gm: fx.GraphModule, shift: Shift, *, steps_follow: bool = False) -> None:
         super().__init__(gm)
         self._shift = shift
-        self._draws: dict[torch.device, torch.Generator] = {}
+        self._generators: dict[torch.device, torch.Generator] = {}
         ends = [node for node in gm.graph.nodes if is_step(node) or (steps_follow and node.op == "output")]
         self._leads_to_step = _ancestors(ends)
 
@@ -101,32 +101,32 @@ class Shifted(fx.Interpreter):
         result = super().run_node(n)
         if n not in self._leads_to_step or not returns_new_tensors(n) or draws_random(n):
             return result
-        round_one = functools.partial(self._rounded, elementwise=is_elementwise(n))
-        return tuple(map(round_one, result)) if isinstance(result, tuple) else round_one(result)
+        round_tensor = functools.partial(self._rounded, elementwise=is_elementwise(n))
+        return tuple(map(round_tensor, result)) if isinstance(result, tuple) else round_tensor(result)
 
     def _rounded(self, value: Any, *, elementwise: bool) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
-        if (draws := self._draws.get(value.device)) is None:
-            draws = torch.Generator(value.device).manual_seed(self._shift.seed)
-            self._draws[value.device] = draws
-        return rounded_differently(value, draws, elementwise=elementwise)
+        if (generator := self._generators.get(value.device)) is None:
+            generator = torch.Generator(value.device).manual_seed(self._shift.seed)
+            self._generators[value.device] = generator
+        return rounded_differently(value, generator, elementwise=elementwise)
 
 
 def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     """Return all nodes that ``nodes`` are computed from, in one graph."""
-    found: set[fx.Node] = set()
+    ancestors: set[fx.Node] = set()
     waiting = list(nodes)
     while waiting:
-        new = set(waiting.pop().all_input_nodes) - found
-        found |= new
-        waiting += new
-    return found
+        new_sources = set(waiting.pop().all_input_nodes) - ancestors
+        ancestors |= new_sources
+        waiting += new_sources
+    return ancestors
 
 
 def is_step(node: fx.Node) -> bool:
     """Return whether a node is a step function of a floating value, such as a cast to integers or to eight bits."""
-    if node.op != "call_function" or not any(_floats(source) for source in node.all_input_nodes):
+    if node.op != "call_function" or not any(_is_floating_node(source) for source in node.all_input_nodes):
         return False
     name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
     if name == "div":
@@ -134,10 +134,10 @@ def is_step(node: fx.Node) -> bool:
     if name in ("_to_copy", "convert_element_type"):
         value = node.meta.get("val")
         return isinstance(value, torch.Tensor) and (not is_floating(value) or value.dtype.itemsize == 1)
-    return name in _STEPS
+    return name in _STEP_FUNCTIONS
 
 
-def _floats(node: fx.Node) -> bool:
+def _is_floating_node(node: fx.Node) -> bool:
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
@@ -162,39 +162,39 @@ class Steps:
 
     def without_explained(self, name: str, got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
         """Return ``got`` with eager's elements in place of those whose difference step functions explain."""
-        moved = self._moved.get(name)
-        if moved is None or moved.shape != got.shape:
+        moves = self._moves_by_name.get(name)
+        if moves is None or moves.shape != got.shape:
             return got
         # If many steps add up, each run flips other ones: an element that moves may move by the RMS of all moves.
-        by_step = moved > SLACK * self.eps * (_wide(expected).abs() + rms(expected))
-        allowed = torch.where(by_step, moved.clamp(min=rms(moved)), 0.0)
-        return torch.where(_off(got, expected) <= SLACK * allowed, expected, got)
+        by_step = moves > SLACK * self.eps * (_widened(expected).abs() + rms(expected))
+        allowed = torch.where(by_step, moves.clamp(min=rms(moves)), 0.0)
+        return torch.where(_difference(got, expected) <= SLACK * allowed, expected, got)
 
     @functools.cached_property
-    def _moved(self) -> Mapping[str, torch.Tensor]:
-        up_and_down = (Shift(self.eps, direction, seed) for seed, direction in enumerate((+1.0, -1.0), _DRAWS))
-        shifts = [*up_and_down, *(Shift(self.eps, seed=seed) for seed in range(_DRAWS))]
-        expected = _by_name(self.eager)
-        found: dict[str, torch.Tensor] = {}
+    def _moves_by_name(self) -> Mapping[str, torch.Tensor]:
+        up_and_down = (Shift(self.eps, direction, seed) for seed, direction in enumerate((+1.0, -1.0), _RANDOM_RUNS))
+        shifts = [*up_and_down, *(Shift(self.eps, seed=seed) for seed in range(_RANDOM_RUNS))]
+        expected = _tensors_by_name(self.eager)
+        moves: dict[str, torch.Tensor] = {}
         for shift in shifts:
             if self.cancelled():
                 raise CancelledError
             # An op may refuse moved inputs; then less is explained.
             with contextlib.suppress(RuntimeError, ValueError, IndexError):
-                for name, got in _by_name(self.run(shift)).items():
+                for name, got in _tensors_by_name(self.run(shift)).items():
                     if name in expected and got.shape == expected[name].shape:
-                        off = _off(got, expected[name])
-                        found[name] = torch.maximum(found[name], off) if name in found else off
-        return found
+                        move = _difference(got, expected[name])
+                        moves[name] = torch.maximum(moves[name], move) if name in moves else move
+        return moves
 
 
-def _by_name(values: Values) -> dict[str, torch.Tensor]:
+def _tensors_by_name(values: Values) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in (*values.outputs, *values.gradients) if tensor is not None}
 
 
-def _off(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    return (_wide(got) - _wide(expected)).abs()
+def _difference(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    return (_widened(got) - _widened(expected)).abs()
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)

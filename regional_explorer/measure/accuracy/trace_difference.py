@@ -23,30 +23,30 @@ from regional_explorer.record.graph import GraphKind, Node
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 from regional_explorer.torch_api import BoxedCall, as_first_call, compile_isolated, draws_random
 
-_PROJECTIONS = 3
+_DIGEST_PRODUCTS = 3
 _GENERATORS = ("torch's generator", "NumPy's generator", "Python's generator")
 
 
 def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
     """Return the diagnostic of a trace that differs from eager; ``wrong`` are the tensors that differ."""
-    place = _first_difference(capture, reference, gradients_alone=all(row.tensor.startswith("grad ") for row in wrong))
-    shared = _same_under_dynamo(capture, reference)
-    where = "" if place is None else f" They part at {place.graph}:{place.node}{place.why}."
+    first = _first_difference(capture, reference, gradients_alone=all(row.tensor.startswith("grad ") for row in wrong))
+    same_under_dynamo = _same_under_dynamo(capture, reference)
+    location = "" if first is None else f" They part at {first.graph}:{first.node}{first.why}."
     blame = (
         " The same under torch.compile(backend='eager')."
-        if shared
+        if same_under_dynamo
         else " torch.compile(backend='eager') agrees with eager: AOTAutograd makes the difference."
-        if shared is False
+        if same_under_dynamo is False
         else ""
     )
-    source = place.record.source if place is not None and place.record is not None else None
+    source = first.record.source if first is not None and first.record is not None else None
     return Diagnostic(
         DiagnosticCode.TRACE_DIFFERS,
         f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "
-        f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors).{where}{blame}",
+        f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors).{location}{blame}",
         Severity.ERROR,
-        graph=None if place is None else place.graph,
-        nodes=() if place is None else (place.node,),
+        graph=None if first is None else first.graph,
+        nodes=() if first is None else (first.node,),
         where=() if source is None else (source,),
         upstream="the same, without a warning: whatever compiles this trace gives these values.",
         remedy="Every variant is compared with eager alone. Look for what does something else while it is traced: a "
@@ -89,13 +89,13 @@ class _Digest:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Digest:
-        wide = tensor.detach()
-        wide = torch.view_as_real(wide.resolve_conj()) if wide.is_complex() else wide
-        flat = wide.to(torch.float64).reshape(-1).cpu().nan_to_num(nan=1.0, posinf=2.0, neginf=3.0)
+        real = tensor.detach()
+        real = torch.view_as_real(real.resolve_conj()) if real.is_complex() else real
+        flat = real.to(torch.float64).reshape(-1).cpu().nan_to_num(nan=1.0, posinf=2.0, neginf=3.0)
         signs = torch.Generator().manual_seed(flat.numel())
         products = (
             float(flat @ (torch.randint(0, 2, flat.shape, generator=signs, dtype=torch.float64) * 2 - 1))
-            for _ in range(_PROJECTIONS)
+            for _ in range(_DIGEST_PRODUCTS)
         )
         return cls(tuple(tensor.shape), tensor.dtype, float(flat.norm()), tuple(products))
 
@@ -106,13 +106,13 @@ class _Digest:
         floating = self.dtype.is_floating_point or self.dtype.is_complex
         allowed = far(self.dtype, arithmetic, 0.0).relative * max(self.norm, other.norm) if floating else 0.0
         pairs = zip((self.norm, *self.products), (other.norm, *other.products), strict=True)
-        return all(abs(one - two) <= allowed for one, two in pairs)
+        return all(abs(left - right) <= allowed for left, right in pairs)
 
 
 def _digests(value: Any) -> list[_Digest]:
     values = value if isinstance(value, (list, tuple)) else (value,)
-    plain = (item for item in values if isinstance(item, torch.Tensor) and item.layout is torch.strided)
-    return [_Digest.of(item) for item in plain]
+    dense_tensors = (tensor for tensor in values if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided)
+    return [_Digest.of(tensor) for tensor in dense_tensors]
 
 
 def _random_states() -> tuple[str, ...]:
@@ -121,9 +121,9 @@ def _random_states() -> tuple[str, ...]:
     return tuple(hashlib.sha1(s if isinstance(s, bytes) else s.encode()).hexdigest() for s in states)  # noqa: S324
 
 
-def _differing_generators(one: Sequence[str], other: Sequence[str]) -> list[str]:
+def _differing_generators(left_states: Sequence[str], right_states: Sequence[str]) -> list[str]:
     """Return the names of the generators whose states differ."""
-    return [name for name, mine, theirs in zip(_GENERATORS, one, other, strict=True) if mine != theirs]
+    return [name for name, left, right in zip(_GENERATORS, left_states, right_states, strict=True) if left != right]
 
 
 class _EagerRecorder(TorchDispatchMode):
@@ -158,7 +158,7 @@ class _EagerRecorder(TorchDispatchMode):
 
 
 @dataclass
-class _Run:
+class _GraphRun:
     """The values that one run of a captured graph computed, by node, and the states of the generators at each draw."""
 
     live: LiveGraph
@@ -167,7 +167,7 @@ class _Run:
 
 
 class _GraphRecorder(fx.Interpreter):
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: _GraphRun) -> None:
         super().__init__(run.live.gm)
         self._run = run
 
@@ -181,14 +181,14 @@ class _GraphRecorder(fx.Interpreter):
         return result
 
 
-def _recorded(runs: list[_Run], live: LiveGraph) -> BoxedCall:
+def _recording_implementation(runs: list[_GraphRun], live: LiveGraph) -> BoxedCall:
     """Return a function that runs a captured graph, and adds what each call of it computes to ``runs``."""
 
-    def call(args: list[Any]) -> Any:
-        runs.append(_Run(live))
+    def record_run(args: list[Any]) -> Any:
+        runs.append(_GraphRun(live))
         return _GraphRecorder(runs[-1]).boxed_run(args)
 
-    return call
+    return record_run
 
 
 # -------------------------------------------------------------------------------------------------- where the two part
@@ -202,62 +202,62 @@ def _first_difference(capture: Capture, reference: Reference, *, gradients_alone
             before = _random_states()
             with eager:
                 call.run()
-            moved = _differing_generators(before, _random_states())
-        runs: list[_Run] = []
-        with capture.running(functools.partial(_recorded, runs)), call.kept():
+            drawn_generators = _differing_generators(before, _random_states())
+        runs: list[_GraphRun] = []
+        with capture.running(functools.partial(_recording_implementation, runs)), call.kept():
             call.run(capture.run)
     except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; the diagnostic then says less
         return None
     records = {graph.id: graph.by_name() for graph in capture.graphs}
 
-    def place(run: _Run, node: fx.Node, why: str = "") -> FirstDifference:
+    def difference_at(run: _GraphRun, node: fx.Node, why: str = "") -> FirstDifference:
         return FirstDifference(run.live.id, node.name, records.get(run.live.id, {}).get(node.name), why)
 
-    if (drawn := _first_differing_draw(eager, runs, moved)) is not None:
-        return place(*drawn)
+    if (draw := _first_differing_draw(eager, runs, drawn_generators)) is not None:
+        return difference_at(*draw)
     backward = [run for run in runs if run.live.kind is GraphKind.BACKWARD]
     for run in [*backward, *runs] if gradients_alone else runs:
         if (node := _first_differing_value(run, eager, reference.arithmetic)) is not None:
-            return place(run, node)
+            return difference_at(run, node)
     return None
 
 
 def _first_differing_draw(
-    eager: _EagerRecorder, runs: Sequence[_Run], moved: Sequence[str]
-) -> tuple[_Run, fx.Node, str] | None:
+    eager: _EagerRecorder, runs: Sequence[_GraphRun], drawn: Sequence[str]
+) -> tuple[_GraphRun, fx.Node, str] | None:
     """Return the first node that draws random numbers in a state of the generators in which eager never draws.
 
-    ``moved`` are the generators that eager draws from.
+    ``drawn`` are the generators that eager draws from.
     """
-    known = dict.fromkeys(eager.draws)
+    eager_states = dict.fromkeys(eager.draws)
     for run in runs:
         for node, states in run.draws:
-            if states in known:
+            if states in eager_states:
                 continue
-            near = max(known, key=lambda other: sum(map(str.__eq__, states, other)), default=None)
-            if near is not None:
-                names = " and ".join(_differing_generators(near, states))
-                said = f"the state of {names} is not one in which eager draws"
+            nearest = max(eager_states, key=lambda other: sum(map(str.__eq__, states, other)), default=None)
+            if nearest is not None:
+                names = " and ".join(_differing_generators(nearest, states))
+                reason = f"the state of {names} is not one in which eager draws"
             else:
-                said = f"eager draws only from {' and '.join(moved)}" if moved else "eager draws no random numbers"
-            return run, node, f", where the random states differ: {said}"
+                reason = f"eager draws only from {' and '.join(drawn)}" if drawn else "eager draws no random numbers"
+            return run, node, f", where the random states differ: {reason}"
     return None
 
 
-def _first_differing_value(run: _Run, eager: _EagerRecorder, arithmetic: Arithmetic) -> fx.Node | None:
+def _first_differing_value(run: _GraphRun, eager: _EagerRecorder, arithmetic: Arithmetic) -> fx.Node | None:
     """Return the first node on the way to an output whose value eager never has, although eager has its inputs."""
 
-    def other(node: fx.Node) -> bool:
+    def differs(node: fx.Node) -> bool:
         return not all(eager.has(digest, arithmetic) for digest in run.values.get(node, ()))
 
     order = {node: index for index, node in enumerate(run.live.gm.graph.nodes)}
-    pending = [node for node in run.live.gm.graph.output_node().all_input_nodes if other(node)]
-    seen, first = set(pending), None
+    pending = [node for node in run.live.gm.graph.output_node().all_input_nodes if differs(node)]
+    visited, first = set(pending), None
     while pending:
         node = pending.pop()
-        above = [source for source in node.all_input_nodes if other(source)]
-        if not above and (first is None or order[node] < order[first]):
+        differing_sources = [source for source in node.all_input_nodes if differs(source)]
+        if not differing_sources and (first is None or order[node] < order[first]):
             first = node
-        pending += [source for source in above if source not in seen]
-        seen.update(above)
+        pending += [source for source in differing_sources if source not in visited]
+        visited.update(differing_sources)
     return first

@@ -35,8 +35,8 @@ class BenchmarkOptions:
         Raises:
             MeasureError: the budget or the precision is not a positive, finite number.
         """
-        _check("budget_s", self.budget_s, "seconds to measure for, such as 5.0")
-        _check("precision", self.precision, "the relative half width of a CI to stop at, such as 0.01")
+        _check_positive("budget_s", self.budget_s, "seconds to measure for, such as 5.0")
+        _check_positive("precision", self.precision, "the relative half width of a CI to stop at, such as 0.01")
         if not 0.0 < self.confidence < 1.0:
             raise MeasureError(f"confidence={self.confidence!r}: give a number between 0 and 1, such as 0.99.")
 
@@ -49,11 +49,11 @@ class BenchmarkOptions:
         return 1.0 - (1.0 - self.confidence) / (len(STOP_CHECKS) + 1)
 
 
-def _check(name: str, value: object, meaning: str) -> None:
+def _check_positive(name: str, value: object, meaning: str) -> None:
     """Raise MeasureError unless ``value`` is a positive, finite number."""
     try:
-        possible = isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
+        valid = isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
     except OverflowError:
-        possible = False
-    if not possible:
+        valid = False
+    if not valid:
         raise MeasureError(f"{name}={shown_value(value)}: give a positive, finite number: {meaning}.")

@@ -66,8 +66,8 @@ class CudaClock(Clock["torch.cuda.Event"]):
         self._cuda = torch.cuda
         self._device = torch.device(device)
         # Twice the size of the cache, so that no cache line of the last call remains.
-        size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
-        self._scratch = torch.empty(size, dtype=torch.int8, device=self._device)
+        scratch_bytes = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
+        self._scratch = torch.empty(scratch_bytes, dtype=torch.int8, device=self._device)
 
     def flush(self) -> None:
         """Overwrite the L2 cache, in the order of the stream."""

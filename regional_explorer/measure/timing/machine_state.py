@@ -20,7 +20,7 @@ LAUNCH_BOUND = 0.8
 
 CLOCK_RATIO_LIMIT = 0.9
 
-_CALLS = 5
+_LAUNCHED_CALLS = 5
 SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
@@ -38,8 +38,8 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
     A small fraction means that the device's own speed is measured; near 1 the device waits for the host.
     """
     timed_call.select()
-    shares = []
-    for _ in range(_CALLS):
+    launch_shares = []
+    for _ in range(_LAUNCHED_CALLS):
         timed_call.before()
         clock.flush()
         clock.synchronize()
@@ -49,19 +49,19 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
             timed_call.backward(outputs)
         end, ended_s = clock.mark(), clock.now()
         clock.synchronize()
-        shares.append((ended_s - began_s) / max(clock.seconds(begin, end), 1e-9))
-    return statistics.median(shares)
+        launch_shares.append((ended_s - began_s) / max(clock.seconds(begin, end), 1e-9))
+    return statistics.median(launch_shares)
 
 
 def launch_warnings(
     timed_calls: Iterable[TimedCall], clock: Clock[Any], executor: Executor
 ) -> dict[str, tuple[str, ...]]:
     """Return the ``launch_warning`` of each call by name; if the run was cancelled, later calls are missing."""
-    found = {}
+    warnings = {}
     with suppress(CancelledError):
         for timed_call in timed_calls:
-            found[timed_call.name] = launch_warning(executor.run_timed(partial(launch_share, timed_call, clock)))
-    return found
+            warnings[timed_call.name] = launch_warning(executor.run_timed(partial(launch_share, timed_call, clock)))
+    return warnings
 
 
 def launch_warning(share: float) -> tuple[str, ...]:
@@ -89,10 +89,10 @@ def device_state(device: str) -> DeviceState | None:
 
     gpu = torch.device(device.partition(" ")[0])
     free, total = torch.cuda.mem_get_info(gpu)
-    return DeviceState(_read(torch.cuda.clock_rate, gpu), _read(torch.cuda.temperature, gpu), total - free, total)
+    return DeviceState(_reading(torch.cuda.clock_rate, gpu), _reading(torch.cuda.temperature, gpu), total - free, total)
 
 
-def _read(reader: Any, gpu: Any) -> int | None:
+def _reading(reader: Any, gpu: Any) -> int | None:
     try:
         return int(reader(gpu))
     except Exception:  # noqa: BLE001 - errors differ: no pynvml, no driver, or no permission to read

@@ -70,21 +70,21 @@ def measure_rounds(
         MeasureError: nothing could be measured.
     """
     run = context.run
-    before = context.device_state()
+    state_before = context.device_state()
     result = run_rounds(timed_calls, options, baseline=baseline, clock=context.clock, context=run)
-    after = context.device_state()
-    launched = {}
-    if before is not None and not run.cancelled():
-        measured = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
-        launched = launch_warnings(measured, context.clock, run.executor)
-    slowed = throttled(before, after)
+    state_after = context.device_state()
+    warnings_by_call = {}
+    if state_before is not None and not run.cancelled():
+        measured_calls = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
+        warnings_by_call = launch_warnings(measured_calls, context.clock, run.executor)
+    throttle_warnings = throttled(state_before, state_after)
     summary = summarize(result, context.environment, numerics=numerics)
     return MeasuredRounds(
         result,
         tuple(
-            replace(timing, warnings=(*timing.warnings, *launched.get(timing.variant, ()), *slowed))
+            replace(timing, warnings=(*timing.warnings, *warnings_by_call.get(timing.variant, ()), *throttle_warnings))
             for timing in summary.timings
         ),
-        replace(summary.conditions, gpu=describe(before, after)),
+        replace(summary.conditions, gpu=describe(state_before, state_after)),
         summary.diagnostics,
     )

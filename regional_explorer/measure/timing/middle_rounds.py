@@ -9,7 +9,7 @@ import numpy as np
 
 from regional_explorer.record.statistics import Floats
 
-_RESAMPLES = 1000
+_BOOTSTRAP_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -26,25 +26,25 @@ class MiddleRounds:
     confidence: float
 
     @classmethod
-    def of(cls, wholes: Floats, confidence: float, seed: int) -> Self:
-        """Choose the rounds by ``wholes``, the time of the whole call in each round."""
-        count = len(wholes)
-        order = np.argsort(wholes, kind="stable")
-        drawn = np.sort(np.random.default_rng(seed).integers(0, count, (_RESAMPLES, count)), axis=1)
-        resampled = np.zeros((_RESAMPLES, count))
-        np.add.at(resampled, (np.arange(_RESAMPLES)[:, None], order[drawn]), _middle_half(count))
+    def of(cls, call_times: Floats, confidence: float, seed: int) -> Self:
+        """Choose the rounds by ``call_times``, the time of the whole call in each round."""
+        count = len(call_times)
+        order = np.argsort(call_times, kind="stable")
+        drawn_ranks = np.sort(np.random.default_rng(seed).integers(0, count, (_BOOTSTRAP_RESAMPLES, count)), axis=1)
+        resampled = np.zeros((_BOOTSTRAP_RESAMPLES, count))
+        np.add.at(resampled, (np.arange(_BOOTSTRAP_RESAMPLES)[:, None], order[drawn_ranks]), _middle_half(count))
         weights = np.zeros(count)
         weights[order] = _middle_half(count)
         return cls(weights, resampled, confidence)
 
-    def mean(self, part: Floats) -> float:
+    def mean(self, part_times: Floats) -> float:
         """Return the mean of a part, given its time in each round."""
-        return float(self.weights @ part)
+        return float(self.weights @ part_times)
 
-    def figures(self, part: Floats) -> tuple[float, float, float]:
+    def figures(self, part_times: Floats) -> tuple[float, float, float]:
         """Return the mean of a part and the ends of its percentile bootstrap CI."""
-        mean, tail = self.mean(part), (1.0 - self.confidence) / 2.0
-        low, high = np.quantile(self.resampled @ part, (tail, 1.0 - tail))
+        mean, tail = self.mean(part_times), (1.0 - self.confidence) / 2.0
+        low, high = np.quantile(self.resampled @ part_times, (tail, 1.0 - tail))
         return mean, min(float(low), mean), max(float(high), mean)
 
 

@@ -30,14 +30,14 @@ FIRST_CALLS = 3
 """Calls of each variant before the budget begins: they may compile, tune or record."""
 
 _WARMUP_SHARE = 0.1
-_STEADY = 0.98
+_STEADY_RATIO = 0.98
 _REPORT_EVERY_S = 0.05
-_ROUNDS_WANTED = 50
+_TARGET_ROUNDS = 50
 _MAX_ROUNDS = 2000
 _MIN_ROUNDS_WITH_CONTROL = 10
 """With fewer rounds there is no verdict, so a control would have no effect."""
 
-_CONTROL = "\0control"
+_CONTROL_ENTRY = "\0control"
 
 
 def run_rounds(
@@ -65,13 +65,13 @@ def run_rounds(
         MeasureError: there is no call, two have the same name, or all of them raised before the first round
             was complete.
     """
-    _check_names(timed_calls)
-    run = _Run(timed_calls, options or BenchmarkOptions(), baseline, clock or CpuClock(), context or RunContext())
+    _check_distinct_names(timed_calls)
+    run = _RoundsRun(timed_calls, options or BenchmarkOptions(), baseline, clock or CpuClock(), context or RunContext())
     return run.finish(run.go())
 
 
 @dataclass
-class _Run:
+class _RoundsRun:
     """The state of one run. Every entry is sampled once per round; the control is a second entry of the baseline."""
 
     timed_calls: Sequence[TimedCall]
@@ -94,9 +94,9 @@ class _Run:
         try:
             self._make_first_calls()
             self.began_s, self.queued_s = self.clock.now(), 0.0
-            self.waited_before_s = self._timed(waited_s)
+            self.waited_before_s = self._run_timed(waited_s)
             self._choose_calls_per_sample(self._warm_up())
-            return self._measure()
+            return self._measure_rounds()
         except CancelledError:
             return Stop.CANCELLED
         except KeyboardInterrupt:
@@ -106,8 +106,8 @@ class _Run:
         """Return the result; raise MeasureError if nothing was measured."""
         if stopped is Stop.FAILED and not self.history:
             raise MeasureError("No variant could be measured. " + " ".join(self.dropped.values()))
-        samples = self._samples()
-        control = samples.pop(_CONTROL, {})
+        samples = self._samples_by_entry()
+        control = samples.pop(_CONTROL_ENTRY, {})
         return RoundsResult(
             baseline=self.baseline,
             options=self.options,
@@ -123,9 +123,9 @@ class _Run:
 
     def _make_first_calls(self) -> None:
         for name in list(self.entries):
-            self._report(f"first calls of {name}")
+            self._report_progress(f"first calls of {name}")
             for _ in range(FIRST_CALLS):
-                if self._timed(partial(self._sample, name, 1)) is None:
+                if self._run_timed(partial(self._sample_entry, name, 1)) is None:
                     break
 
     def _warm_up(self) -> dict[str, float]:
@@ -133,8 +133,8 @@ class _Run:
         share_s = self.options.budget_s * _WARMUP_SHARE / max(1, len(self.entries))
         costs = {}
         for name in list(self.entries):
-            self._report(f"warming up {name}")
-            cost_s = self._timed(partial(self._steady_cost, name, share_s))
+            self._report_progress(f"warming up {name}")
+            cost_s = self._run_timed(partial(self._steady_cost, name, share_s))
             if cost_s is not None:
                 costs[name] = cost_s
         return costs
@@ -144,11 +144,11 @@ class _Run:
         began_s, calls, best_s = self.clock.now(), 1, math.inf
         while True:
             before_s = self.clock.now()
-            if self._sample(name, calls) is None:
+            if self._sample_entry(name, calls) is None:
                 return None
             after_s = self.clock.now()
             took_s = after_s - before_s
-            steady = took_s >= SAMPLE_S and took_s / calls >= best_s * _STEADY
+            steady = took_s >= SAMPLE_S and took_s / calls >= best_s * _STEADY_RATIO
             best_s = min(best_s, took_s / calls)
             if steady or after_s - began_s >= share_s:
                 return best_s
@@ -167,14 +167,14 @@ class _Run:
         round_s = max(bare_s + costs.get(self.baseline, 0.0), 1e-9)
         long_enough = math.ceil(SAMPLE_S / max(min(costs.values()), 1e-9))
         few_enough = math.ceil(budget_s / (_MAX_ROUNDS * round_s))
-        self.calls = max(1, min(max(long_enough, few_enough), int(budget_s / (_ROUNDS_WANTED * round_s))))
-        wanted = self.options.control
-        if wanted is None:
-            wanted = budget_s >= _MIN_ROUNDS_WITH_CONTROL * self.calls * bare_s
-        if wanted and self.baseline in self.entries and len(self.entries) > 1:
-            self.entries[_CONTROL] = self.entries[self.baseline]
+        self.calls = max(1, min(max(long_enough, few_enough), int(budget_s / (_TARGET_ROUNDS * round_s))))
+        with_control = self.options.control
+        if with_control is None:
+            with_control = budget_s >= _MIN_ROUNDS_WITH_CONTROL * self.calls * bare_s
+        if with_control and self.baseline in self.entries and len(self.entries) > 1:
+            self.entries[_CONTROL_ENTRY] = self.entries[self.baseline]
 
-    def _measure(self) -> Stop:
+    def _measure_rounds(self) -> Stop:
         order = random.Random(self.options.seed)  # noqa: S311 - an order, not a secret
         budget_s, first_s = self.options.budget_s, self._spent_s()
         checks = list(STOP_CHECKS)
@@ -182,12 +182,12 @@ class _Run:
             round_s = (self._spent_s() - first_s) / max(1, len(self.history))
             if self.history and self._spent_s() + round_s > budget_s:
                 return Stop.BUDGET
-            self._timed(lambda: self._run_round(order))
+            self._run_timed(lambda: self._run_round(order))
             if self.clock.now() >= self.reported_s + _REPORT_EVERY_S:
-                self._report(f"round {len(self.history)}")
+                self._report_progress(f"round {len(self.history)}")
             if checks and self._spent_s() >= checks[0] * budget_s:
                 checks = [check for check in checks if check * budget_s > self._spent_s()]
-                if self._precise():
+                if self._is_precise():
                     return Stop.PRECISE
         return Stop.FAILED
 
@@ -195,12 +195,12 @@ class _Run:
         """Sample every entry once. Only a complete round is added to the history."""
         names = list(self.entries)
         order.shuffle(names)
-        drawn = ((name, self._sample(name, self.calls)) for name in names if name in self.entries)
-        samples_of_round = {name: figures for name, figures in drawn if figures is not None}
+        named_samples = ((name, self._sample_entry(name, self.calls)) for name in names if name in self.entries)
+        samples_of_round = {name: sample for name, sample in named_samples if sample is not None}
         if samples_of_round:
             self.history.append(samples_of_round)
 
-    def _sample(self, entry: str, calls: int) -> Mapping[Phase, float] | None:
+    def _sample_entry(self, entry: str, calls: int) -> Mapping[Phase, float] | None:
         """Return one sample, or remove the call's entries and return None if it raised."""
         if self.context.cancelled():
             raise CancelledError
@@ -208,39 +208,39 @@ class _Run:
         try:
             return timed_call.sample(self.clock, calls)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
-            self.entries = {name: other for name, other in self.entries.items() if other is not timed_call}
+            self.entries = {name: call for name, call in self.entries.items() if call is not timed_call}
             when = f"in round {len(self.history) + 1}" if self.history else "before the first round was complete"
             # Keep only the text: an exception holds its frames, and those hold tensors.
             self.dropped[timed_call.name] = f"'{timed_call.name}' raised {type(error).__name__} {when}: {error}"
             return None
 
-    def _samples(self) -> dict[str, Mapping[Phase, tuple[float, ...]]]:
+    def _samples_by_entry(self) -> dict[str, Mapping[Phase, tuple[float, ...]]]:
         """Return seconds per call by entry and phase; a dropped entry has samples of the first rounds only."""
-        entries = [timed_call.name for timed_call in self.timed_calls] + [_CONTROL]
-        rows = {
+        entries = [timed_call.name for timed_call in self.timed_calls] + [_CONTROL_ENTRY]
+        rounds_by_entry = {
             entry: [samples_of_round[entry] for samples_of_round in self.history if entry in samples_of_round]
             for entry in entries
         }
         return {
-            entry: {phase: tuple(figures[phase] for figures in row) for phase in row[0]}
-            for entry, row in rows.items()
-            if row
+            entry: {phase: tuple(sample[phase] for sample in rounds) for phase in rounds[0]}
+            for entry, rounds in rounds_by_entry.items()
+            if rounds
         }
 
-    def _precise(self) -> bool:
+    def _is_precise(self) -> bool:
         """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
 
         This includes the control: if its CI is wide, its high floor hides small differences.
         """
-        samples = self._samples()
+        samples = self._samples_by_entry()
         baseline = samples.get(self.baseline, {})
-        others = [phases for entry, phases in samples.items() if entry != self.baseline]
-        compared = [ratios_of(baseline, phases, phase) for phases in others for phase in phases]
-        figures = [ratios for ratios in compared if ratios is not None]
+        variants = [phases for entry, phases in samples.items() if entry != self.baseline]
+        all_ratios = [ratios_of(baseline, phases, phase) for phases in variants for phase in phases]
+        figures = [ratios for ratios in all_ratios if ratios is not None]
         figures = figures or [np.array(seconds) for phases in samples.values() for seconds in phases.values()]
-        return all(self._narrow(values) for values in figures)
+        return all(self._is_narrow(values) for values in figures)
 
-    def _narrow(self, values: Floats) -> bool:
+    def _is_narrow(self, values: Floats) -> bool:
         if rank_interval(values, self.options.verdict_confidence) is None:
             return False
         interval = bootstrap_interval(values, self.options.confidence, self.options.seed)
@@ -250,7 +250,7 @@ class _Run:
     def _spent_s(self) -> float:
         return 0.0 if self.began_s is None else self.clock.now() - self.began_s - self.queued_s
 
-    def _timed(self, work: Callable[[], T]) -> T:
+    def _run_timed(self, work: Callable[[], T]) -> T:
         """Run timed work; time spent waiting for the thread is not counted in the budget."""
         requested_s = self.clock.now()
 
@@ -264,22 +264,22 @@ class _Run:
         if self.waited_before_s is None:
             return None
         try:
-            now_s = self._timed(waited_s)
+            now_s = self._run_timed(waited_s)
         except CancelledError:  # the thread was not available again
             return None
         return None if now_s is None else now_s - self.waited_before_s
 
-    def _report(self, doing: str) -> None:
+    def _report_progress(self, doing: str) -> None:
         self.reported_s = self.clock.now()
         self.context.progress(doing, min(1.0, self._spent_s() / self.options.budget_s))
 
 
-def _check_names(timed_calls: Sequence[TimedCall]) -> None:
+def _check_distinct_names(timed_calls: Sequence[TimedCall]) -> None:
     names = [timed_call.name for timed_call in timed_calls]
     if not names:
         raise MeasureError("There is nothing to measure: give at least one variant.")
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
         raise MeasureError(
-            f"Two variants are called {doubled[0]!r}: names must differ, because results are stored by name."
+            f"Two variants are called {duplicates[0]!r}: names must differ, because results are stored by name."
         )

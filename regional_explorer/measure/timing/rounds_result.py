@@ -55,5 +55,5 @@ def ratios_of(
     baseline: Mapping[Phase, Sequence[float]], variant: Mapping[Phase, Sequence[float]], phase: Phase
 ) -> Floats | None:
     """Return baseline / variant by round, or None if one of them was not measured."""
-    above, below = baseline.get(phase), variant.get(phase)
-    return paired_ratios(above, below) if above and below else None
+    baseline_s, variant_s = baseline.get(phase), variant.get(phase)
+    return paired_ratios(baseline_s, variant_s) if baseline_s and variant_s else None

@@ -20,7 +20,7 @@ from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.statistics import floor_of, verdict_of
 from regional_explorer.record.timing import Phase, Verdict
 
-STEPS = 100
+PIECES = 100
 """Equal pieces of work in one call: a slowdown of 3 % is three more of them."""
 
 
@@ -98,39 +98,39 @@ def outcomes(
 ) -> Iterator[Judged]:
     """Yield the verdict of each of the ``methods`` on each of ``pairs`` pairs; all methods get the same functions."""
     pieces = list(works().items())
-    with torch.no_grad(), _threads(threads):
+    with torch.no_grad(), _torch_threads(threads):
         for pair in range(pairs):
             work, piece = pieces[pair % len(pieces)]
-            first, second = repeated(piece, STEPS), repeated(piece, round(STEPS * (1.0 + planted)))
+            first, second = repeated(piece, PIECES), repeated(piece, round(PIECES * (1.0 + planted)))
             for name, compare in methods.items():
                 yield Judged(name, work, planted, compare(first, second, budget_s, pair))
 
 
-def rates(seen: list[Judged]) -> list[Rate]:
+def rates(judged: list[Judged]) -> list[Rate]:
     """Return the rates by method and slowdown: with nothing planted any difference counts, else only "slower"."""
-    kinds = sorted({(outcome.planted, outcome.method) for outcome in seen})
-    counted = []
+    kinds = sorted({(outcome.planted, outcome.method) for outcome in judged})
+    measured_rates = []
     for planted, method in kinds:
-        verdicts = [outcome.verdict for outcome in seen if (outcome.planted, outcome.method) == (planted, method)]
-        wanted = (Verdict.SLOWER,) if planted else (Verdict.SLOWER, Verdict.FASTER)
-        counted.append(Rate(method, planted, len(verdicts), sum(verdict in wanted for verdict in verdicts)))
-    return counted
+        verdicts = [outcome.verdict for outcome in judged if (outcome.planted, outcome.method) == (planted, method)]
+        reported = (Verdict.SLOWER,) if planted else (Verdict.SLOWER, Verdict.FASTER)
+        measured_rates.append(Rate(method, planted, len(verdicts), sum(verdict in reported for verdict in verdicts)))
+    return measured_rates
 
 
-def table(counted: list[Rate]) -> str:
+def table(measured_rates: list[Rate]) -> str:
     """Return the rates as text, one line per method and slowdown."""
     rows = (
         f"{rate.planted:>8.0%}  {rate.method:<22}  {f'{rate.called} of {rate.pairs}':>16}  {rate.share:>6.1%}"
-        for rate in counted
+        for rate in measured_rates
     )
     return "\n".join((f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}", *rows))
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
+def _torch_threads(count: int) -> Iterator[None]:
+    threads_before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads_before)

@@ -50,7 +50,7 @@ def summarize(
     """
     numerics_by_variant = numerics or {}
     timings = tuple(
-        _timing(result, variant, phase, numerics_by_variant.get(variant, NumericsVerdict.NOT_CHECKED))
+        _phase_timing(result, variant, phase, numerics_by_variant.get(variant, NumericsVerdict.NOT_CHECKED))
         for variant, phases in result.samples.items()
         for phase in phases
     )
@@ -64,15 +64,15 @@ def summarize(
         budget_s=result.options.budget_s,
         smallest_difference=_smallest_difference(result),
     )
-    return Summary(timings, conditions, _diagnostics(result))
+    return Summary(timings, conditions, _failure_diagnostics(result))
 
 
-def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict) -> Timing:
+def _phase_timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict) -> Timing:
     samples = result.samples[variant][phase]
     median_s, iqr_s = median_and_iqr(samples)
-    enough = len(samples) >= LEAST_SAMPLES
-    ratios = result.ratios(variant, phase) if enough and numerics is not NumericsVerdict.FAILED else None
-    speedup, low, high, verdict = _comparison(result, variant, phase, ratios)
+    enough_samples = len(samples) >= LEAST_SAMPLES
+    ratios = result.ratios(variant, phase) if enough_samples and numerics is not NumericsVerdict.FAILED else None
+    speedup, low, high, verdict = _speedup_and_verdict(result, variant, phase, ratios)
     if variant == result.baseline:
         warnings = (
             *warnings_on_baseline(samples),
@@ -88,7 +88,7 @@ def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: Numerics
         phase=phase,
         samples_s=samples,
         median_s=median_s,
-        iqr_s=iqr_s if enough else None,
+        iqr_s=iqr_s if enough_samples else None,
         speedup=speedup,
         speedup_low=low,
         speedup_high=high,
@@ -99,7 +99,7 @@ def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: Numerics
     )
 
 
-def _comparison(
+def _speedup_and_verdict(
     result: RoundsResult, variant: str, phase: Phase, ratios: Floats | None
 ) -> tuple[float | None, float | None, float | None, Verdict]:
     """Return the speedup, the ends of its CI and the verdict."""
@@ -114,26 +114,26 @@ def _comparison(
 
 
 def _control_interval(result: RoundsResult, phase: Phase) -> tuple[float, float] | None:
-    control = result.control_ratios(phase)
-    return None if control is None else rank_interval(control, result.options.verdict_confidence)
+    control_ratios = result.control_ratios(phase)
+    return None if control_ratios is None else rank_interval(control_ratios, result.options.verdict_confidence)
 
 
 def _smallest_difference(result: RoundsResult) -> float | None:
     """Return the smallest relative difference that would be detected in every variant and phase, or None."""
     confidence = result.options.verdict_confidence
-    seen = []
+    differences = []
     for variant, phases in result.samples.items():
         for phase in phases:
             ratios = result.ratios(variant, phase)
             if variant == result.baseline or ratios is None:
                 continue
             floor = floor_of(result.control_ratios(phase), confidence)
-            seen.append(smallest_difference(ratios, confidence, floor))
-    known = [difference for difference in seen if difference is not None]
-    return max(known) if known and len(known) == len(seen) else None
+            differences.append(smallest_difference(ratios, confidence, floor))
+    known_differences = [difference for difference in differences if difference is not None]
+    return max(known_differences) if known_differences and len(known_differences) == len(differences) else None
 
 
-def _diagnostics(result: RoundsResult) -> tuple[Diagnostic, ...]:
+def _failure_diagnostics(result: RoundsResult) -> tuple[Diagnostic, ...]:
     """Return one diagnostic per variant that raised while it was measured."""
     return tuple(
         Diagnostic(

@@ -41,7 +41,7 @@ class TimedCall:
         """
         self.select()
         with gc_paused():
-            marks = [self._call(clock) for _ in range(calls)]
+            marks = [self._marked_call(clock) for _ in range(calls)]
             clock.synchronize()
         spans = [(clock.seconds(t0, t1), clock.seconds(t1, t2), clock.seconds(t0, t2)) for t0, t1, t2 in marks]
         forward, backward, step = (float(column) for column in np.median(np.array(spans), axis=0))
@@ -49,7 +49,7 @@ class TimedCall:
             return {Phase.FORWARD: forward}
         return {Phase.FORWARD: forward, Phase.BACKWARD: backward, Phase.STEP: step}
 
-    def _call(self, clock: Clock[Any]) -> tuple[Any, Any, Any]:
+    def _marked_call(self, clock: Clock[Any]) -> tuple[Any, Any, Any]:
         """Make one call and return the marks before it, after forward and after backward.
 
         The outputs and gradients live until the last mark: freeing them is not part of the call.
@@ -58,13 +58,13 @@ class TimedCall:
         clock.flush()
         begin = clock.mark()
         outputs = self.forward()
-        between = clock.mark()
+        after_forward = clock.mark()
         if self.backward is None:
-            return begin, between, between
+            return begin, after_forward, after_forward
         gradients = self.backward(outputs)
         end = clock.mark()
         del outputs, gradients
-        return begin, between, end
+        return begin, after_forward, end
 
 
 @contextmanager

@@ -53,4 +53,4 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
 
 def check(evidence: Evidence) -> list[Diagnostic]:
     """Return the differences between the requested regions and the partitions, one diagnostic per region and cause."""
-    return [found for one in CHECKS for found in one(evidence)]
+    return [diagnostic for run_check in CHECKS for diagnostic in run_check(evidence)]

@@ -19,36 +19,36 @@ from regional_explorer.regions.source_marks import annotated_config, annotation_
 def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield at most one ``config-neighbour``, with all pairs of regions where a config would leak into the other."""
     marked = ((part, _first_marked_input(evidence, part)) for part in evidence.partitions)
-    hits = grouped(
+    leaks = grouped(
         ((part.region, first[0]), (part, first[1]))
         for part, first in marked
-        if first is not None and _config(evidence, first[0], part) != _config(evidence, part.region, part)
+        if first is not None and _region_config(evidence, first[0], part) != _region_config(evidence, part.region, part)
     )
-    if not hits:
+    if not leaks:
         return
     pairs = listing(
-        f"{to!r} under {_config(evidence, other, cases[0][0]) or 'no config'} of {other!r} ({len(cases)} of "
+        f"{to!r} under {_region_config(evidence, other, cases[0][0]) or 'no config'} of {other!r} ({len(cases)} of "
         f"{sum(part.region == to for part in evidence.partitions)})"
-        for (to, other), cases in hits.items()
+        for (to, other), cases in leaks.items()
     )
-    part, feeding = next(iter(hits.values()))[0]
-    total = sum(map(len, hits.values()))
-    fed = [evidence.nodes[case.graph][name] for cases in hits.values() for case, name in cases[:1]]
+    part, input_name = next(iter(leaks.values()))[0]
+    total = sum(map(len, leaks.values()))
+    input_nodes = [evidence.nodes[case.graph][name] for cases in leaks.values() for case, name in cases[:1]]
     yield Diagnostic(
         DiagnosticCode.CONFIG_NEIGHBOUR,
         f"{count(total, 'partition')} {'is' if total == 1 else 'are'} fed directly by another region with another "
         f"config; here {'it is' if total == 1 else 'each is'} compiled under that of its own region.",
         Severity.INFO,
-        region=part.region if len(hits) == 1 else None,
+        region=part.region if len(leaks) == 1 else None,
         graph=part.graph,
-        nodes=(feeding,),
-        where=lines(fed),
+        nodes=(input_name,),
+        where=lines(input_nodes),
         upstream=f"it takes the config of the first marked input: {pairs}.",
         remedy="Nothing here. For upstream, give neighbours one config or leave an unmarked op between them.",
     )
 
 
-def _config(evidence: Evidence, region: str, part: Partition) -> dict[str, Any]:
+def _region_config(evidence: Evidence, region: str, part: Partition) -> dict[str, Any]:
     """Return the config of a region in the direction of ``part``."""
     return config_of(evidence.plan[region], Direction.of_graph(part.graph))
 
@@ -60,10 +60,10 @@ def _first_marked_input(evidence: Evidence, part: Partition) -> tuple[str, str] 
     of whatever feeds the piece onto its inputs (``_compile_submod`` in torch/fx/passes/regional_inductor.py, 2.13).
     """
     nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
-    own = set(part.nodes)
+    own_nodes = set(part.nodes)
     for name in part.nodes:
         for source in nodes[name].inputs:
-            if source not in own and source in claims and _holds_configs(nodes[source]):
+            if source not in own_nodes and source in claims and _holds_configs(nodes[source]):
                 region = claims[source].region
                 return (region, source) if region != part.region else None
     return None
@@ -77,53 +77,53 @@ def _holds_configs(node: Node) -> bool:
 def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield a ``config-conflict`` where marks of one region, or marks without an id, request different configs."""
     by_region: dict[str, dict[str, list[Node]]] = {}
-    for node in _source_marks(evidence):
+    for node in _marked_ops(evidence):
         key = annotation_key(node.annotation)
-        group = "" if key.startswith("default:") else key.removeprefix("id:")
-        by_region.setdefault(group, {}).setdefault(repr(annotated_config(node.annotation)), []).append(node)
-    for group, configs in by_region.items():
+        region = "" if key.startswith("default:") else key.removeprefix("id:")
+        by_region.setdefault(region, {}).setdefault(repr(annotated_config(node.annotation)), []).append(node)
+    for region, configs in by_region.items():
         if len(configs) < 2:  # noqa: PLR2004 - one config is no conflict
             continue
-        first = [nodes[0] for nodes in configs.values()]
-        winner = annotated_config(first[0].annotation)
-        kept = f"all are compiled under the first, {winner}" if group else "each config is a region of its own here"
+        first_nodes = [nodes[0] for nodes in configs.values()]
+        winner = annotated_config(first_nodes[0].annotation)
+        outcome = f"all are compiled under the first, {winner}" if region else "each config is a region of its own here"
         yield Diagnostic(
             DiagnosticCode.CONFIG_CONFLICT,
-            f"Marks {f'of region {group!r}' if group else 'without a name'} request {len(configs)} different configs "
-            f"({listing(configs)}): {kept}.",
-            Severity.WARNING if group else Severity.INFO,
-            region=group or None,
-            nodes=tuple(node.name for node in first),
-            where=lines(first),
+            f"Marks {f'of region {region!r}' if region else 'without a name'} request {len(configs)} different configs "
+            f"({listing(configs)}): {outcome}.",
+            Severity.WARNING if region else Severity.INFO,
+            region=region or None,
+            nodes=tuple(node.name for node in first_nodes),
+            where=lines(first_nodes),
             upstream="each piece is compiled under the config that comes first in it, without a warning.",
             remedy="Give each block its own region name.",
         )
 
 
-def _source_marks(evidence: Evidence) -> Iterator[Node]:
+def _marked_ops(evidence: Evidence) -> Iterator[Node]:
     """Yield the ops with a mark in the source that a region of the plan selects."""
-    known = {
+    keys = {
         pattern
         for region in evidence.plan.regions
         for selector in region.selectors
         if selector.kind is SelectorKind.ANNOTATION
         for pattern in selector.patterns
     }
-    return (node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in known)
+    return (node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in keys)
 
 
 def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``config-nested`` per pair of nested marks where the outer config does not apply to the inner ops."""
-    found: dict[tuple[str, str], list[tuple[int, MarkedBlock, MarkedBlock]]] = {}
+    nested: dict[tuple[str, str], list[tuple[int, MarkedBlock, MarkedBlock]]] = {}
     for origin, blocks in evidence.blocks.items():
         for outer in blocks[:-1]:
             inner = blocks[-1]
-            kept = annotated_config(inner.annotation)
-            if not _merged(evidence, outer, inner) and any(
-                kept.get(key, DEFAULT) != value for key, value in annotated_config(outer.annotation).items()
+            inner_config = annotated_config(inner.annotation)
+            if not _are_merged(evidence, outer, inner) and any(
+                inner_config.get(key, DEFAULT) != value for key, value in annotated_config(outer.annotation).items()
             ):
-                found.setdefault((outer.region, inner.region), []).append((origin, outer, inner))
-    for (outer_name, inner_name), cases in found.items():
+                nested.setdefault((outer.region, inner.region), []).append((origin, outer, inner))
+    for (outer_name, inner_name), cases in nested.items():
         _, outer, inner = cases[0]
         nodes = [evidence.origins[origin] for origin, _, _ in cases if origin in evidence.origins]
         yield Diagnostic(
@@ -139,7 +139,7 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
         )
 
 
-def _merged(evidence: Evidence, outer: MarkedBlock, inner: MarkedBlock) -> bool:
+def _are_merged(evidence: Evidence, outer: MarkedBlock, inner: MarkedBlock) -> bool:
     """Return whether the plan merged the regions of two marks, so that they have one config."""
     names = {evidence.assignment.by_annotation.get(annotation_key(mark.annotation)) for mark in (outer, inner)}
     return len(names) == 1 and any(region.joined for region in evidence.plan.regions if region.name in names)
@@ -147,12 +147,12 @@ def _merged(evidence: Evidence, outer: MarkedBlock, inner: MarkedBlock) -> bool:
 
 def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``annotation-false`` per value that was meant to switch a mark off."""
-    marked = (node for node in _source_marks(evidence) if not isinstance(node.annotation, Mapping))
-    found = grouped((repr(node.annotation), node) for node in marked if not node.annotation)
-    for value, nodes in found.items():
+    marked = (node for node in _marked_ops(evidence) if not isinstance(node.annotation, Mapping))
+    by_annotation = grouped((repr(node.annotation), node) for node in marked if not node.annotation)
+    for annotation, nodes in by_annotation.items():
         yield Diagnostic(
             DiagnosticCode.ANNOTATION_FALSE,
-            f"compile_with_inductor={value} does not switch anything off: {count(len(nodes), 'op')} "
+            f"compile_with_inductor={annotation} does not switch anything off: {count(len(nodes), 'op')} "
             f"{'is' if len(nodes) == 1 else 'are'} marked all the same.",
             nodes=tuple(node.name for node in nodes),
             where=lines(nodes),
@@ -164,10 +164,10 @@ def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
 def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``config-direction`` per region marked in the source whose backward has a config of its own."""
     for region in evidence.plan.regions:
-        marks = {p for one in region.selectors if one.kind is SelectorKind.ANNOTATION for p in one.patterns}
-        if region.backward_config is None or not marks:
+        keys = {key for sel in region.selectors if sel.kind is SelectorKind.ANNOTATION for key in sel.patterns}
+        if region.backward_config is None or not keys:
             continue
-        marked = [node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in marks]
+        marked = [node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in keys]
         yield Diagnostic(
             DiagnosticCode.CONFIG_DIRECTION,
             f"The backward of region {region.name!r} has a config of its own, "

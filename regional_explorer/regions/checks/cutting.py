@@ -27,48 +27,48 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
         served = {
             part.id: units
             for part in evidence.partitions
-            if part.region == region.name and len(units := _units(evidence, part, marked=marked)) > 1
+            if part.region == region.name and len(units := _blocks_or_instances(evidence, part, marked=marked)) > 1
         }
         if not served:
             continue
-        most = max(served, key=lambda part: len(served[part]))
-        part = next(part for part in evidence.partitions if part.id == most)
-        sideways = evidence.plan.cut is Cut.UPSTREAM
+        busiest = max(served, key=lambda part_id: len(served[part_id]))
+        part = next(part for part in evidence.partitions if part.id == busiest)
+        upstream_cut = evidence.plan.cut is Cut.UPSTREAM
         what = "marked blocks" if marked else "module calls"
         why = (
             "cut='upstream' joins all ops that no path through other ops keeps apart, also those side by side"
-            if sideways
+            if upstream_cut
             else "they carry one name and feed each other directly"
         )
-        where = tuple(dict.fromkeys(place for units in served.values() for place in units.values() if place))
+        where = tuple(dict.fromkeys(line for units in served.values() for line in units.values() if line))
         yield Diagnostic(
             DiagnosticCode.REGION_MERGED,
-            f"{count(len(served), 'partition')} of region {region.name!r} for several {what} ({most} serves "
-            f"{len(served[most])}): {why}.",
+            f"{count(len(served), 'partition')} of region {region.name!r} for several {what} ({busiest} serves "
+            f"{len(served[busiest])}): {why}.",
             Severity.INFO,
             region=region.name,
             graph=part.graph,
             nodes=part.nodes,
             where=where,
-            upstream="the same." if sideways else "the same; it also joins blocks that merely lie side by side.",
+            upstream="the same." if upstream_cut else "the same; it also joins blocks that merely lie side by side.",
             remedy="Use cut='instances'."
-            if sideways
+            if upstream_cut
             else "Give blocks that should be compiled apart names of their own.",
         )
 
 
-def _units(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object, SourceLine | None]:
+def _blocks_or_instances(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object, SourceLine | None]:
     """Return the marked blocks of a partition by number, or its instances if not ``marked``, each with its line."""
     nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
-    found: dict[object, SourceLine | None] = {}
+    units: dict[object, SourceLine | None] = {}
     for name in part.nodes:
         node = nodes[name]
         blocks: tuple[MarkedBlock, ...] = evidence.blocks.get(node.origin, ()) if node.origin is not None else ()
         if marked and blocks:
-            found.setdefault(blocks[-1].number, blocks[-1].source or node.source)
+            units.setdefault(blocks[-1].number, blocks[-1].source or node.source)
         elif node.origin is not None and name in claims and claims[name].instance is not None:
-            found.setdefault(claims[name].instance, node.source)
-    return found
+            units.setdefault(claims[name].instance, node.source)
+    return units
 
 
 def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -80,16 +80,16 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
     circular = {(graph, region) for graph, regions in evidence.cyclic for region in regions}
     for (region, _, graph), cut in evidence.instances.items():
         # Forward ops that the backward repeats are a separate piece, which does not count as a split.
-        parts = [part for part in cut if not any(evidence.nodes[graph][name].recompute for name in part.nodes)]
-        if len(parts) < 2 or (graph, region) in circular:  # noqa: PLR2004 - one partition is whole
+        partitions = [part for part in cut if not any(evidence.nodes[graph][name].recompute for name in part.nodes)]
+        if len(partitions) < 2 or (graph, region) in circular:  # noqa: PLR2004 - one partition is whole
             continue
-        between, drawn = _between(evidence, parts)
+        between, drawn = _separating_ops(evidence, partitions)
         kind = str(evidence.by_id[graph].kind)
         if kind == GraphKind.BACKWARD and between and all(node.origin is None for node in between):
             continue
-        causes.setdefault((region, kind, between[0].op if between else ""), []).append((parts, between, drawn))
+        causes.setdefault((region, kind, between[0].op if between else ""), []).append((partitions, between, drawn))
     for (region, kind, _), cases in causes.items():
-        parts, between, drawn = cases[0]
+        partitions, between, drawn = cases[0]
         carved = bool(between) and all(map(evidence.assignment.is_carved, between))
         via = listing((node.name for node in between), joint=" → ") if between else "a write in place"
         reason = (
@@ -97,14 +97,14 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             if drawn
             else f"a path from one part to the next runs through {via}, outside the region"
         )
-        example = f"{parts[0].graph}:{between[0].name}" if between else ""
+        example = f"{partitions[0].graph}:{between[0].name}" if between else ""
         yield Diagnostic(
             DiagnosticCode.REGION_SPLIT,
             f"{count(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "
-            f"{len(parts)} partitions in the {kind} ({parts[0].id}, …): {reason}.",
+            f"{len(partitions)} partitions in the {kind} ({partitions[0].id}, …): {reason}.",
             Severity.INFO if carved else Severity.WARNING,
             region=region,
-            graph=parts[0].graph,
+            graph=partitions[0].graph,
             nodes=tuple(node.name for node in between),
             where=lines(between),
             upstream="one piece, which draws in another order: other numbers with the same seed."
@@ -125,32 +125,32 @@ def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
     for region in evidence.plan.regions:
         if not region.joined:
             continue
-        held = {
+        selector_of = {
             origin: number
             for number, selector in enumerate(region.selectors)
             for origin in picks(selector, evidence.graphs)
         }
-        own = {origin: claim for origin, claim in evidence.assignment.owners.items() if claim.region == region.name}
-        served = grouped((claim.instance, held[origin]) for origin, claim in own.items())
-        common = {number for numbers in served.values() if len(set(numbers)) > 1 for number in numbers}
-        for number in sorted(set(held.values()) - common):
-            alone = frozenset(origin for origin in own if held[origin] == number)
-            if alone and alone != own.keys():
-                yield _separate_piece(evidence, region, number, alone, own.keys() - alone)
+        claims = {origin: claim for origin, claim in evidence.assignment.owners.items() if claim.region == region.name}
+        by_instance = grouped((claim.instance, selector_of[origin]) for origin, claim in claims.items())
+        connected = {number for numbers in by_instance.values() if len(set(numbers)) > 1 for number in numbers}
+        for number in sorted(set(selector_of.values()) - connected):
+            piece = frozenset(origin for origin in claims if selector_of[origin] == number)
+            if piece and piece != claims.keys():
+                yield _separate_piece(evidence, region, number, piece, claims.keys() - piece)
 
 
 def _separate_piece(
-    evidence: Evidence, region: Region, number: int, alone: AbstractSet[int], others: AbstractSet[int]
+    evidence: Evidence, region: Region, number: int, piece: AbstractSet[int], remaining: AbstractSet[int]
 ) -> Diagnostic:
     between: list[Node] = []
-    graph = next(graph for graph in evidence.graphs if any(node.origin in alone for node in graph.ops))
-    for start, goal in ((alone, others), (others, alone)):
+    graph = next(graph for graph in evidence.graphs if any(node.origin in piece for node in graph.ops))
+    for start, goal in ((piece, remaining), (remaining, piece)):
         first, last = ({node.name for node in graph.ops if node.origin in side} for side in (start, goal))
         path = path_between(evidence.users(graph.id), first, frozenset(last), frozenset())
         if path is not None and not between:
             between = [evidence.nodes[graph.id][name] for name in path[1:-1]]
-    way = listing((node.name for node in between), joint=" → ")
-    why = f"{way} lies between" if between else "no path connects them"
+    path_text = listing((node.name for node in between), joint=" → ")
+    why = f"{path_text} lies between" if between else "no path connects them"
     example = f"ex.mark({region.name!r}, nodes='{graph.id}:{between[0].name}')" if between else ""
     return Diagnostic(
         DiagnosticCode.REGION_SPLIT,
@@ -166,15 +166,15 @@ def _separate_piece(
     )
 
 
-def _between(evidence: Evidence, parts: list[Partition]) -> tuple[list[Node], bool]:
+def _separating_ops(evidence: Evidence, partitions: list[Partition]) -> tuple[list[Node], bool]:
     """Return the ops that separate two partitions of one instance, and whether only their random draws do so."""
-    graph = parts[0].graph
-    own = frozenset(name for part in parts for name in part.nodes)
+    graph = partitions[0].graph
+    own_nodes = frozenset(name for part in partitions for name in part.nodes)
     for drawn in (False, True):
         users = evidence.users(graph, random=drawn)
-        for index, part in enumerate(parts[1:], start=1):
-            earlier = [name for before in parts[:index] for name in before.nodes]
-            path = path_between(users, earlier, frozenset(part.nodes), own)
+        for index, part in enumerate(partitions[1:], start=1):
+            earlier = [name for previous in partitions[:index] for name in previous.nodes]
+            path = path_between(users, earlier, frozenset(part.nodes), own_nodes)
             if path is not None:
                 return [evidence.nodes[graph][name] for name in path[1:-1]], drawn
     return [], False
@@ -182,27 +182,27 @@ def _between(evidence: Evidence, parts: list[Partition]) -> tuple[list[Node], bo
 
 def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-cycle`` per set of regions that feed each other in a cycle."""
-    graphs = grouped((regions, graph) for graph, regions in dict.fromkeys(evidence.cyclic))
-    for regions, places in graphs.items():
+    graphs_of = grouped((regions, graph) for graph, regions in dict.fromkeys(evidence.cyclic))
+    for regions, graphs in graphs_of.items():
         order = [region.name for region in evidence.plan.regions if region.name in regions]
-        found = shortest_cycle(evidence, places[0], order)
+        cycle = shortest_cycle(evidence, graphs[0], order)
         split = [
-            parts
-            for (region, _, graph), parts in evidence.instances.items()
-            if region in regions and graph == places[0] and len(parts) > 1
+            partitions
+            for (region, _, graph), partitions in evidence.instances.items()
+            if region in regions and graph == graphs[0] and len(partitions) > 1
         ]
-        yield _cycle(evidence, order, places, found, split)
+        yield _region_cycle(evidence, order, graphs, cycle, split)
 
 
-def _cycle(
-    evidence: Evidence, order: list[str], places: list[str], found: Cycle, split: list[list[Partition]]
+def _region_cycle(
+    evidence: Evidence, order: list[str], graphs: list[str], cycle: Cycle, split: list[list[Partition]]
 ) -> Diagnostic:
-    nodes = evidence.nodes[places[0]]
-    paths = "; ".join(f"{path.start} → {path.end} through {' → '.join(path.path)}" for path in found)
-    at = [nodes[part.nodes[0]] for parts in split for part in parts[1:]]
-    cut = ", ".join(dict.fromkeys(parts[0].region for parts in split))
-    done = (
-        f"{cut} was split before {listing(node.name for node in at)}; the regions named first stay whole"
+    nodes = evidence.nodes[graphs[0]]
+    paths = "; ".join(f"{path.start} → {path.end} through {' → '.join(path.path)}" for path in cycle)
+    starts = [nodes[part.nodes[0]] for partitions in split for part in partitions[1:]]
+    split_regions = ", ".join(dict.fromkeys(partitions[0].region for partitions in split))
+    consequence = (
+        f"{split_regions} was split before {listing(node.name for node in starts)}; the regions named first stay whole"
         if split
         else "one waits for the other"
     )
@@ -210,12 +210,12 @@ def _cycle(
     who = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
     return Diagnostic(
         DiagnosticCode.REGION_CYCLE,
-        f"{who} feed each other both ways in {', '.join(places)} ({paths}), so they cannot all run as one call each: "
-        f"{done}.",
+        f"{who} feed each other both ways in {', '.join(graphs)} ({paths}), so they cannot all run as one call each: "
+        f"{consequence}.",
         region=order[0],
-        graph=places[0],
-        nodes=tuple(dict.fromkeys(name for path in found for name in path.path)),
-        where=lines(nodes[name] for path in found for name in path.path),
+        graph=graphs[0],
+        nodes=tuple(dict.fromkeys(name for path in cycle for name in path.path)),
+        where=lines(nodes[name] for path in cycle for name in path.path),
         upstream=(
             "it fails with 'Invalid partition, found dependency cycles', without any names."
             if several

@@ -27,42 +27,42 @@ def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Cy
     claims = {name: claim for name, claim in evidence.claims[graph].items() if claim.region in regions}
     members = grouped((claim, name) for name, claim in claims.items())
     for start in sorted(members, key=lambda claim: regions.index(claim.region)):
-        came: dict[Claim, tuple[Claim, tuple[str, ...]]] = {}
+        came_from: dict[Claim, tuple[Claim, tuple[str, ...]]] = {}
         queue = [start]
-        for unit in queue:
-            for target, path in _reached(evidence, graph, unit, members[unit], claims):
-                if target == start and unit != start:
-                    paths = [CyclePath(unit.region, start.region, path)]
-                    while unit != start:
-                        before, path_here = came[unit]
-                        paths.append(CyclePath(before.region, unit.region, path_here))
-                        unit = before  # noqa: PLW2901 - walks back, then returns
+        for instance in queue:
+            for target, path in _fed_instances(evidence, graph, instance, members[instance], claims):
+                if target == start and instance != start:
+                    paths = [CyclePath(instance.region, start.region, path)]
+                    while instance != start:
+                        previous, path_here = came_from[instance]
+                        paths.append(CyclePath(previous.region, instance.region, path_here))
+                        instance = previous  # noqa: PLW2901 - walks back, then returns
                     return tuple(reversed(paths))
-                if target != start and target not in came:
-                    came[target] = (unit, path)
+                if target != start and target not in came_from:
+                    came_from[target] = (instance, path)
                     queue.append(target)
     return ()
 
 
-def _reached(
-    evidence: Evidence, graph: str, unit: Claim, nodes: Sequence[str], claims: dict[str, Claim]
+def _fed_instances(
+    evidence: Evidence, graph: str, instance: Claim, nodes: Sequence[str], claims: dict[str, Claim]
 ) -> Iterator[tuple[Claim, tuple[str, ...]]]:
-    """Yield the other instances that ``unit`` feeds, directly or through ops outside all of them, with the path."""
+    """Yield the other instances that ``instance`` feeds, directly or through ops outside all of them, with the path."""
     users = evidence.users(graph, random=True)
-    before: dict[str, str] = {}
+    came_from: dict[str, str] = {}
     queue = list(nodes)
-    seen = set(nodes)
+    visited = set(nodes)
     for name in queue:
         for user in users.get(name, ()):
-            if user in seen:
+            if user in visited:
                 continue
-            seen.add(user)
-            before[user] = name
+            visited.add(user)
+            came_from[user] = name
             claim = claims.get(user)
             if claim is None:
                 queue.append(user)
-            elif claim != unit:
+            elif claim != instance:
                 path = [user]
-                while path[-1] in before:
-                    path.append(before[path[-1]])
+                while path[-1] in came_from:
+                    path.append(came_from[path[-1]])
                 yield claim, tuple(reversed(path))

@@ -78,14 +78,14 @@ class Evidence:
         """Return the users of each node; with ``random``, each random op feeds the next one too."""
         if (graph_id, random) not in self._users:
             users: dict[str, list[str]] = {}
-            last: str | None = None
+            last_random: str | None = None
             for node in self.by_id[graph_id].nodes:
                 for source in node.inputs:
                     users.setdefault(source, []).append(node.name)
                 if random and node.random:
-                    if last is not None:
-                        users.setdefault(last, []).append(node.name)
-                    last = node.name
+                    if last_random is not None:
+                        users.setdefault(last_random, []).append(node.name)
+                    last_random = node.name
             self._users[graph_id, random] = users
         return self._users[graph_id, random]
 
@@ -110,19 +110,19 @@ def path_between(
 
     None if there is none; a direct edge from ``start`` to ``goal`` does not count.
     """
-    first = set(start)
-    before: dict[str, str] = {}
+    starts = set(start)
+    came_from: dict[str, str] = {}
     queue = list(dict.fromkeys(start))
     for name in queue:
         for user in users.get(name, ()):
             if user in goal:
-                if name in first:
+                if name in starts:
                     continue
                 path = [user, name]
-                while path[-1] in before:
-                    path.append(before[path[-1]])
+                while path[-1] in came_from:
+                    path.append(came_from[path[-1]])
                 return path[::-1]
-            if user not in before and user not in first and user not in barred:
-                before[user] = name
+            if user not in came_from and user not in starts and user not in barred:
+                came_from[user] = name
                 queue.append(user)
     return None

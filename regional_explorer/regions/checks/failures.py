@@ -12,8 +12,8 @@ from regional_explorer.regions.checks.evidence import Evidence, lines
 
 def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-failed`` per region and error."""
-    found = grouped(((part.region, part.error), part) for part in evidence.partitions if part.error is not None)
-    for (region, error), parts in found.items():
+    failures = grouped(((part.region, part.error), part) for part in evidence.partitions if part.error is not None)
+    for (region, error), parts in failures.items():
         nodes = evidence.nodes[parts[0].graph]
         yield Diagnostic(
             DiagnosticCode.REGION_FAILED,
@@ -33,7 +33,7 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
     if not evidence.failed_ops:
         return
     first = evidence.failed_ops[0]
-    failed = [op.node for op in evidence.failed_ops if op.graph == first.graph]
+    failed_names = [op.node for op in evidence.failed_ops if op.graph == first.graph]
     nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
     yield Diagnostic(
         DiagnosticCode.AOT_EAGER_FAILED,
@@ -42,7 +42,7 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
         "kernel before it returns. Here the op gets a copy, so that regions and the rest run; the variant aot_eager is "
         "left out.",
         graph=first.graph,
-        nodes=tuple(failed),
+        nodes=tuple(failed_names),
         where=lines(nodes),
         upstream="aot_eager fails with this error, and so do regions that leave this op outside; plain torch.compile "
         "runs.",

@@ -8,7 +8,7 @@ from regional_explorer.errors.texts import listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.regions.checks.evidence import Evidence
 
-NAMED = 16
+MOST_ATTRIBUTES = 16
 """The maximum number of attributes that are named."""
 
 
@@ -18,8 +18,8 @@ def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
         yield Diagnostic(
             DiagnosticCode.STATE_KEPT,
             f"The first call assigned values that later calls use and do not change: "
-            f"{listing(evidence.kept_state, most=NAMED)}. They were not restored, so that what is traced and measured "
-            "is a later call.",
+            f"{listing(evidence.kept_state, most=MOST_ATTRIBUTES)}. They were not restored, so that what is traced and "
+            "measured is a later call.",
             Severity.INFO,
             upstream="any first call leaves the same values.",
             remedy="Nothing, if it is a cache; else assign it before rx.explore, or outside of the call.",

@@ -11,65 +11,65 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.torch_api import Folded
 
-PASSING = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
+PASSING_OPS = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
 """Ops that pass a gradient on unchanged: the backward has no op for them."""
 
 
 def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-lost`` per region with a graph break inside, and one ``graph-break`` per other break."""
-    lost = grouped((block.region, item) for item in evidence.breaks for block in item.blocks)
+    lost = grouped((mark.region, break_) for break_ in evidence.breaks for mark in break_.blocks)
     for region, breaks in lost.items():
-        blocks = [block.source for item in breaks for block in item.blocks if block.region == region and block.source]
-        at = [item.source for item in breaks if item.source]
+        blocks = [mark.source for break_ in breaks for mark in break_.blocks if mark.region == region and mark.source]
+        break_lines = [break_.source for break_ in breaks if break_.source]
         yield Diagnostic(
             DiagnosticCode.REGION_LOST,
             f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
             f"Python: {breaks[0].reason}",
             Severity.ERROR,
             region=region,
-            where=tuple(dict.fromkeys((*at, *blocks))),
+            where=tuple(dict.fromkeys((*break_lines, *blocks))),
             upstream="the same, without a warning.",
             remedy="Move this line out of the block, or end the block before it and begin another after it.",
         )
-    for item in evidence.breaks:
-        if not item.blocks:
+    for break_ in evidence.breaks:
+        if not break_.blocks:
             yield Diagnostic(
                 DiagnosticCode.GRAPH_BREAK,
-                f"Dynamo stopped the graph here: {item.reason}",
+                f"Dynamo stopped the graph here: {break_.reason}",
                 Severity.INFO,
-                where=item.stack[-1:],
+                where=break_.stack[-1:],
                 upstream="the same, without a warning; this line runs as plain Python.",
                 remedy="Move this line out of the call if a region should reach across it."
-                + (f" Torch's own hint: {item.hint}." if item.hint else ""),
+                + (f" Torch's own hint: {break_.hint}." if break_.hint else ""),
             )
 
 
 def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-empty`` per region without ops in any graph, or without any in the backward."""
-    held: dict[str, set[tuple[int, GraphKind]]] = {region.name: set() for region in evidence.plan.regions}
+    places_by_region: dict[str, set[tuple[int, GraphKind]]] = {region.name: set() for region in evidence.plan.regions}
     for graph in evidence.graphs:
         for claim in evidence.claims.get(graph.id, {}).values():
-            held[claim.region].add((graph.frame, graph.kind))
-    trained = {graph.frame for graph in evidence.of_kind(GraphKind.BACKWARD)}
-    for region, places in held.items():
+            places_by_region[claim.region].add((graph.frame, graph.kind))
+    trained_frames = {graph.frame for graph in evidence.of_kind(GraphKind.BACKWARD)}
+    for region, places in places_by_region.items():
         if not places:
-            yield _nowhere(evidence, region)
+            yield _empty_everywhere(evidence, region)
             continue
-        forward = {frame for frame, kind in places if kind is GraphKind.FORWARD and frame in trained}
-        if forward and not any(kind is GraphKind.BACKWARD for _, kind in places):
+        forward_frames = {frame for frame, kind in places if kind is GraphKind.FORWARD and frame in trained_frames}
+        if forward_frames and not any(kind is GraphKind.BACKWARD for _, kind in places):
             yield _without_backward(evidence, region)
 
 
 def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
-    requested = _dynamo_ops(evidence, region)
-    around = _ops_traced_again(evidence, region)
+    requested = _requested_ops(evidence, region)
+    retraced = _ops_traced_again(evidence, region)
     unmarked = any(node.origin is None for graph in evidence.of_kind(GraphKind.BACKWARD) for node in graph.ops)
-    passing = [node.op for node in _forward_ops(evidence, region) if node.op in PASSING]
+    passing = [node.op for node in _forward_ops(evidence, region) if node.op in PASSING_OPS]
     why, remedy = "no gradient flows through it", "Nothing, if its results need no gradient."
-    if around:
-        why = f"torch traces the backward of {listing(around)} again, and marks inside do not reach it"
+    if retraced:
+        why = f"torch traces the backward of {listing(retraced)} again, and marks inside do not reach it"
         remedy = (
-            f"Mark the whole op to have its backward compiled, for example ex.mark({region!r}, nodes={around[0]!r})."
+            f"Mark the whole op to have its backward compiled, for example ex.mark({region!r}, nodes={retraced[0]!r})."
         )
     elif unmarked and any(node.op.endswith("_") or node.op == "setitem" for node in requested):
         why = "what writes in place leave in the backward belongs to no region"
@@ -107,27 +107,27 @@ def _ops_traced_again(evidence: Evidence, region: str) -> list[str]:
         return evidence.nodes[graph.parent[0]][graph.parent[1]] if graph.parent else None
 
     retraced = {
-        held.origin
+        holding_op.origin
         for graph in evidence.of_kind(GraphKind.BACKWARD)
-        if (held := holder(graph)) and graph.ops and all(node.origin is None for node in graph.ops)
+        if (holding_op := holder(graph)) and graph.ops and all(node.origin is None for node in graph.ops)
     }
-    found: list[str] = []
+    names: list[str] = []
     for graph in evidence.of_kind(GraphKind.FORWARD):
         if any(claim.region == region for claim in evidence.claims[graph.id].values()):
-            held = holder(graph)
-            if graph.parent is None or held is None or held.origin not in retraced:
+            holding_op = holder(graph)
+            if graph.parent is None or holding_op is None or holding_op.origin not in retraced:
                 return []
-            found += [f"{graph.parent[0]}:{user}" for user in evidence.users(graph.parent[0])[held.name]]
-    return list(dict.fromkeys(found))
+            names += [f"{graph.parent[0]}:{user}" for user in evidence.users(graph.parent[0])[holding_op.name]]
+    return list(dict.fromkeys(names))
 
 
-def _nowhere(evidence: Evidence, region: str) -> Diagnostic:
+def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
     overruled = evidence.assignment.overruled
     winners = [winner for loser, winner in overruled if loser == region]
-    requested = _dynamo_ops(evidence, region)
+    requested = _requested_ops(evidence, region)
     if winners:
-        taken = [origin for (loser, _), origins in overruled.items() if loser == region for origin in origins]
-        requested = [evidence.origins[origin] for origin in taken if origin in evidence.origins]
+        lost_origins = [origin for (loser, _), origins in overruled.items() if loser == region for origin in origins]
+        requested = [evidence.origins[origin] for origin in lost_origins if origin in evidence.origins]
         why = f"all its ops belong to {', '.join(map(repr, winners))}, later in the plan"
         remedy = "If two regions claim an op, the later one has it: unmark one of them, or reorder the plan."
     elif requested:
@@ -146,7 +146,7 @@ def _nowhere(evidence: Evidence, region: str) -> Diagnostic:
     )
 
 
-def _dynamo_ops(evidence: Evidence, region: str) -> list[Node]:
+def _requested_ops(evidence: Evidence, region: str) -> list[Node]:
     owners = evidence.assignment.owners
     return [evidence.origins[o] for o, claim in owners.items() if claim.region == region and o in evidence.origins]
 
@@ -158,12 +158,12 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
     shrunk = grouped((region_of[fold.origin], fold) for fold in moved if fold.origin in region_of)
     grown = grouped((region_of[fold.into_origin], fold) for fold in moved if fold.into_origin in region_of)
     for region, folds in shrunk.items():
-        yield _folded(evidence, region, folds, grown=False)
+        yield _moved_by_folding(evidence, region, folds, grown=False)
     for region, folds in grown.items():
-        yield _folded(evidence, region, folds, grown=True)
-    kept = set(region_of.values())
+        yield _moved_by_folding(evidence, region, folds, grown=True)
+    remaining = set(region_of.values())
     for (loser, winner), origins in evidence.assignment.overruled.items():
-        if loser in kept:
+        if loser in remaining:
             nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]
             yield Diagnostic(
                 DiagnosticCode.REGION_SHRUNK,
@@ -177,12 +177,12 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
             )
 
 
-def _folded(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool) -> Diagnostic:
+def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool) -> Diagnostic:
     names = {fold.into for fold in folds}
     graph = next(
         (g for g in evidence.graphs if g.kind is not GraphKind.DYNAMO and names & set(evidence.nodes[g.id])), None
     )
-    places = [
+    folded_nodes = [
         evidence.origins[origin]
         for fold in folds
         for origin in (fold.origin, fold.into_origin)
@@ -201,7 +201,7 @@ def _folded(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool
         region=region,
         graph=graph.id if graph else None,
         nodes=tuple(sorted(names & set(evidence.nodes[graph.id]))) if graph else (),
-        where=lines(places),
+        where=lines(folded_nodes),
         upstream="the same under this partitioner; its regional path uses the default one, which folds nothing.",
         remedy="Explore with partitioner='default', or compute the shared value once, where it should belong.",
     )

@@ -15,7 +15,7 @@ from regional_explorer.regions.subgraphs import calls_of, subgraph_key
 
 def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield at most one ``subgraph-eager``, for bodies without options that have no op or call in a region."""
-    bodies = [body for body in subgraphs(evidence.graphs) if body.options is None and _is_eager(evidence, body)]
+    bodies = [body for body in subgraphs(evidence.graphs) if body.options is None and _is_eager_body(evidence, body)]
     if not bodies:
         return
     names = listing(dict.fromkeys(body.name for body in bodies))
@@ -31,29 +31,29 @@ def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
     )
 
 
-def _is_eager(evidence: Evidence, body: Graph) -> bool:
+def _is_eager_body(evidence: Evidence, body: Graph) -> bool:
     owners = evidence.assignment.owners
     calls = calls_of(body, evidence.graphs)
-    around = evidence.by_id[body.parent[0]] if body.parent else None
+    outer = evidence.by_id[body.parent[0]] if body.parent else None
     compiled = bool(calls) and all(call.origin in owners for call in calls)
-    inside = around is not None and around.name and not _is_eager(evidence, around)
-    return bool(body.ops) and not compiled and not inside and not any(op.origin in owners for op in body.ops)
+    in_compiled = outer is not None and outer.name and not _is_eager_body(evidence, outer)
+    return bool(body.ops) and not compiled and not in_compiled and not any(op.origin in owners for op in body.ops)
 
 
 def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``subgraph-options`` per region with options that a plan cannot hold."""
     for region in evidence.plan.regions:
-        keys = {key for one in region.selectors if one.kind is SelectorKind.SUBGRAPH for key in one.patterns}
+        keys = {key for sel in region.selectors if sel.kind is SelectorKind.SUBGRAPH for key in sel.patterns}
         bodies = [body for body in subgraphs(evidence.graphs) if body.options and subgraph_key(body) in keys]
-        kept = dict.fromkeys(word for body in bodies if body.options for word in body.options.kept)
-        ignored = dict.fromkeys(word for body in bodies if body.options for word in body.options.ignored)
+        kept = dict.fromkeys(option for body in bodies if body.options for option in body.options.kept)
+        ignored = dict.fromkeys(option for body in bodies if body.options for option in body.options.ignored)
         if not kept and not ignored:
             continue
-        said = [f"Kept, since torch follows it while tracing: {', '.join(kept)}."] if kept else []
-        said += [f"Not kept: {', '.join(ignored)}."] if ignored else []
+        sentences = [f"Kept, since torch follows it while tracing: {', '.join(kept)}."] if kept else []
+        sentences += [f"Not kept: {', '.join(ignored)}."] if ignored else []
         yield Diagnostic(
             DiagnosticCode.SUBGRAPH_OPTIONS,
-            f"The nested_compile_region of {region.name!r} has options that no plan can hold. {' '.join(said)}",
+            f"The nested_compile_region of {region.name!r} has options that no plan can hold. {' '.join(sentences)}",
             Severity.WARNING if ignored else Severity.INFO,
             region=region.name,
             graph=bodies[0].id,

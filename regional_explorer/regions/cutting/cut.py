@@ -122,22 +122,22 @@ def propose_cut(
     proposal = propose_upstream(gm, claim_of, order) if upstream else propose(gm.graph, claim_of, order)
     inside = {node for part in proposal.parts for node in part.nodes}
     carved = frozenset(node for node in inside if assignment.is_carved(nodes[node.name]))
-    found = Proposed(graph_id, gm, proposal, carved)
-    holders = _holders(gm)
+    proposed = Proposed(graph_id, gm, proposal, carved)
+    holders = _body_holders(gm)
     for node, body in bodies(gm):
         users = {user for holder in holders[body] for user in holder.users}
         if any(_runs_op_by_op(user) for user in users - inside):
             inner = propose_cut(body, f"{graph_id}/{node.target}", records, assignment, order, how)
-            found.bodies.append((holders[body], inner))
-    return found
+            proposed.bodies.append((holders[body], inner))
+    return proposed
 
 
-def pieces_of(proposed: Proposed, known: Mapping[PieceContent, Piece] | None = None) -> list[Piece]:
+def pieces_of(proposed: Proposed, known_pieces: Mapping[PieceContent, Piece] | None = None) -> list[Piece]:
     """Return the partitions in the order they run, each as a piece; those of bodies come last.
 
-    ``known`` has pieces of earlier cuts of the same graph, by content; they are used again.
+    ``known_pieces`` has pieces of earlier cuts of the same graph, by content; they are used again.
     """
-    return [_piece(graph, part, known or {}) for graph, part in proposed.groups()]
+    return [_piece_of_partition(graph, part, known_pieces or {}) for graph, part in proposed.groups()]
 
 
 def cut_graph(proposed: Proposed, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModule:
@@ -158,10 +158,10 @@ def cut_graph(proposed: Proposed, calls: Mapping[Piece, BoxedCall]) -> fx.GraphM
     return gm
 
 
-def _holders(gm: fx.GraphModule) -> dict[fx.GraphModule, list[fx.Node]]:
+def _body_holders(gm: fx.GraphModule) -> dict[fx.GraphModule, list[fx.Node]]:
     """Return the ``get_attr`` nodes that name each body: several calls may share one."""
-    held = ((resolve(gm, node), node) for node in gm.graph.find_nodes(op="get_attr"))
-    return grouped((body, node) for body, node in held if isinstance(body, fx.GraphModule))
+    resolved = ((resolve(gm, node), node) for node in gm.graph.find_nodes(op="get_attr"))
+    return grouped((body, node) for body, node in resolved if isinstance(body, fx.GraphModule))
 
 
 def _runs_op_by_op(node: fx.Node) -> bool:
@@ -170,16 +170,16 @@ def _runs_op_by_op(node: fx.Node) -> bool:
 
 def _rebuild(proposed: Proposed, pieces: Mapping[str, Piece], calls: Mapping[Piece, BoxedCall]) -> fx.GraphModule:
     graph = fx.Graph()
-    new: dict[str, fx.Node] = {}
+    new_nodes: dict[str, fx.Node] = {}
     for unit in proposed.units:
         piece = pieces.get(unit[0].name)
         if piece is None:
-            new[unit[0].name] = graph.node_copy(unit[0], lambda node: new[node.name])
+            new_nodes[unit[0].name] = graph.node_copy(unit[0], lambda node: new_nodes[node.name])
         else:
-            fed = graph.call_function(_feed, tuple(new[name] for name in piece.inputs))
-            result = graph.call_function(calls[piece], (fed,))
+            arguments = graph.call_function(_feed, tuple(new_nodes[name] for name in piece.inputs))
+            result = graph.call_function(calls[piece], (arguments,))
             for index, name in enumerate(piece.outputs):
-                new[name] = graph.call_function(_take, (result, index))
+                new_nodes[name] = graph.call_function(_take, (result, index))
     return fx.GraphModule(proposed.gm, graph)
 
 
@@ -193,22 +193,22 @@ def _take(values: Sequence[Any], index: int) -> Any:
     return values[index]
 
 
-def _piece(proposed: Proposed, part: NodeGroup, known: Mapping[PieceContent, Piece]) -> Piece:
+def _piece_of_partition(proposed: Proposed, part: NodeGroup, known_pieces: Mapping[PieceContent, Piece]) -> Piece:
     """Return a partition as a piece: a known one with the same content, or a new one."""
     inside = set(part.nodes)
     sources = dict.fromkeys(source for node in part.nodes for source in node.all_input_nodes if source not in inside)
-    held = [source for source in sources if _names_body(proposed.gm, source)]
-    inputs = [source for source in sources if source not in held]
+    holders = [source for source in sources if _names_body(proposed.gm, source)]
+    inputs = [source for source in sources if source not in holders]
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
     carved = [node for node in part.nodes if node in proposed.carved]
-    content = (proposed.graph_id, _names(part.nodes), _names(inputs), _names(outputs), _names(carved))
-    if content in known:
-        return known[content].claimed_by(part.claim)
-    gm = fx.GraphModule(proposed.gm, _extract(part.nodes, inputs, held, outputs, carved), class_name="Piece")
+    content = (proposed.graph_id, _names_of(part.nodes), _names_of(inputs), _names_of(outputs), _names_of(carved))
+    if content in known_pieces:
+        return known_pieces[content].claimed_by(part.claim)
+    gm = fx.GraphModule(proposed.gm, _piece_graph(part.nodes, inputs, holders, outputs, carved), class_name="Piece")
     return Piece(part.claim, proposed.graph_id, gm, *content[1:])
 
 
-def _names(nodes: Sequence[fx.Node]) -> tuple[str, ...]:
+def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:
     return tuple(node.name for node in nodes)
 
 
@@ -217,24 +217,24 @@ def _names_body(gm: fx.GraphModule, node: fx.Node) -> bool:
     return node.op == "get_attr" and isinstance(resolve(gm, node), fx.GraphModule)
 
 
-def _extract(
+def _piece_graph(
     nodes: Sequence[fx.Node],
     inputs: Sequence[fx.Node],
-    held: Sequence[fx.Node],
+    holders: Sequence[fx.Node],
     outputs: Sequence[fx.Node],
     carved: Sequence[fx.Node],
 ) -> fx.Graph:
     """Return nodes as a graph of their own, with the ``get_attr`` nodes that it holds itself."""
     graph = fx.Graph()
-    new: dict[fx.Node, fx.Node] = {}
+    new_nodes: dict[fx.Node, fx.Node] = {}
     for source in inputs:
-        new[source] = graph.placeholder(source.name)
-        new[source].meta = {key: source.meta[key] for key in ("val",) if key in source.meta}
-    for source in held:
-        new[source] = graph.node_copy(source)
+        new_nodes[source] = graph.placeholder(source.name)
+        new_nodes[source].meta = {key: source.meta[key] for key in ("val",) if key in source.meta}
+    for source in holders:
+        new_nodes[source] = graph.node_copy(source)
     for node in nodes:
-        new[node] = graph.node_copy(node, new.__getitem__)
+        new_nodes[node] = graph.node_copy(node, new_nodes.__getitem__)
     for node in carved:
-        new[node].meta["custom"] = {**(node.meta.get("custom") or {}), FALLBACK: True}
-    graph.output(tuple(new[node] for node in outputs))
+        new_nodes[node].meta["custom"] = {**(node.meta.get("custom") or {}), FALLBACK: True}
+    graph.output(tuple(new_nodes[node] for node in outputs))
     return graph

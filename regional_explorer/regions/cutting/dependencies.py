@@ -16,8 +16,8 @@ def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
     """
     before = {node: list(node.all_input_nodes) for node in graph.nodes}
     last_random: fx.Node | None = None
-    touched: dict[int, list[fx.Node]] = {}
-    written: dict[int, fx.Node] = {}
+    touching: dict[int, list[fx.Node]] = {}
+    last_write: dict[int, fx.Node] = {}
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
@@ -25,17 +25,17 @@ def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
             if last_random is not None:
                 before[node].append(last_random)
             last_random = node
-        targets = {_storage(argument) for argument in written_arguments(node)}
+        written_storages = {_storage_id(argument) for argument in written_arguments(node)}
         for source in (*node.all_input_nodes, node):
-            key = _storage(source)
-            if key is None:
+            storage = _storage_id(source)
+            if storage is None:
                 continue
-            if key in targets:
-                before[node] += [reader for reader in touched.get(key, []) if reader is not node]
-                written[key] = node
-            elif key in written and written[key] is not node:
-                before[node].append(written[key])
-            touched.setdefault(key, []).append(node)
+            if storage in written_storages:
+                before[node] += [reader for reader in touching.get(storage, []) if reader is not node]
+                last_write[storage] = node
+            elif storage in last_write and last_write[storage] is not node:
+                before[node].append(last_write[storage])
+            touching.setdefault(storage, []).append(node)
     return before
 
 
@@ -45,15 +45,15 @@ def written_arguments(node: fx.Node) -> list[fx.Node]:
     if schema is None or not schema.is_mutable:
         return []
     return [
-        value
+        written
         for index, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
-        for value in [node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)]
-        if isinstance(value, fx.Node)
+        for written in [node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)]
+        if isinstance(written, fx.Node)
     ]
 
 
-def _storage(node: fx.Node) -> int | None:
+def _storage_id(node: fx.Node) -> int | None:
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         return int(value.untyped_storage()._cdata)

@@ -50,27 +50,27 @@ def propose(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order:
         order: names of the regions; if regions feed each other both ways, those named first stay whole.
     """
     before = dependencies(graph)
-    groups = [part for group in _groups(graph, claim_of, order) for part in _instances(group)]
+    groups = [part for group in _node_groups(graph, claim_of, order) for part in _connected_groups(group)]
     nodes = list(graph.nodes)
     position = {node: index for index, node in enumerate(nodes)}
     parts = []
     for group in groups:
         # Every path between two of its nodes lies within the part of the graph that they span.
         span = nodes[position[group.nodes[0]] : position[group.nodes[-1]] + 1]
-        parts += _convex(group, span, before, [])
+        parts += _convex_groups(group, span, before, [])
     cyclic = cycles(nodes, before, [part.nodes for part in parts])
     if not cyclic:
         return Proposal(parts, before)
     settled: list[NodeGroup] = []
     for group in groups:
-        settled += _convex(group, in_order(nodes, before, [part.nodes for part in settled]), before, settled)
+        settled += _convex_groups(group, in_order(nodes, before, [part.nodes for part in settled]), before, settled)
     return Proposal(settled, before, [frozenset(parts[index].claim.region for index in cycle) for cycle in cyclic])
 
 
 def propose_upstream(gm: fx.GraphModule, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> Proposal:
     """Return the partitions that upstream's regional_inductor would cut, one partitioner per region."""
     parts = []
-    for group in _groups(gm.graph, lambda node: _whole(claim_of(node)), order):
+    for group in _node_groups(gm.graph, lambda node: _region_claim(claim_of(node)), order):
         parts += [NodeGroup(group.claim, nodes) for nodes in propose_partitions(gm, group.nodes)]
     before = {node: list(node.all_input_nodes) for node in gm.graph.nodes}
     if cycles(list(gm.graph.nodes), before, [part.nodes for part in parts]):
@@ -78,20 +78,20 @@ def propose_upstream(gm: fx.GraphModule, claim_of: Callable[[fx.Node], Claim | N
     return Proposal(parts, before)
 
 
-def _whole(claim: Claim | None) -> Claim | None:
+def _region_claim(claim: Claim | None) -> Claim | None:
     return Claim(claim.region) if claim is not None else None
 
 
-def _groups(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> list[NodeGroup]:
+def _node_groups(graph: fx.Graph, claim_of: Callable[[fx.Node], Claim | None], order: Sequence[str]) -> list[NodeGroup]:
     rank = {name: index for index, name in enumerate(order)}
-    found: dict[Claim, NodeGroup] = {}
+    groups: dict[Claim, NodeGroup] = {}
     claims: dict[fx.Node, Claim] = {}
     for node in graph.nodes:
         claim = claims.get(node.args[0]) if _is_getitem(node) else claim_of(node) if _can_move(node) else None
         if claim is not None:
             claims[node] = claim
-            found.setdefault(claim, NodeGroup(claim, [])).nodes.append(node)
-    return sorted(found.values(), key=lambda group: rank[group.claim.region])
+            groups.setdefault(claim, NodeGroup(claim, [])).nodes.append(node)
+    return sorted(groups.values(), key=lambda group: rank[group.claim.region])
 
 
 def _is_getitem(node: fx.Node) -> bool:
@@ -113,7 +113,7 @@ def _passable(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (torch.Tensor, torch.SymInt, torch.SymFloat, int, float))
 
 
-def _instances(group: NodeGroup) -> list[NodeGroup]:
+def _connected_groups(group: NodeGroup) -> list[NodeGroup]:
     """Split a group whose instances are unknown into its connected components."""
     if group.claim.instance is not None:
         return [group]
@@ -122,10 +122,10 @@ def _instances(group: NodeGroup) -> list[NodeGroup]:
     return [NodeGroup(group.claim, nodes) for nodes in connected(group.nodes, links)]
 
 
-def _convex(
+def _convex_groups(
     group: NodeGroup, order: Sequence[fx.Node], before: Edges[fx.Node], settled: Sequence[NodeGroup]
 ) -> list[NodeGroup]:
     """Split a group by level; finished (``settled``) partitions count as one op each."""
-    level = levels(order, before, set(group.nodes), part_of_node(part.nodes for part in settled))
-    found = grouped((level[node], node) for node in group.nodes)
-    return [NodeGroup(group.claim, found[key]) for key in sorted(found)]
+    level_of = levels(order, before, set(group.nodes), part_of_node(part.nodes for part in settled))
+    by_level = grouped((level_of[node], node) for node in group.nodes)
+    return [NodeGroup(group.claim, by_level[level]) for level in sorted(by_level)]

@@ -30,8 +30,8 @@ class PartitionNumbering:
     def number(self, claim: Claim, graph_id: str) -> PartitionId:
         """Return the id of the next partition that is cut out of ``graph_id`` for ``claim``."""
         if claim.instance is not None:
-            known = self._instances.setdefault(claim.region, {})
-            instance = known.setdefault(claim.instance, len(known))
+            numbers = self._instances.setdefault(claim.region, {})
+            instance = numbers.setdefault(claim.instance, len(numbers))
         else:
             instance = self._unnamed[claim, graph_id] = self._unnamed.get((claim, graph_id), -1) + 1
         base = f"{claim.region}.{instance}/{graph_id}"

@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from torch import fx
 
 
-def preview(live: Iterable[tuple[str, fx.GraphModule]], known: Evidence, plan: Plan) -> Preview:
+def preview(live_graphs: Iterable[tuple[str, fx.GraphModule]], recorded: Evidence, plan: Plan) -> Preview:
     """Return the partitions and diagnostics that ``plan`` would give.
 
     Args:
-        live: the graphs that would be cut, by id; they stay as they are.
-        known: the recorded graphs, and what was noted while tracing.
+        live_graphs: the graphs that would be cut, by id; they stay as they are.
+        recorded: the recorded graphs, and what was noted while tracing.
         plan: the plan.
     """
-    assignment = assign(known.graphs, plan)
+    assignment = assign(recorded.graphs, plan)
     order = [region.name for region in plan.regions]
-    proposed = [propose_cut(gm, graph_id, known.nodes, assignment, order, plan.cut) for graph_id, gm in live]
+    proposed = [propose_cut(gm, graph_id, recorded.nodes, assignment, order, plan.cut) for graph_id, gm in live_graphs]
     numbering = PartitionNumbering()
-    groups = [(part.graph_id, group) for graph in proposed for part, group in graph.groups()]
+    groups = [(body.graph_id, group) for graph in proposed for body, group in graph.groups()]
     numbered = [(numbering.number(group.claim, graph_id), graph_id, group) for graph_id, group in groups]
     partitions = tuple(
         Partition(
-            id=partition.name,
+            id=partition_id.name,
             region=group.claim.region,
-            instance=partition.instance,
+            instance=partition_id.instance,
             graph=graph_id,
             nodes=tuple(node.name for node in group.nodes),
             state=State.STALE if plan[group.claim.region].enabled else State.EAGER,
             config_requested=config_of(plan[group.claim.region], Direction.of_graph(graph_id)),
         )
-        for partition, graph_id, group in numbered
+        for partition_id, graph_id, group in numbered
     )
-    cyclic = [found for graph in proposed for found in graph.cyclic()]
-    evidence = replace(known, plan=plan, assignment=assignment, partitions=partitions, cyclic=cyclic)
+    cyclic = [cycle for graph in proposed for cycle in graph.cyclic()]
+    evidence = replace(recorded, plan=plan, assignment=assignment, partitions=partitions, cyclic=cyclic)
     return Preview(partitions, tuple(check(evidence)))

@@ -18,7 +18,7 @@ from regional_explorer.render.picture.scene import Badge, Scene, Section
 from regional_explorer.render.style.untrusted import LONG, clean, sendable
 
 Payload = dict[str, Any]
-NONE = -1
+UNSET = -1
 MOST_VALUES = 4
 """How many results of a node are listed at most."""
 
@@ -28,7 +28,7 @@ class TabGraph:
     """One graph of a tab.
 
     ``folds`` are its outline; ``leaves`` has the fold of each box of ``section``, None for an input. ``home`` and
-    ``piece_of`` map a node to the number of its box and of its piece in this graph, ``facts`` to its ``FACTS``;
+    ``piece_of`` map a node to the number of its box and of its piece in this graph, ``facts`` to its ``NODE_FACTS``;
     ``first_node``, ``first_box`` and ``first_piece`` are the numbers at which those of this graph begin in the tab.
     """
 
@@ -61,7 +61,7 @@ class Texts:
 
     def __init__(self) -> None:
         self._numbers = {"": 0}
-        self._seen: dict[str, int] = {}
+        self._raw_numbers: dict[str, int] = {}
 
     @property
     def all(self) -> list[str]:
@@ -70,99 +70,99 @@ class Texts:
 
     def number(self, text: str) -> int:
         """Return the number of a text to be shown."""
-        if text not in self._seen:
-            self._seen[text] = self.exact(clean(text, LONG))
-        return self._seen[text]
+        if text not in self._raw_numbers:
+            self._raw_numbers[text] = self.exact(clean(text, LONG))
+        return self._raw_numbers[text]
 
     def exact(self, text: str) -> int:
         """Return the number of a text that is sent unchanged: a clean one, or a key that the page only sends back."""
         return self._numbers.setdefault(text, len(self._numbers))
 
 
-def box_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
+def box_arrays(tab_graphs: Sequence[TabGraph], texts: Texts) -> Payload:
     """Return the arrays of boxes; ``box_texts`` has five texts of each.
 
     They are title, detail, signs, the key of the fold that the box opens, and that of the open fold around it.
     ``box_shares`` has pairs of a region and the number of its ops in the box.
     """
-    found, pieces, groups, shares, ends = array("I"), array("i"), array("I"), array("I"), array("I")
-    for part in parts:
-        for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
-            around = part.scope + leaf.inside[-1].key if leaf and leaf.inside else ""
-            opens = part.scope + leaf.fold.key if leaf and leaf.fold.opens else ""
-            signs = "".join(mark for mark in Badge if mark in box.marks)
-            found.extend((texts.number(box.title), texts.number(box.detail), texts.number(signs)))
-            found.extend((texts.exact(opens), texts.exact(around)))
-            shares.extend(number for share in box.shares for number in share)
-            ends.append(len(shares))
-        numbers = {piece.id: part.first_piece + number for number, piece in enumerate(part.pieces)}
+    box_texts, box_pieces, group_pieces, box_shares, ends = array("I"), array("i"), array("I"), array("I"), array("I")
+    for tab_graph in tab_graphs:
+        for box, leaf in zip(tab_graph.section.boxes, tab_graph.leaves, strict=True):
+            around_key = tab_graph.scope + leaf.inside[-1].key if leaf and leaf.inside else ""
+            opens_key = tab_graph.scope + leaf.fold.key if leaf and leaf.fold.opens else ""
+            signs = "".join(badge for badge in Badge if badge in box.marks)
+            box_texts.extend((texts.number(box.title), texts.number(box.detail), texts.number(signs)))
+            box_texts.extend((texts.exact(opens_key), texts.exact(around_key)))
+            box_shares.extend(number for share in box.shares for number in share)
+            ends.append(len(box_shares))
+        piece_numbers = {piece.id: tab_graph.first_piece + number for number, piece in enumerate(tab_graph.pieces)}
         piece_of_box: dict[str, int] = {}
-        for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
+        for box, leaf in zip(tab_graph.section.boxes, tab_graph.leaves, strict=True):
             if leaf and leaf.fold.piece:
-                piece_of_box[box.id] = numbers[leaf.fold.piece.id]
-            pieces.append(NONE if box.region is None else piece_of_box[box.id])
-        groups.extend(piece_of_box[group.boxes[0]] for group in part.section.groups)
+                piece_of_box[box.id] = piece_numbers[leaf.fold.piece.id]
+            box_pieces.append(UNSET if box.region is None else piece_of_box[box.id])
+        group_pieces.extend(piece_of_box[group.boxes[0]] for group in tab_graph.section.groups)
     return {
-        "box_texts": found.tobytes(),
-        "box_pieces": pieces.tobytes(),
-        "group_pieces": groups.tobytes(),
-        "box_shares": shares.tobytes(),
+        "box_texts": box_texts.tobytes(),
+        "box_pieces": box_pieces.tobytes(),
+        "group_pieces": group_pieces.tobytes(),
+        "box_shares": box_shares.tobytes(),
         "box_share_ends": ends.tobytes(),
     }
 
 
-def node_arrays(parts: Sequence[TabGraph], texts: Texts) -> Payload:
-    """Return the arrays of nodes; ``node_facts`` has five texts of each, in the order of ``FACTS``."""
-    facts, boxes, pieces = array("I"), array("I"), array("i")
-    names: list[str] = []
-    for part in parts:
-        for node in part.nodes:
-            facts.extend(map(texts.exact, part.facts[node.name].values()))
-            boxes.append(part.first_box + part.home[node.name])
-            piece = part.piece_of.get(node.name)
-            pieces.append(NONE if piece is None else part.first_piece + piece)
-            names.append(sendable(node.name))
+def node_arrays(tab_graphs: Sequence[TabGraph], texts: Texts) -> Payload:
+    """Return the arrays of nodes; ``node_facts`` has five texts of each, in the order of ``NODE_FACTS``."""
+    node_facts, node_boxes, node_pieces = array("I"), array("I"), array("i")
+    node_names: list[str] = []
+    for tab_graph in tab_graphs:
+        for node in tab_graph.nodes:
+            node_facts.extend(map(texts.exact, tab_graph.facts[node.name].values()))
+            node_boxes.append(tab_graph.first_box + tab_graph.home[node.name])
+            piece = tab_graph.piece_of.get(node.name)
+            node_pieces.append(UNSET if piece is None else tab_graph.first_piece + piece)
+            node_names.append(sendable(node.name))
     return {
-        "node_names": names,
-        "node_facts": facts.tobytes(),
-        "node_boxes": boxes.tobytes(),
-        "node_pieces": pieces.tobytes(),
+        "node_names": node_names,
+        "node_facts": node_facts.tobytes(),
+        "node_boxes": node_boxes.tobytes(),
+        "node_pieces": node_pieces.tobytes(),
     }
 
 
 def facts_of_nodes(graph: Graph) -> dict[str, dict[str, str]]:
-    """Return the ``FACTS`` of each node by its name, cleaned."""
-    return {node.name: {which: _fact(node, which) for which in FACTS} for node in graph.nodes}
+    """Return the ``NODE_FACTS`` of each node by its name, cleaned."""
+    return {node.name: {fact: _node_fact(node, fact) for fact in NODE_FACTS} for node in graph.nodes}
 
 
-def _fact(node: Node, which: str) -> str:
+def _node_fact(node: Node, fact: str) -> str:
     try:
-        return clean(FACTS[which](node), LONG)
+        return clean(NODE_FACTS[fact](node), LONG)
     except Exception:  # noqa: BLE001 - the other facts and nodes stand
         return "?"
 
 
-def _source(node: Node) -> str:
+def _node_source(node: Node) -> str:
     line = node.source
     return ": ".join(filter(None, (line.numbered, line.text.strip()))) if line else ""
 
 
-FACTS: Mapping[str, Callable[[Node], object]] = {
+NODE_FACTS: Mapping[str, Callable[[Node], object]] = {
     "name": lambda node: node.name,
     "target": lambda node: node.target,
     "value": lambda node: ", ".join(map(str, node.values[:MOST_VALUES])),
     "module": lambda node: node.module_path or "",
-    "source": _source,
+    "source": _node_source,
 }
 """The facts of a node that are shown and can be searched; each is ``?`` if the node is malformed."""
 
 
-def edge_array(parts: Sequence[TabGraph]) -> bytes:
+def edge_array(tab_graphs: Sequence[TabGraph]) -> bytes:
     """Return the edges between boxes, in the order of the scene, as pairs of numbers."""
     edges = array("I")
-    for part in parts:
-        box = {box.id: part.first_box + number for number, box in enumerate(part.section.boxes)}
-        edges.extend(box[end] for edge in part.section.edges for end in edge)
+    for tab_graph in tab_graphs:
+        box_numbers = {box.id: tab_graph.first_box + number for number, box in enumerate(tab_graph.section.boxes)}
+        edges.extend(box_numbers[end] for edge in tab_graph.section.edges for end in edge)
     return edges.tobytes()
 
 
@@ -171,25 +171,25 @@ def places(scene: Scene, placement: Placement) -> Payload:
 
     ``curve_ends`` says for each edge where its numbers end in ``curves``; one without any is drawn from box to box.
     """
-    placed = columns(scene, placement)
-    rects, groups, curves, ends = array("f"), array("f"), array("f"), array("I")
-    found = dict(zip(placed.ends, placed.edges, strict=True))
+    in_columns = columns(scene, placement)
+    rects, group_rects, curve_points, curve_ends = array("f"), array("f"), array("f"), array("I")
+    curve_of_edge = dict(zip(in_columns.ends, in_columns.edges, strict=True))
     for box in scene.boxes:
-        rect = placed.boxes[box.id]
+        rect = in_columns.boxes[box.id]
         rects.extend((rect.x, rect.y, rect.width, rect.height))
     for section in scene.sections:
         for group in section.groups:
-            rect = placed.groups[group.id]
-            groups.extend((rect.x, rect.y, rect.width, rect.height))
+            rect = in_columns.groups[group.id]
+            group_rects.extend((rect.x, rect.y, rect.width, rect.height))
         for edge in section.edges:
-            for point in found.get(edge, ()):
-                curves.extend(point)
-            ends.append(len(curves))
+            for point in curve_of_edge.get(edge, ()):
+                curve_points.extend(point)
+            curve_ends.append(len(curve_points))
     return {
-        "size": [placed.width, placed.height],
-        "titles": [list(placed.titles[section.id]) for section in scene.sections],
+        "size": [in_columns.width, in_columns.height],
+        "titles": [list(in_columns.titles[section.id]) for section in scene.sections],
         "rects": rects.tobytes(),
-        "groups": groups.tobytes(),
-        "curves": curves.tobytes(),
-        "curve_ends": ends.tobytes(),
+        "groups": group_rects.tobytes(),
+        "curves": curve_points.tobytes(),
+        "curve_ends": curve_ends.tobytes(),
     }

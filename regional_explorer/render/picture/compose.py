@@ -25,13 +25,13 @@ FEW_INPUTS = 6
 FEW_USERS = 3
 """With more inputs, or more users of an input, signs on boxes replace the edges, which would fill the picture."""
 
-VIEWS = frozenset(
+VIEW_OPS = frozenset(
     {"_unsafe_view", "alias", "as_strided", "clone", "detach", "expand", "permute", "reshape", "select", "slice"}
     | {"split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unsqueeze", "view"}
 )
 """Ops that move or rename data and compute nothing: drawn smaller."""
 
-_INPUT_MARKS = {
+_INPUT_BADGES = {
     Role.PARAMETER: Badge.PARAMETER,
     Role.BUFFER: Badge.PARAMETER,
     Role.CONSTANT: Badge.PARAMETER,
@@ -49,8 +49,8 @@ def shown_graphs(session: Session, graph_id: str | None = None) -> tuple[Graph, 
     """
     if graph_id is not None:
         return (session.graph(graph_id),)
-    whole = tuple(graph for graph in session.graphs if graph.parent is None)
-    return tuple(graph for graph in whole if graph.kind is not GraphKind.DYNAMO) or whole
+    top_graphs = tuple(graph for graph in session.graphs if graph.parent is None)
+    return tuple(graph for graph in top_graphs if graph.kind is not GraphKind.DYNAMO) or top_graphs
 
 
 def compose(
@@ -71,12 +71,12 @@ def compose(
 
 def scene_of(session: Session, sections: Sequence[Section]) -> Scene:
     """Return the scene of ``sections``, with the legend that they need."""
-    used = {mark for section in sections for box in section.boxes for mark in box.marks}
+    used_badges = {badge for section in sections for box in section.boxes for badge in box.marks}
     return Scene(
         title=clean(session.title, 2 * SHORT),
         sections=tuple(sections),
-        entries=tuple(map(_entry, region_summaries(session))),
-        marks=tuple(mark for mark in Badge if mark in used),
+        entries=tuple(map(_legend_entry, region_summaries(session))),
+        marks=tuple(badge for badge in Badge if badge in used_badges),
     )
 
 
@@ -98,126 +98,126 @@ class SectionBuilder:
             for node in other.nodes
             if node.role is Role.SAVED
         }
-        behind: dict[str, set[str]] = {}
+        results: dict[str, set[str]] = {}
         for node in graph.nodes:
             if node.role is Role.OUTPUT:
-                for name_out, source in zip(node.inputs, self.sources[node.name], strict=True):
-                    behind.setdefault(source, set()).add(name_out)
-        self.results = behind
+                for result, source in zip(node.inputs, self.sources[node.name], strict=True):
+                    results.setdefault(source, set()).add(result)
+        self.results = results
         self._boxes: dict[str, Box] = {}
 
-    def build(self, found: Iterable[Fold]) -> Section:
+    def build(self, folds: Iterable[Fold]) -> Section:
         """Return the section with a box for each of the folds, after those of its inputs if they are few."""
         inputs = [
             node for node in self.graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and self.users[node.name]
         ]
-        few = [node for node in inputs if self.users[node.name] <= FEW_USERS] if len(inputs) <= FEW_INPUTS else []
-        boxes = [self._input(node, f"{self.name}i{number}") for number, node in enumerate(few)]
-        home = {node.name: box.id for node, box in zip(few, boxes, strict=True)}
-        members: dict[str, list[str]] = {}
-        for number, fold in enumerate(found):
-            box = self._numbered(fold, f"{self.name}b{number}", few)
+        boxed = [node for node in inputs if self.users[node.name] <= FEW_USERS] if len(inputs) <= FEW_INPUTS else []
+        boxes = [self._input_box(node, f"{self.name}i{number}") for number, node in enumerate(boxed)]
+        box_of_node = {node.name: box.id for node, box in zip(boxed, boxes, strict=True)}
+        boxes_of_piece: dict[str, list[str]] = {}
+        for number, fold in enumerate(folds):
+            box = self._box_with_id(fold, f"{self.name}b{number}", boxed)
             boxes.append(box)
-            home.update(dict.fromkeys(fold.nodes, box.id))
+            box_of_node.update(dict.fromkeys(fold.nodes, box.id))
             if fold.piece and fold.kind is not FoldKind.PIECE:
-                members.setdefault(fold.piece.id, []).append(box.id)
+                boxes_of_piece.setdefault(fold.piece.id, []).append(box.id)
         edges = {
-            (home[source], home[name]): None
-            for name, found in self.sources.items()
-            for source in found
-            if name in home and source in home and home[source] != home[name]
+            (box_of_node[source], box_of_node[name]): None
+            for name, node_sources in self.sources.items()
+            for source in node_sources
+            if name in box_of_node and source in box_of_node and box_of_node[source] != box_of_node[name]
         }
         groups = tuple(
-            self._group(piece, f"{self.name}g{number}", members[piece.id])
+            self._piece_group(piece, f"{self.name}g{number}", boxes_of_piece[piece.id])
             for number, piece in enumerate(self.pieces)
-            if piece.id in members
+            if piece.id in boxes_of_piece
         )
         ops = count(len(self.graph.ops), "op")
         frame = f" of frame {self.graph.frame}" if len({graph.frame for graph in self.session.graphs}) > 1 else ""
         title = f"{clean(self.graph.kind, SHORT)}{frame} · {ops}"
         return Section(self.name, title, tuple(boxes), groups, tuple(edges))
 
-    def _numbered(self, fold: Fold, box_id: str, inputs: Sequence[Node]) -> Box:
+    def _box_with_id(self, fold: Fold, box_id: str, boxed: Sequence[Node]) -> Box:
         """Return the box of a fold; it is built once, and only its id differs from call to call."""
         if fold.key not in self._boxes:
-            self._boxes[fold.key] = self._safe_box(fold, {node.name for node in inputs})
+            self._boxes[fold.key] = self._safe_box(fold, {node.name for node in boxed})
         return replace(self._boxes[fold.key], id=box_id)
 
-    def _safe_box(self, fold: Fold, inputs: Container[str]) -> Box:
+    def _safe_box(self, fold: Fold, boxed: Container[str]) -> Box:
         try:
-            return self._box(fold, inputs)
+            return self._fold_box(fold, boxed)
         except Exception as error:  # noqa: BLE001 - one bad node must not prevent drawing the others
             region = fold.piece.region if fold.piece else None
             return Box("", Look.BAD, "?", fold.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
 
-    def _box(self, fold: Fold, inputs: Container[str]) -> Box:
-        ops = Counter(self.nodes[name].op for name in fold.nodes)
-        kinds = [f"{op} ×{times}" if times > 1 else op for op, times in ops.most_common()]
-        look, title, detail = self._words(fold, kinds)
+    def _fold_box(self, fold: Fold, boxed: Container[str]) -> Box:
+        op_counts = Counter(self.nodes[name].op for name in fold.nodes)
+        op_texts = [f"{op} ×{times}" if times > 1 else op for op, times in op_counts.most_common()]
+        look, title, detail = self._look_and_texts(fold, op_texts)
         return Box(
             id="",
             look=look,
             title=title or "?",
             nodes=fold.nodes,
             detail=detail,
-            marks=tuple(self._marks(fold.nodes, inputs)),
-            tooltip=self._tooltip(fold, kinds),
+            marks=tuple(self._badges(fold.nodes, boxed)),
+            tooltip=self._box_tooltip(fold, op_texts),
             region=fold.piece.region if fold.piece else None,
             failed=any(piece.state is State.FAILED for piece in fold.pieces),
-            shares=() if fold.piece else self._shares(fold),
+            shares=() if fold.piece else self._region_shares(fold),
             opens=fold.opens,
         )
 
-    def _words(self, fold: Fold, kinds: Sequence[str]) -> tuple[Look, str, str]:
+    def _look_and_texts(self, fold: Fold, op_texts: Sequence[str]) -> tuple[Look, str, str]:
         """Return the look, the title and the second line of the box of a fold."""
         ops = count(len(fold.nodes), "op")
-        letters = "" if fold.piece else " ".join(paint(region).letter for region, _ in self._shares(fold))
+        letters = "" if fold.piece else " ".join(paint(region).letter for region, _ in self._region_shares(fold))
         match fold.kind:
             case FoldKind.OP:
                 op = self.nodes[fold.nodes[0]].op
-                return Look.VIEW if op in VIEWS else Look.OP, clean(op, SHORT), ""
+                return Look.VIEW if op in VIEW_OPS else Look.OP, clean(op, SHORT), ""
             case FoldKind.PIECE if fold.piece:
                 like = f"equals {self.piece_name(fold.like)}" if fold.like else ""
-                named = " · ".join(filter(None, (ending(fold.title), like)))
-                return Look.PIECE, self._title(fold.piece), named or clean(listing(kinds), SHORT)
+                detail = " · ".join(filter(None, (ending(fold.title), like)))
+                return Look.PIECE, self._piece_title(fold.piece), detail or clean(listing(op_texts), SHORT)
             case FoldKind.REPEAT:
-                words = (clean(fold.about, SHORT), ops, letters)
+                details = (clean(fold.about, SHORT), ops, letters)
                 several = ", " in fold.title
                 title = clean(fold.title, SHORT) if several else ending(fold.title)
-                return Look.STACK, f"{title} × {fold.times}", " · ".join(filter(None, words))
+                return Look.STACK, f"{title} × {fold.times}", " · ".join(filter(None, details))
             case FoldKind.MODULE | FoldKind.FUNCTION:
                 about = clean(fold.about, SHORT)
-                inside = clean(kinds[0], SHORT) if len(fold.nodes) == 1 else ops
+                content = clean(op_texts[0], SHORT) if len(fold.nodes) == 1 else ops
                 title = ending(fold.title) if fold.kind is FoldKind.MODULE else clean(fold.title, SHORT)
-                return Look.MODULE, title, " · ".join(filter(None, (about, inside, letters)))
+                return Look.MODULE, title, " · ".join(filter(None, (about, content, letters)))
             case _:
-                where = clean(fold.about, SHORT) or clean(listing(kinds), SHORT)
+                where = clean(fold.about, SHORT) or clean(listing(op_texts), SHORT)
                 return Look.RUN, clean(fold.title, SHORT), " · ".join(filter(None, (where, ops, letters)))
 
-    def _shares(self, fold: Fold) -> tuple[tuple[int, int], ...]:
-        inside = set(fold.nodes)
+    def _region_shares(self, fold: Fold) -> tuple[tuple[int, int], ...]:
+        fold_nodes = set(fold.nodes)
         shares = Counter({piece.region: 0 for piece in fold.pieces})
         for piece in fold.pieces:
-            shares[piece.region] += sum(name in inside for name in piece.nodes)
+            shares[piece.region] += sum(name in fold_nodes for name in piece.nodes)
         return tuple(sorted(shares.items()))
 
-    def _marks(self, names: Iterable[str], inputs: Container[str]) -> Iterator[Badge]:
-        """Yield the signs of nodes; inputs in ``inputs`` have boxes and need no sign."""
+    def _badges(self, names: Iterable[str], boxed: Container[str]) -> Iterator[Badge]:
+        """Yield the signs of nodes; inputs in ``boxed`` have boxes and need no sign."""
         names = tuple(names)
-        fed = {self.nodes[s].role for name in names for s in self.sources[name] if s in self.nodes and s not in inputs}
+        roles = {self.nodes[s].role for name in names for s in self.sources[name] if s in self.nodes and s not in boxed}
         results = {result for name in names for result in self.results.get(name, ())}
-        found = {
-            *(_INPUT_MARKS[role] for role in fed if role in _INPUT_MARKS),
+        badges = {
+            *(_INPUT_BADGES[role] for role in roles if role in _INPUT_BADGES),
             *(Badge.SAVED if result in self.saved else Badge.OUTPUT for result in results),
             *(Badge.RECOMPUTE for name in names if self.nodes[name].recompute),
             *(Badge.RANDOM for name in names if self.nodes[name].random),
         }
-        return (mark for mark in Badge if mark in found)
+        return (badge for badge in Badge if badge in badges)
 
-    def _tooltip(self, fold: Fold, kinds: list[str]) -> str:
+    def _box_tooltip(self, fold: Fold, op_texts: list[str]) -> str:
         first = self.nodes[fold.nodes[0]]
         if len(fold.nodes) > 1:
-            lines = [clean(fold.title, 120), clean(", ".join(kinds), 120), clean(first.source or "", 120)]
+            lines = [clean(fold.title, 120), clean(", ".join(op_texts), 120), clean(first.source or "", 120)]
         else:
             values = ", ".join(map(str, first.values[:3]))
             code = f"{first.source}: {first.source.text}" if first.source and first.source.text else first.source or ""
@@ -226,17 +226,17 @@ class SectionBuilder:
             lines.append(clean(fold.piece.error, 160))
         return "\n".join(line for line in lines if line)
 
-    def _input(self, node: Node, box_id: str) -> Box:
+    def _input_box(self, node: Node, box_id: str) -> Box:
         values = clean(", ".join(map(str, node.values[:1])), 120)
         return Box(box_id, Look.INPUT, clean(node.label or node.name, SHORT) or "?", (node.name,), tooltip=values)
 
-    def _group(self, piece: RegionPiece, group_id: str, boxes: list[str]) -> BoxGroup:
+    def _piece_group(self, piece: RegionPiece, group_id: str, boxes: list[str]) -> BoxGroup:
         failed = piece.state is State.FAILED
         return BoxGroup(
-            group_id, self._title(piece), piece.region, tuple(boxes), clean(piece.error, 160), failed=failed
+            group_id, self._piece_title(piece), piece.region, tuple(boxes), clean(piece.error, 160), failed=failed
         )
 
-    def _title(self, piece: RegionPiece) -> str:
+    def _piece_title(self, piece: RegionPiece) -> str:
         ops = count(len(piece.nodes), "op")
         words = [self.piece_name(piece), ops]
         if piece.state in {State.FAILED, State.STALE, State.EAGER}:
@@ -256,14 +256,14 @@ def ending(path: str) -> str:
     """Return the end of a module path, cleaned and short enough for a box: modules differ in the end."""
     if len(path) <= LONGEST_PATH:
         return clean(path, LONGEST_PATH)
-    kept = path[-LONGEST_PATH:]
-    return clean(f"…{kept[kept.find('.') + 1 :]}", LONGEST_PATH + 1)
+    tail = path[-LONGEST_PATH:]
+    return clean(f"…{tail[tail.find('.') + 1 :]}", LONGEST_PATH + 1)
 
 
-def _entry(one: RegionSummary) -> Entry:
+def _legend_entry(summary: RegionSummary) -> Entry:
     words = [
         f"{f'{direction} ' if direction else ''}{key}={value!r}"
-        for direction, config in one.region.configs
+        for direction, config in summary.region.configs
         for key, value in config.items()
     ]
-    return Entry(one.number, clean(one.region.name, SHORT), clean(listing(words, 2), 2 * SHORT), one.state)
+    return Entry(summary.number, clean(summary.region.name, SHORT), clean(listing(words, 2), 2 * SHORT), summary.state)

@@ -29,21 +29,21 @@ def digraph(
     Jupyter displays it with the layout of pygraphviz, or with our own if that is missing or too slow; ``render`` and
     ``pipe`` are graphviz's own and need its ``dot`` executable.
     """
-    return _digraph(compose(session, graph_id, detail=detail))
+    return _scene_digraph(compose(session, graph_id, detail=detail))
 
 
-def _digraph(scene: Scene) -> graphviz.Digraph:
+def _scene_digraph(scene: Scene) -> graphviz.Digraph:
     import graphviz
 
     class RegionDigraph(graphviz.Digraph):  # type: ignore[misc] # graphviz is not annotated
         """A graphviz.Digraph drawn as ``scene`` as long as its DOT text is unchanged, else by the text."""
 
         def _repr_svg_(self) -> str | None:
-            if self.source == untouched:
+            if self.source == original_source:
                 return draw(scene, place(scene))
-            found = lay_out(self.source, "svg")
+            svg = lay_out(self.source, "svg")
             # The prolog has a document type declaration, which is not allowed inside a page.
-            return None if found is None else found.decode()[found.decode().index("<svg") :]
+            return None if svg is None else svg.decode()[svg.decode().index("<svg") :]
 
         def _repr_mimebundle_(
             self,
@@ -56,9 +56,9 @@ def _digraph(scene: Scene) -> graphviz.Digraph:
             if picture is not None:
                 bundle |= {"text/html": picture_html(picture), "image/svg+xml": picture}
             # A notebook shows bare SVG without tooltips and theme: HTML replaces it, as both would be twice the size.
-            wanted = set(include) if include else set(bundle) - {"image/svg+xml"}
-            return {kind: text for kind, text in bundle.items() if kind in wanted - set(exclude or ())}
+            mime_types = set(include) if include else set(bundle) - {"image/svg+xml"}
+            return {mime: text for mime, text in bundle.items() if mime in mime_types - set(exclude or ())}
 
-    made = RegionDigraph("regional_explorer", body=[f"\t{line}\n" for line in dot_lines(scene)])
-    untouched = made.source
-    return made
+    region_digraph = RegionDigraph("regional_explorer", body=[f"\t{line}\n" for line in dot_lines(scene)])
+    original_source = region_digraph.source
+    return region_digraph

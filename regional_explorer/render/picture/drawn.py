@@ -12,8 +12,8 @@ def drawn(node: Node) -> bool:
 
 def sources(graph: Graph) -> dict[str, tuple[str, ...]]:
     """Return the inputs of each node, with each ``getitem`` replaced by its producer."""
-    behind: dict[str, str] = {}
+    producer_of: dict[str, str] = {}
     for node in graph.nodes:
         if node.role is Role.OP and not drawn(node) and node.inputs:
-            behind[node.name] = behind.get(node.inputs[0], node.inputs[0])
-    return {node.name: tuple(behind.get(name, name) for name in node.inputs) for node in graph.nodes}
+            producer_of[node.name] = producer_of.get(node.inputs[0], node.inputs[0])
+    return {node.name: tuple(producer_of.get(name, name) for name in node.inputs) for node in graph.nodes}

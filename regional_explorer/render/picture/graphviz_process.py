@@ -14,21 +14,21 @@ import sys
 import threading
 import time
 
-TIME_LIMIT_S = 10.0
+LAYOUT_LIMIT_S = 10.0
 """How long a layout may take by default."""
-POLL_S = 0.05
+STOP_POLL_S = 0.05
 """Seconds between two checks whether the child is to be killed."""
-MOST_DRAWN = 16
+MOST_DRAWINGS = 16
 """How many drawings are cached, so that the same text is not laid out twice."""
 
-_drawn: dict[tuple[tuple[str, ...], str], bytes] = {}
+_drawings: dict[tuple[tuple[str, ...], str], bytes] = {}
 
 
 def graphviz(
     dot: str,
     form: str = "svg",
     *,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float = LAYOUT_LIMIT_S,
     stop: threading.Event | None = None,
     command: tuple[str, ...] | None = None,
 ) -> bytes | None:
@@ -46,38 +46,38 @@ def graphviz(
     command = command or layout_command(form)
     if command is None:
         return None
-    found = _drawn.get((command, dot))
-    if found is None:
+    drawing = _drawings.get((command, dot))
+    if drawing is None:
         try:
-            found = _run(command, dot, time_limit_s, stop or threading.Event())
+            drawing = _run_layout(command, dot, time_limit_s, stop or threading.Event())
         except (OSError, subprocess.SubprocessError):
             return None
-        while len(_drawn) >= MOST_DRAWN:
-            _drawn.pop(next(iter(_drawn)), None)
-        _drawn[command, dot] = found
-    return found
+        while len(_drawings) >= MOST_DRAWINGS:
+            _drawings.pop(next(iter(_drawings)), None)
+        _drawings[command, dot] = drawing
+    return drawing
 
 
-def _run(command: tuple[str, ...], dot: str, time_limit_s: float, stop: threading.Event) -> bytes:
+def _run_layout(command: tuple[str, ...], dot: str, time_limit_s: float, stop: threading.Event) -> bytes:
     """Return the output of ``command`` for ``dot``.
 
     Raises:
         OSError: the command cannot be run.
         subprocess.SubprocessError: it failed, was stopped or took too long.
     """
-    end = time.monotonic() + time_limit_s
+    deadline = time.monotonic() + time_limit_s
     # Our own interpreter or `dot`; the DOT text goes through stdin.
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:  # noqa: S603
         text: bytes | None = dot.encode()
         try:
-            while not stop.is_set() and time.monotonic() < end:
+            while not stop.is_set() and time.monotonic() < deadline:
                 # After a time-out, the next call continues the last one and takes no text.
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    drawn, _ = child.communicate(text, timeout=POLL_S)
-                    if child.returncode or not drawn:
+                    drawing, _ = child.communicate(text, timeout=STOP_POLL_S)
+                    if child.returncode or not drawing:
                         raise subprocess.SubprocessError("nothing was drawn")
-                    return drawn
+                    return drawing
                 text = None
         finally:
             child.kill()

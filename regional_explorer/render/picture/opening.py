@@ -10,9 +10,9 @@ from itertools import count
 
 from regional_explorer.render.picture.outline import Fold, FoldKind
 
-BUDGET = 60
+BOX_BUDGET = 60
 """Folds are opened automatically up to this many boxes: what a person takes in at first sight."""
-FEW_OPS = 40
+SMALL_GRAPH_OPS = 40
 """A graph with so few ops is shown op by op."""
 
 
@@ -37,7 +37,7 @@ class Opening:
     """
 
     detail: Detail = Detail.MODULES
-    budget: int = BUDGET
+    budget: int = BOX_BUDGET
     chosen: Mapping[str, bool] = field(default_factory=dict)
 
 
@@ -52,52 +52,52 @@ class ShownFold:
 def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
     """Return the folds that are shown as boxes, in the order they run."""
     folds = tuple(folds)
-    ops = sum(len(fold.nodes) for fold in folds)
-    waiting: list[tuple[int, int, int, Fold]] = []
-    opened: set[str] = set()
-    boxes, ticket = len(folds), count()
+    op_count = sum(len(fold.nodes) for fold in folds)
+    queue: list[tuple[int, int, int, Fold]] = []
+    open_keys: set[str] = set()
+    box_count, tickets = len(folds), count()
 
     def offer(parts: Iterable[Fold], depth: int) -> None:
         for part in parts:
-            turn = turn_of(part, opening, ops) if part.parts else None
+            turn = turn_of(part, opening, op_count) if part.parts else None
             if turn is not None:
-                heapq.heappush(waiting, (turn, depth, next(ticket), part))
+                heapq.heappush(queue, (turn, depth, next(tickets), part))
 
     offer(folds, 0)
-    while waiting:
-        turn, depth, _, fold = heapq.heappop(waiting)
-        if turn < 0 or boxes + len(fold.parts) - 1 <= opening.budget:
-            opened.add(fold.key)
-            boxes += len(fold.parts) - 1
+    while queue:
+        turn, depth, _, fold = heapq.heappop(queue)
+        if turn < 0 or box_count + len(fold.parts) - 1 <= opening.budget:
+            open_keys.add(fold.key)
+            box_count += len(fold.parts) - 1
             offer(fold.parts, depth + 1)
-    return list(_leaves(folds, opened, ()))
+    return list(_shown_folds(folds, open_keys, ()))
 
 
-def turn_of(fold: Fold, opening: Opening, ops: int) -> int | None:
+def turn_of(fold: Fold, opening: Opening, op_count: int) -> int | None:
     """Return when a fold is opened, lower numbers first: below 0 regardless of the budget, None never."""
     chosen = opening.chosen.get(fold.key)
     if chosen is not None:
         return -1 if chosen else None
     if opening.detail is not Detail.MODULES:
-        leads = bool(fold.pieces) and not fold.piece
-        wanted = {Detail.OPS: True, Detail.PIECES: leads, Detail.NOTHING: False}
-        return -1 if wanted[opening.detail] else None
-    whole = fold.kind is FoldKind.PIECE and not fold.like
-    wraps = fold.kind is not FoldKind.REPEAT and len(fold.nodes) * 2 > ops
-    turns = ((wraps, 0), (fold.new and not fold.piece, 1), (whole, 2), (ops <= FEW_OPS, 3))
-    return next((turn for holds, turn in turns if holds), None)
+        has_pieces = bool(fold.pieces) and not fold.piece
+        opened = {Detail.OPS: True, Detail.PIECES: has_pieces, Detail.NOTHING: False}
+        return -1 if opened[opening.detail] else None
+    first_piece = fold.kind is FoldKind.PIECE and not fold.like
+    wraps_most = fold.kind is not FoldKind.REPEAT and len(fold.nodes) * 2 > op_count
+    turns = ((wraps_most, 0), (fold.new and not fold.piece, 1), (first_piece, 2), (op_count <= SMALL_GRAPH_OPS, 3))
+    return next((turn for applies, turn in turns if applies), None)
 
 
-def _leaves(folds: Iterable[Fold], opened: set[str], inside: tuple[Fold, ...]) -> Iterator[ShownFold]:
+def _shown_folds(folds: Iterable[Fold], open_keys: set[str], around: tuple[Fold, ...]) -> Iterator[ShownFold]:
     for fold in folds:
-        if fold.key in opened:
-            yield from _leaves(fold.parts, opened, (*inside, fold))
+        if fold.key in open_keys:
+            yield from _shown_folds(fold.parts, open_keys, (*around, fold))
         else:
-            yield ShownFold(fold, inside)
+            yield ShownFold(fold, around)
 
 
-def all_folds(folds: Iterable[Fold], inside: tuple[Fold, ...] = ()) -> Iterator[ShownFold]:
+def all_folds(folds: Iterable[Fold], around: tuple[Fold, ...] = ()) -> Iterator[ShownFold]:
     """Yield every fold, open or not, before its parts."""
     for fold in folds:
-        yield ShownFold(fold, inside)
-        yield from all_folds(fold.parts, (*inside, fold))
+        yield ShownFold(fold, around)
+        yield from all_folds(fold.parts, (*around, fold))

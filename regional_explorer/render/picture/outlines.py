@@ -38,17 +38,17 @@ class Outlines:
 
     def __init__(self, session: Session, before: Outlines | None = None) -> None:
         self._session = session
-        self._made: dict[tuple[str, str], tuple[SectionBuilder, tuple[Fold, ...]]] = {}
-        made = before.facts if before else {}
+        self._built: dict[tuple[str, str], tuple[SectionBuilder, tuple[Fold, ...]]] = {}
+        facts = before.facts if before else {}
         self.facts: Mapping[str, GraphFacts] = {
-            graph.id: made[graph.id] if graph.id in made and made[graph.id].graph is graph else GraphFacts(graph)
+            graph.id: facts[graph.id] if graph.id in facts and facts[graph.id].graph is graph else GraphFacts(graph)
             for graph in session.graphs
         }
 
     def of(self, graph: Graph, name: str) -> tuple[SectionBuilder, tuple[Fold, ...]]:
         """Return the builder of the section called ``name``, and the outline of its graph."""
-        if (graph.id, name) not in self._made:
+        if (graph.id, name) not in self._built:
             builder = SectionBuilder(self._session, graph, name)
             folds = outline(graph, builder.pieces, self.facts[graph.id].scopes)
-            self._made[graph.id, name] = builder, folds
-        return self._made[graph.id, name]
+            self._built[graph.id, name] = builder, folds
+        return self._built[graph.id, name]

@@ -39,7 +39,7 @@ from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 
 PARTITIONS = "partitions"
 """The tab of the partitions, with all graphs side by side."""
-DRAWN = {State.STALE: " (hatched): to be compiled", State.EAGER: " (dotted)", State.FAILED: " (crossed)"}
+HULL_WORDS = {State.STALE: " (hatched): to be compiled", State.EAGER: " (dotted)", State.FAILED: " (crossed)"}
 """How the hull of a piece is drawn by its state, in the words of the legend."""
 
 
@@ -63,29 +63,29 @@ class Picture:
         following: dict[str, list[str]] = {node: list(read) if upstream else [] for node, read in self.reads.items()}
         if not upstream:
             for node, read in self.reads.items():
-                for one in read:
-                    following[one].append(node)
-        waiting = [node for node in nodes if node in following]
-        found = set(waiting)
-        while waiting:
-            new = set(following[waiting.pop()]) - found
-            found |= new
-            waiting.extend(new)
-        return [node for node in self.reads if node in found]
+                for source in read:
+                    following[source].append(node)
+        queue = [node for node in nodes if node in following]
+        reached = set(queue)
+        while queue:
+            new = set(following[queue.pop()]) - reached
+            reached |= new
+            queue.extend(new)
+        return [node for node in self.reads if node in reached]
 
 
 def tabs(session: Session) -> tuple[tuple[str, str], ...]:
     """Return id and title of each tab: one per graph, and one for the partitions if there is a region."""
     frames = {graph.frame for graph in session.graphs}
-    found = []
+    graph_tabs = []
     for graph in session.graphs:
-        words = [clean(graph.kind, SHORT)]
+        title_words = [clean(graph.kind, SHORT)]
         if graph.parent:
-            words.append(f"in {clean(graph.parent[1], SHORT)}")
+            title_words.append(f"in {clean(graph.parent[1], SHORT)}")
         if len(frames) > 1:
-            words.append(f"of frame {graph.frame}")
-        found.append((sendable(graph.id), " ".join(words)))
-    return (*found, (PARTITIONS, PARTITIONS)) if session.plan.regions else tuple(found)
+            title_words.append(f"of frame {graph.frame}")
+        graph_tabs.append((sendable(graph.id), " ".join(title_words)))
+    return (*graph_tabs, (PARTITIONS, PARTITIONS)) if session.plan.regions else tuple(graph_tabs)
 
 
 def first_tab(session: Session) -> str:
@@ -103,86 +103,90 @@ def picture(session: Session, tab: str, opening: Opening | None = None, *, outli
         opening: Which folds are open, by the keys of the payload; by default as many as the budget allows.
         outlines: The cached outlines of the session, if it is drawn more than once.
     """
-    wanted = tab_opening(tab, opening or Opening())
+    adapted = tab_opening(tab, opening or Opening())
 
     def open_in(scope: str, folds: Sequence[Fold]) -> list[ShownFold]:
-        chosen = {key.removeprefix(scope): on for key, on in wanted.chosen.items() if key.startswith(scope)}
-        return shown(folds, replace(wanted, chosen=chosen))
+        chosen = {key.removeprefix(scope): opened for key, opened in adapted.chosen.items() if key.startswith(scope)}
+        return shown(folds, replace(adapted, chosen=chosen))
 
-    parts = parts_of(session, tab, open_in, outlines or Outlines(session))
-    scene = scene_of(session, [part.section for part in parts])
+    tab_graphs = parts_of(session, tab, open_in, outlines or Outlines(session))
+    scene = scene_of(session, [tab_graph.section for tab_graph in tab_graphs])
     texts = Texts()
-    facts = facts_of(session, parts, texts)
-    states = {piece.state for part in parts for piece in part.pieces}
-    used = {mark for part in parts for box in part.section.boxes for mark in box.marks}
+    facts = facts_of(session, tab_graphs, texts)
+    states = {piece.state for tab_graph in tab_graphs for piece in tab_graph.pieces}
+    used_badges = {badge for tab_graph in tab_graphs for box in tab_graph.section.boxes for badge in box.marks}
     legend: tuple[Entry | str, ...] = (
         *scene.entries,
-        *(f"{glyph} {state}{DRAWN.get(state, '')}" for state, glyph in STATE_GLYPHS.items() if state in states),
-        *(f"{mark} {mark.meaning}" for mark in Badge if mark in used),
+        *(f"{glyph} {state}{HULL_WORDS.get(state, '')}" for state, glyph in STATE_GLYPHS.items() if state in states),
+        *(f"{badge} {badge.meaning}" for badge in Badge if badge in used_badges),
     )
-    crumbs = {key: chain for part in parts for key, chain in _crumbs(part, part.folds)}
-    return Picture(scene, {**facts, "texts": texts.all}, _reads(parts), legend, crumbs)
+    crumbs = {key: chain for tab_graph in tab_graphs for key, chain in _crumbs_by_key(tab_graph, tab_graph.folds)}
+    return Picture(scene, {**facts, "texts": texts.all}, _node_reads(tab_graphs), legend, crumbs)
 
 
-def tab_opening(tab: str, wanted: Opening) -> Opening:
-    """Return ``wanted`` adapted to ``tab``: the tab of the partitions opens the folds around them by default."""
-    modules = wanted.detail is Detail.MODULES
-    return replace(wanted, detail=Detail.PIECES) if modules and tab == PARTITIONS else wanted
+def tab_opening(tab: str, opening: Opening) -> Opening:
+    """Return ``opening`` adapted to ``tab``: the tab of the partitions opens the folds around them by default."""
+    by_modules = opening.detail is Detail.MODULES
+    return replace(opening, detail=Detail.PIECES) if by_modules and tab == PARTITIONS else opening
 
 
 def parts_of(
-    session: Session, tab: str, leaves: Callable[[str, Sequence[Fold]], Sequence[ShownFold]], outlines: Outlines
+    session: Session, tab: str, leaves_of: Callable[[str, Sequence[Fold]], Sequence[ShownFold]], outlines: Outlines
 ) -> list[TabGraph]:
-    """Return the graphs of ``tab``; ``leaves(scope, outline)`` returns the folds of a graph that are shown as boxes."""
+    """Return the graphs of ``tab``; ``leaves_of(scope, outline)`` gives the folds of a graph shown as boxes."""
     graphs: Sequence[Graph] = [graph for graph in session.graphs if sendable(graph.id) == tab]
-    parts: list[TabGraph] = []
+    tab_graphs: list[TabGraph] = []
     for graph in shown_graphs(session) if tab == PARTITIONS else graphs:
-        parts.append(_part(graph, leaves, parts, outlines))
-    return parts
+        tab_graphs.append(_tab_graph(graph, leaves_of, tab_graphs, outlines))
+    return tab_graphs
 
 
-def facts_of(session: Session, parts: Sequence[TabGraph], texts: Texts) -> Payload:
-    """Return what the page needs of ``parts`` besides their places; ``texts`` collects the texts."""
-    entries = region_summaries(session)
-    regions = whole_region_timings(session)
+def facts_of(session: Session, tab_graphs: Sequence[TabGraph], texts: Texts) -> Payload:
+    """Return what the page needs of ``tab_graphs`` besides their places; ``texts`` collects the texts."""
+    summaries = region_summaries(session)
+    timings = whole_region_timings(session)
     return {
-        "graphs": [_graph_facts(part) for part in parts],
-        "regions": [{"name": clean(one.region.name, SHORT), "letter": paint(one.number).letter} for one in entries],
-        "pieces": [_piece_facts(session, piece, part, regions) for part in parts for piece in part.pieces],
-        **stroke_arrays(parts, len(entries)),
-        **box_arrays(parts, texts),
-        **node_arrays(parts, texts),
-        **tooltip_arrays(parts, texts),
-        "edges": edge_array(parts),
+        "graphs": [_graph_facts(tab_graph) for tab_graph in tab_graphs],
+        "regions": [
+            {"name": clean(summary.region.name, SHORT), "letter": paint(summary.number).letter} for summary in summaries
+        ],
+        "pieces": [
+            _piece_facts(session, piece, tab_graph, timings) for tab_graph in tab_graphs for piece in tab_graph.pieces
+        ],
+        **stroke_arrays(tab_graphs, len(summaries)),
+        **box_arrays(tab_graphs, texts),
+        **node_arrays(tab_graphs, texts),
+        **tooltip_arrays(tab_graphs, texts),
+        "edges": edge_array(tab_graphs),
     }
 
 
-def _crumbs(
-    part: TabGraph, folds: Iterable[Fold], around: tuple[tuple[str, str], ...] = ()
+def _crumbs_by_key(
+    tab_graph: TabGraph, folds: Iterable[Fold], around: tuple[tuple[str, str], ...] = ()
 ) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
     for fold in folds:
         if fold.opens:
-            here = (*around, (part.scope + fold.key, clean(fold.title or part.named(fold), SHORT)))
-            yield here[-1][0], here
-            yield from _crumbs(part, fold.parts, here)
+            path = (*around, (tab_graph.scope + fold.key, clean(fold.title or tab_graph.named(fold), SHORT)))
+            yield path[-1][0], path
+            yield from _crumbs_by_key(tab_graph, fold.parts, path)
 
 
-def _reads(parts: Sequence[TabGraph]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for part in parts:
-        names = {node.name: sendable(f"{part.graph.id}:{node.name}") for node in part.nodes}
-        for node in part.nodes:
-            found[names[node.name]] = [names[name] for name in node.inputs if name in names]
-    return found
+def _node_reads(tab_graphs: Sequence[TabGraph]) -> dict[str, list[str]]:
+    reads: dict[str, list[str]] = {}
+    for tab_graph in tab_graphs:
+        names = {node.name: sendable(f"{tab_graph.graph.id}:{node.name}") for node in tab_graph.nodes}
+        for node in tab_graph.nodes:
+            reads[names[node.name]] = [names[name] for name in node.inputs if name in names]
+    return reads
 
 
-def _part(
+def _tab_graph(
     graph: Graph,
     leaves_of: Callable[[str, Sequence[Fold]], Sequence[ShownFold]],
-    before: Sequence[TabGraph],
+    earlier: Sequence[TabGraph],
     outlines: Outlines,
 ) -> TabGraph:
-    name = f"s{len(before)}"
+    name = f"s{len(earlier)}"
     builder, folds = outlines.of(graph, name)
     scope = f"{name}/"
     leaves = leaves_of(scope, folds)
@@ -195,7 +199,7 @@ def _part(
             home[node.name] = home[node.inputs[0]]
             if node.inputs[0] in piece_of:
                 piece_of.setdefault(node.name, piece_of[node.inputs[0]])
-    last = before[-1] if before else None
+    previous = earlier[-1] if earlier else None
     return TabGraph(
         graph=graph,
         section=section,
@@ -207,60 +211,62 @@ def _part(
         home=home,
         piece_of=piece_of,
         facts=outlines.facts[graph.id].nodes,
-        first_node=last.first_node + len(last.nodes) if last else 0,
-        first_box=last.first_box + len(last.section.boxes) if last else 0,
-        first_piece=last.first_piece + len(last.pieces) if last else 0,
+        first_node=previous.first_node + len(previous.nodes) if previous else 0,
+        first_box=previous.first_box + len(previous.section.boxes) if previous else 0,
+        first_piece=previous.first_piece + len(previous.pieces) if previous else 0,
     )
 
 
-def _graph_facts(part: TabGraph) -> Payload:
-    first, number = part.first_node, len(part.nodes)
-    return {"id": sendable(part.graph.id), "title": part.section.title, "first": first, "count": number}
+def _graph_facts(tab_graph: TabGraph) -> Payload:
+    first, number = tab_graph.first_node, len(tab_graph.nodes)
+    return {"id": sendable(tab_graph.graph.id), "title": tab_graph.section.title, "first": first, "count": number}
 
 
-def _piece_facts(session: Session, piece: RegionPiece, part: TabGraph, regions: Mapping[str, RegionTiming]) -> Payload:
+def _piece_facts(
+    session: Session, piece: RegionPiece, tab_graph: TabGraph, timings: Mapping[str, RegionTiming]
+) -> Payload:
     """Return what the page shows of a piece; its title has the speedup of the whole region, as the region's row has."""
-    cut = next((cut for cut in session.partitions if cut.id == piece.id), None)
-    applied = cut.config_applied if cut else None
-    region = regions.get(cut.region) if cut else None
-    name = part.piece_names[part.pieces.index(piece)]
+    partition = next((partition for partition in session.partitions if partition.id == piece.id), None)
+    applied = partition.config_applied if partition else None
+    timing = timings.get(partition.region) if partition else None
+    name = tab_graph.piece_names[tab_graph.pieces.index(piece)]
     ops, state = count(len(piece.nodes), "op"), str(piece.state or "")
     requested = config_text(
-        cut.config_requested
-        if cut
-        else config_of(session.plan.regions[piece.region], Direction.of_graph(part.graph.id))
+        partition.config_requested
+        if partition
+        else config_of(session.plan.regions[piece.region], Direction.of_graph(tab_graph.graph.id))
     )
-    done = requested if applied is None else config_text(applied)
-    sign = f"{STATE_GLYPHS[piece.state]} " if piece.state else ""
+    applied_text = requested if applied is None else config_text(applied)
+    glyph = f"{STATE_GLYPHS[piece.state]} " if piece.state else ""
     facts = {
         "region": " · ".join(filter(None, (name, ops, state, piece.note))),
         "requested": requested,
-        "applied": "" if done == requested else done,
+        "applied": "" if applied_text == requested else applied_text,
         "error": clean(piece.error),
-        "time": _times(session, cut),
+        "time": _partition_times(session, partition),
     }
     return {
         "id": sendable(piece.id),
         "region": piece.region,
         "state": state,
-        "words": [" · ".join(filter(None, (sign + name, state or ops, piece.note))), sign + name, name],
-        "speedup": _speedup(region) if region and region.speedup is not None else "",
+        "words": [" · ".join(filter(None, (glyph + name, state or ops, piece.note))), glyph + name, name],
+        "speedup": _region_speedup(timing) if timing and timing.speedup is not None else "",
         "facts": [[word, text] for word, text in facts.items() if text],
     }
 
 
-def _speedup(region: RegionTiming) -> str:
-    figure = ratio(region.speedup, region.numerics)
-    return f"{figure} {region.verdict}" if region.verdict is Verdict.INCONCLUSIVE else figure
+def _region_speedup(timing: RegionTiming) -> str:
+    speedup = ratio(timing.speedup, timing.numerics)
+    return f"{speedup} {timing.verdict}" if timing.verdict is Verdict.INCONCLUSIVE else speedup
 
 
-def _times(session: Session, cut: Partition | None) -> str:
+def _partition_times(session: Session, partition: Partition | None) -> str:
     """Return the times of a partition alone; empty if its current artifact was not measured."""
-    for timing in session.partition_timings if cut else ():
-        if cut and timing.partition == cut.id and timing.artifact == cut.artifact:
+    for timing in session.partition_timings if partition else ():
+        if partition and timing.partition == partition.id and timing.artifact == partition.artifact:
             speedup = f", {ratio(timing.speedup, timing.numerics)}" if timing.speedup is not None else ""
-            found = bounds(timing.speedup_low, timing.speedup_high)
-            between = f" ({found})" if found else ""
+            limits = bounds(timing.speedup_low, timing.speedup_high)
+            interval = f" ({limits})" if limits else ""
             compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
-            return f"{duration(timing.eager_s)} eager{compiled}{speedup}{between}"
+            return f"{duration(timing.eager_s)} eager{compiled}{speedup}{interval}"
     return ""

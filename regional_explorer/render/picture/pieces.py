@@ -28,30 +28,30 @@ class RegionPiece:
 
 def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
     """Return the pieces of ``graph`` in the order they run: its partitions, and marked ops that are in none."""
-    index = {region.name: number for number, region in enumerate(session.plan.regions)}
+    numbers = {region.name: number for number, region in enumerate(session.plan.regions)}
     ops = {node.name: node for node in graph.nodes if node.role is Role.OP}
-    taken: set[str] = set()
-    found: list[RegionPiece] = []
+    assigned: set[str] = set()
+    result: list[RegionPiece] = []
     for cut in session.partitions:
-        inside = tuple(name for name in cut.nodes if name in ops and name not in taken)
-        if cut.graph != graph.id or cut.region not in index or not inside:
+        nodes = tuple(name for name in cut.nodes if name in ops and name not in assigned)
+        if cut.graph != graph.id or cut.region not in numbers or not nodes:
             continue
-        taken.update(inside)
-        found.append(RegionPiece(cut.id, index[cut.region], cut.instance, inside, cut.state, error=cut.error or ""))
-    cut_regions = {piece.region for piece in found}
-    for name, number in index.items():
+        assigned.update(nodes)
+        result.append(RegionPiece(cut.id, numbers[cut.region], cut.instance, nodes, cut.state, error=cut.error or ""))
+    cut_regions = {piece.region for piece in result}
+    for name, number in numbers.items():
         marked = session.members.get(name, {}).get(graph.id, ())
-        rest = dict.fromkeys(op for op in marked if op in ops and op not in taken)
-        taken.update(rest)
-        state, note = _uncut(number in cut_regions, enabled=session.plan.regions[number].enabled)
-        links = [(op, source) for op in rest for source in ops[op].inputs if source in rest]
-        for count, part in enumerate(connected(list(rest), links)):
-            found.append(RegionPiece(f"{name}/{graph.id}/rest/{count}", number, None, tuple(part), state, note))
-    position = {node.name: place for place, node in enumerate(graph.nodes)}
-    return tuple(sorted(found, key=lambda piece: min(position[name] for name in piece.nodes)))
+        uncut = dict.fromkeys(op for op in marked if op in ops and op not in assigned)
+        assigned.update(uncut)
+        state, note = _uncut_state(number in cut_regions, enabled=session.plan.regions[number].enabled)
+        links = [(op, source) for op in uncut for source in ops[op].inputs if source in uncut]
+        for count, component in enumerate(connected(list(uncut), links)):
+            result.append(RegionPiece(f"{name}/{graph.id}/rest/{count}", number, None, tuple(component), state, note))
+    positions = {node.name: position for position, node in enumerate(graph.nodes)}
+    return tuple(sorted(result, key=lambda piece: min(positions[name] for name in piece.nodes)))
 
 
-def _uncut(cut: bool, *, enabled: bool) -> tuple[State | None, str]:  # noqa: FBT001 - private, one caller
+def _uncut_state(was_cut: bool, *, enabled: bool) -> tuple[State | None, str]:  # noqa: FBT001 - private, one caller
     if not enabled:
         return State.EAGER, "disabled"
-    return (State.EAGER, "left out of the partition") if cut else (None, "")
+    return (State.EAGER, "left out of the partition") if was_cut else (None, "")

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regional_explorer.render.picture.dot import scene_dot
-from regional_explorer.render.picture.graphviz_process import TIME_LIMIT_S, graphviz
+from regional_explorer.render.picture.graphviz_process import LAYOUT_LIMIT_S, graphviz
 from regional_explorer.render.picture.scene import Box, Scene, Section
-from regional_explorer.render.picture.text_size import TITLE, box_size, text_width
+from regional_explorer.render.picture.text_size import TITLE_PT, box_size, text_width
 
 Point = tuple[float, float]
 
-GAP = 14
-LAYER = 16
-WIDEST = 1000
-EDGE = 7
-HEAD = 20
+BOX_GAP = 14
+LAYER_GAP = 16
+WIDEST_LINE = 1000
+BORDER = 7
+HEADER = 20
 """Space between boxes and between layers, where a wide layer is broken, and margins inside a group, in points."""
 
 
@@ -50,7 +50,7 @@ class Placement:
 
 
 def place(
-    scene: Scene, *, time_limit_s: float = TIME_LIMIT_S, lay_out: Callable[..., bytes | None] = graphviz
+    scene: Scene, *, time_limit_s: float = LAYOUT_LIMIT_S, lay_out: Callable[..., bytes | None] = graphviz
 ) -> Placement:
     """Return the placement of ``scene``: Graphviz's if it finishes in time, else that of ``layers``."""
     return arranged(scene, time_limit_s=time_limit_s, lay_out=lay_out) or layers(scene)
@@ -59,28 +59,28 @@ def place(
 def arranged(
     scene: Scene,
     *,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float = LAYOUT_LIMIT_S,
     stop: threading.Event | None = None,
     lay_out: Callable[..., bytes | None] = graphviz,
 ) -> Placement | None:
     """Return Graphviz's placement of ``scene``; None if it fails, takes too long or is stopped by ``stop``."""
     if not scene.boxes:
         return None
-    found = lay_out(scene_dot(scene, legend=False), "json0", time_limit_s=time_limit_s, stop=stop)
+    output = lay_out(scene_dot(scene, legend=False), "json0", time_limit_s=time_limit_s, stop=stop)
     try:
-        return None if found is None else read_json(found)
+        return None if output is None else read_json(output)
     except (ValueError, KeyError, TypeError):
         return None
 
 
 def read_json(text: bytes) -> Placement:
     """Return the placement in Graphviz's ``json0`` output."""
-    facts: dict[str, Any] = json.loads(text)
-    _, _, width, height = map(float, facts["bb"].split(","))
+    drawing: dict[str, Any] = json.loads(text)
+    _, _, width, height = map(float, drawing["bb"].split(","))
     boxes: dict[str, Rect] = {}
     groups: dict[str, Rect] = {}
     titles: dict[str, Point] = {}
-    for item in facts.get("objects", []):
+    for item in drawing.get("objects", []):
         name = item["name"]
         if "bb" in item:
             left, low, right, high = map(float, item["bb"].split(","))
@@ -90,10 +90,10 @@ def read_json(text: bytes) -> Placement:
             x, y = map(float, item["pos"].split(","))
             wide, tall = float(item["width"]) * 72, float(item["height"]) * 72
             boxes[name] = Rect(x - wide / 2, height - y - tall / 2, wide, tall)
-    drawn = [edge for edge in facts.get("edges", []) if "pos" in edge]
-    edges = tuple(tuple(_curve(edge["pos"], height)) for edge in drawn)
-    names = {item["_gvid"]: item["name"] for item in facts.get("objects", [])}
-    ends = tuple((names[edge["tail"]], names[edge["head"]]) for edge in drawn)
+    placed_edges = [edge for edge in drawing.get("edges", []) if "pos" in edge]
+    edges = tuple(tuple(_graphviz_curve(edge["pos"], height)) for edge in placed_edges)
+    name_of_id = {item["_gvid"]: item["name"] for item in drawing.get("objects", [])}
+    ends = tuple((name_of_id[edge["tail"]], name_of_id[edge["head"]]) for edge in placed_edges)
     return Placement(width, height, boxes, groups, titles, edges, ends)
 
 
@@ -106,71 +106,71 @@ def layers(scene: Scene) -> Placement:
     groups: dict[str, Rect] = {}
     titles: dict[str, Point] = {}
     edges: dict[tuple[str, str], tuple[Point, ...]] = {}
-    left = low = 0.0
+    left = bottom = 0.0
     for section in scene.sections:
-        placed, frames = _section_layers(section, left)
-        boxes |= placed
-        groups |= frames
+        box_rects, group_rects = _section_layers(section, left)
+        boxes |= box_rects
+        groups |= group_rects
         titles[section.id] = (left, 0.0)
-        edges |= {(tail, head): _drop(placed[tail], placed[head]) for tail, head in section.edges}
-        extent = [*placed.values(), *frames.values()]
-        left = max((rect.x + rect.width for rect in extent), default=left) + 3 * GAP
-        low = max(low, *(rect.y + rect.height for rect in extent), 0.0)
-    return Placement(left, low + GAP, boxes, groups, titles, tuple(edges.values()), tuple(edges))
+        edges |= {(tail, head): _layer_curve(box_rects[tail], box_rects[head]) for tail, head in section.edges}
+        rects = [*box_rects.values(), *group_rects.values()]
+        left = max((rect.x + rect.width for rect in rects), default=left) + 3 * BOX_GAP
+        bottom = max(bottom, *(rect.y + rect.height for rect in rects), 0.0)
+    return Placement(left, bottom + BOX_GAP, boxes, groups, titles, tuple(edges.values()), tuple(edges))
 
 
 def _section_layers(section: Section, left: float) -> tuple[dict[str, Rect], dict[str, Rect]]:
     sizes = {box.id: room(box) for box in section.boxes}
-    home = {name: group.id for group in section.groups for name in group.boxes}
-    within: dict[str, list[tuple[str, str]]] = {group.id: [] for group in section.groups}
-    between: dict[tuple[str, str], None] = {}
+    group_of = {name: group.id for group in section.groups for name in group.boxes}
+    inner_edges: dict[str, list[tuple[str, str]]] = {group.id: [] for group in section.groups}
+    outer_edges: dict[tuple[str, str], None] = {}
     for tail, head in section.edges:
-        outer = (home.get(tail, tail), home.get(head, head))
-        if outer[0] == outer[1]:
-            within[outer[0]].append((tail, head))
+        outer_ends = (group_of.get(tail, tail), group_of.get(head, head))
+        if outer_ends[0] == outer_ends[1]:
+            inner_edges[outer_ends[0]].append((tail, head))
         else:
-            between[outer] = None
-    inner: dict[str, dict[str, Rect]] = {}
-    outside = {home.get(name, name): sizes[name] for name in sizes}
+            outer_edges[outer_ends] = None
+    inner_rects: dict[str, dict[str, Rect]] = {}
+    outer_sizes = {group_of.get(name, name): sizes[name] for name in sizes}
     for group in section.groups:
-        inner[group.id] = _rows({name: sizes[name] for name in group.boxes}, within[group.id])
-        right = max(rect.x + rect.width for rect in inner[group.id].values())
-        bottom = max(rect.y + rect.height for rect in inner[group.id].values())
-        outside[group.id] = (max(right, text_width(group.title, TITLE)) + 2 * EDGE, bottom + HEAD + EDGE)
-    placed: dict[str, Rect] = {}
-    frames: dict[str, Rect] = {}
-    for name, rect in _rows(outside, between).items():
-        x, y = rect.x + left, rect.y + 2 * GAP
-        if name not in inner:
-            placed[name] = Rect(x, y, rect.width, rect.height)
+        inner_rects[group.id] = _placed_in_rows({name: sizes[name] for name in group.boxes}, inner_edges[group.id])
+        right = max(rect.x + rect.width for rect in inner_rects[group.id].values())
+        bottom = max(rect.y + rect.height for rect in inner_rects[group.id].values())
+        outer_sizes[group.id] = (max(right, text_width(group.title, TITLE_PT)) + 2 * BORDER, bottom + HEADER + BORDER)
+    box_rects: dict[str, Rect] = {}
+    group_rects: dict[str, Rect] = {}
+    for name, rect in _placed_in_rows(outer_sizes, outer_edges).items():
+        x, y = rect.x + left, rect.y + 2 * BOX_GAP
+        if name not in inner_rects:
+            box_rects[name] = Rect(x, y, rect.width, rect.height)
             continue
-        frames[name] = Rect(x, y, rect.width, rect.height)
-        margin = (rect.width - max(part.x + part.width for part in inner[name].values())) / 2
-        placed |= {
-            box: Rect(x + margin + part.x, y + HEAD + part.y, part.width, part.height)
-            for box, part in inner[name].items()
+        group_rects[name] = Rect(x, y, rect.width, rect.height)
+        margin = (rect.width - max(inner_rect.x + inner_rect.width for inner_rect in inner_rects[name].values())) / 2
+        box_rects |= {
+            box: Rect(x + margin + inner_rect.x, y + HEADER + inner_rect.y, inner_rect.width, inner_rect.height)
+            for box, inner_rect in inner_rects[name].items()
         }
-    return placed, frames
+    return box_rects, group_rects
 
 
-def _rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tuple[str, str]]) -> dict[str, Rect]:
+def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tuple[str, str]]) -> dict[str, Rect]:
     """Return boxes of these ``sizes`` placed in rows, with the upper left corner at (0, 0)."""
     rows, feeds = in_rows(sizes, edges)
     placed: dict[str, Rect] = {}
     top = 0.0
     for row in rows:
-        wanted = {name: _middle([placed[tail] for tail in feeds[name]]) for name in row}
-        for line in _lines(sorted(row, key=wanted.__getitem__), sizes):
-            ends, x = [], 0.0
+        middles = {name: _mean_middle([placed[tail] for tail in feeds[name]]) for name in row}
+        for line in _broken_row(sorted(row, key=middles.__getitem__), sizes):
+            lefts, x = [], 0.0
             for name in line:
-                x = max(x, wanted[name] - sizes[name][0] / 2)
-                ends.append(x)
-                x += sizes[name][0] + GAP
+                x = max(x, middles[name] - sizes[name][0] / 2)
+                lefts.append(x)
+                x += sizes[name][0] + BOX_GAP
             # Boxes were pushed to the right by their neighbours: the row is moved back by the average.
-            pushed = sum(x + sizes[name][0] / 2 - wanted[name] for name, x in zip(line, ends, strict=True)) / len(line)
-            for name, x in zip(line, ends, strict=True):
-                placed[name] = Rect(x - pushed, top, *sizes[name])
-            top += max(sizes[name][1] for name in line) + LAYER
+            push = sum(x + sizes[name][0] / 2 - middles[name] for name, x in zip(line, lefts, strict=True)) / len(line)
+            for name, x in zip(line, lefts, strict=True):
+                placed[name] = Rect(x - push, top, *sizes[name])
+            top += max(sizes[name][1] for name in line) + LAYER_GAP
     left = min((rect.x for rect in placed.values()), default=0.0)
     return {name: Rect(rect.x - left, rect.y, rect.width, rect.height) for name, rect in placed.items()}
 
@@ -190,21 +190,21 @@ def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[lis
         level[name] = 1 + max((level[tail] for tail in feeds[name]), default=-1)
     for name in order:
         # A box without inputs is placed right above its first user, not at the top.
-        late = level[name] if feeds[name] else max(min((level[head] for head in users[name]), default=1) - 1, 0)
-        rows.setdefault(late, []).append(name)
+        row_number = level[name] if feeds[name] else max(min((level[head] for head in users[name]), default=1) - 1, 0)
+        rows.setdefault(row_number, []).append(name)
     return [rows[number] for number in sorted(rows)], feeds
 
 
-def _lines(row: list[str], sizes: Mapping[str, tuple[float, float]]) -> Iterator[list[str]]:
-    """Yield ``row`` broken into lines that are no wider than ``WIDEST``."""
+def _broken_row(row: list[str], sizes: Mapping[str, tuple[float, float]]) -> Iterator[list[str]]:
+    """Yield ``row`` broken into lines that are no wider than ``WIDEST_LINE``."""
     line: list[str] = []
     width = 0.0
     for name in row:
-        if line and width + sizes[name][0] > WIDEST:
+        if line and width + sizes[name][0] > WIDEST_LINE:
             yield line
             line, width = [], 0.0
         line.append(name)
-        width += sizes[name][0] + GAP
+        width += sizes[name][0] + BOX_GAP
     if line:
         yield line
 
@@ -212,29 +212,29 @@ def _lines(row: list[str], sizes: Mapping[str, tuple[float, float]]) -> Iterator
 def room(box: Box) -> tuple[float, float]:
     """Return the width and height that a box takes."""
     width, height = box_size(box)
-    return (width + (GAP if box.region is not None else 0), height)  # room for the region's letter
+    return (width + (BOX_GAP if box.region is not None else 0), height)  # room for the region's letter
 
 
-def _middle(rects: list[Rect]) -> float:
+def _mean_middle(rects: list[Rect]) -> float:
     return sum(rect.x + rect.width / 2 for rect in rects) / len(rects) if rects else 0.0
 
 
-def _drop(tail: Rect, head: Rect) -> tuple[Point, ...]:
+def _layer_curve(tail: Rect, head: Rect) -> tuple[Point, ...]:
     x0, y0 = tail.x + tail.width / 2, tail.y + tail.height
     x1, y1 = head.x + head.width / 2, head.y
     bend = (y1 - y0) / 2
     widest = max(tail.width, head.width)
     # A long edge straight down would cross the boxes in between: it is bent around them.
-    around = widest * 0.7 + GAP if abs(x1 - x0) < widest / 2 and y1 - y0 > 3 * LAYER else 0.0
-    return ((x0, y0), (x0 + around, y0 + bend), (x1 + around, y1 - bend), (x1, y1))
+    detour = widest * 0.7 + BOX_GAP if abs(x1 - x0) < widest / 2 and y1 - y0 > 3 * LAYER_GAP else 0.0
+    return ((x0, y0), (x0 + detour, y0 + bend), (x1 + detour, y1 - bend), (x1, y1))
 
 
-def _curve(text: str, height: float) -> Iterator[Point]:
+def _graphviz_curve(text: str, height: float) -> Iterator[Point]:
     """Yield the points of an edge; Graphviz writes the arrow's tip, marked with ``e``, before them."""
     tip: Point | None = None
     for word in text.split():
-        mark, _, rest = word.rpartition("e,")
-        x, y = map(float, (rest if mark or word.startswith("e,") else word).split(","))
+        prefix, _, numbers = word.rpartition("e,")
+        x, y = map(float, (numbers if prefix or word.startswith("e,") else word).split(","))
         if word.startswith("e,"):
             tip = (x, height - y)
         else:

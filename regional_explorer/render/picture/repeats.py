@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-LONGEST = 16
+LONGEST_PERIOD = 16
 """How many boxes a repeated pattern may have at most."""
-FEWEST = 3
+FEWEST_REPEATS = 3
 """How many occurrences of a pattern, besides the first, must follow to be folded into one box."""
 
 
@@ -27,25 +27,25 @@ class Stretch:
 
 def stretches(keys: Sequence[Hashable]) -> list[Stretch]:
     """Return the stretches in which a pattern of ``keys`` is repeated, in order, without its first occurrence."""
-    found = []
-    here = 0
-    while here < len(keys):
-        best = max((_from(keys, here, period) for period in range(1, LONGEST + 1)), key=_covered)
-        if best.times > FEWEST:
-            found.append(Stretch(here + best.period, best.period, best.times - 1))
-            here = best.end
+    repeats = []
+    position = 0
+    while position < len(keys):
+        best = max((_stretch_from(keys, position, period) for period in range(1, LONGEST_PERIOD + 1)), key=_preference)
+        if best.times > FEWEST_REPEATS:
+            repeats.append(Stretch(position + best.period, best.period, best.times - 1))
+            position = best.end
         else:
-            here += 1
-    return found
+            position += 1
+    return repeats
 
 
-def _from(keys: Sequence[Hashable], start: int, period: int) -> Stretch:
+def _stretch_from(keys: Sequence[Hashable], start: int, period: int) -> Stretch:
     times = 1
     while keys[start : start + period] == keys[start + times * period : start + (times + 1) * period]:
         times += 1
     return Stretch(start, period, times)
 
 
-def _covered(stretch: Stretch) -> tuple[bool, int, int]:
+def _preference(stretch: Stretch) -> tuple[bool, int, int]:
     # Of two that cover the same items, the shorter pattern is preferred.
-    return stretch.times > FEWEST, stretch.end - stretch.start, -stretch.period
+    return stretch.times > FEWEST_REPEATS, stretch.end - stretch.start, -stretch.period

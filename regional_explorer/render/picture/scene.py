@@ -39,10 +39,10 @@ class Badge(StrEnum):
     @property
     def meaning(self) -> str:
         """The meaning of the sign, for the legend."""
-        return _MEANINGS[self]
+        return _BADGE_MEANINGS[self]
 
 
-_MEANINGS = {
+_BADGE_MEANINGS = {
     Badge.INPUT: "reads an input",
     Badge.PARAMETER: "reads a parameter",
     Badge.READS_SAVED: "reads a saved tensor",

@@ -44,35 +44,35 @@ def scopes(graph: Graph) -> dict[str, Chain]:
 
     A sum of gradients, which AOTAutograd adds without a module, gets the scopes that all its inputs share.
     """
-    feeds = sources(graph)
+    node_sources = sources(graph)
     ops = [node for node in graph.nodes if drawn(node)]
-    around = _around([node.stack for node in ops if node.stack])
-    found: dict[str, Chain] = {}
+    wrapper_depth = _wrapper_depth([node.stack for node in ops if node.stack])
+    chains: dict[str, Chain] = {}
     for node in ops:
-        summed = _common(found.get(name, ()) for name in feeds[node.name])
-        added = node.origin is None and not node.modules
-        found[node.name] = (added and summed) or tuple(_chain(node, around))
-    return _numbered(found)
+        common = _common_scopes(chains.get(name, ()) for name in node_sources[node.name])
+        is_sum = node.origin is None and not node.modules
+        chains[node.name] = (is_sum and common) or tuple(_node_chain(node, wrapper_depth))
+    return _with_runs(chains)
 
 
-def _around(stacks: Sequence[Sequence[SourceLine]]) -> int:
+def _wrapper_depth(stacks: Sequence[Sequence[SourceLine]]) -> int:
     """Return how many of the outermost lines are the same in all stacks: wrappers around the whole program."""
     least = min((len(stack) - 1 for stack in stacks), default=0)
     return next((depth for depth in range(least) if len({(s[depth].file, s[depth].line) for s in stacks}) > 1), least)
 
 
-def _chain(node: Node, around: int) -> Iterator[Scope]:
+def _node_chain(node: Node, wrapper_depth: int) -> Iterator[Scope]:
     modules = [call for call in node.modules if call.path]
     for call in modules:
-        again = f" (call {call.call + 1})" if call.call else ""
-        yield Scope(ScopeKind.MODULE, call.path + again, call.class_name)
+        call_number = f" (call {call.call + 1})" if call.call else ""
+        yield Scope(ScopeKind.MODULE, call.path + call_number, call.class_name)
     if not modules:
-        yield from _functions(node.stack[around:])
+        yield from _function_scopes(node.stack[wrapper_depth:])
     if (line := node.source) is not None:
         yield Scope(ScopeKind.LINE, line.text.strip() or line.numbered, line.numbered)
 
 
-def _functions(stack: Sequence[SourceLine]) -> Iterator[Scope]:
+def _function_scopes(stack: Sequence[SourceLine]) -> Iterator[Scope]:
     """Yield the functions that were called on the way to an op, without the one that was captured."""
     for caller, line in pairwise(stack):
         # A comprehension has a frame of its own, on the line that contains it.
@@ -80,36 +80,36 @@ def _functions(stack: Sequence[SourceLine]) -> Iterator[Scope]:
             yield Scope(ScopeKind.FUNCTION, line.scope or line.function, str(caller))
 
 
-def _common(chains: Iterable[Chain]) -> Chain:
+def _common_scopes(chains: Iterable[Chain]) -> Chain:
     first, *rest = [*chains] or [()]
     return first[: min((shared(first, other) for other in rest), default=len(first))]
 
 
-def shared(one: Chain, other: Chain) -> int:
+def shared(chain: Chain, other: Chain) -> int:
     """Return how many of their outermost scopes two chains share."""
-    same = 0
-    for left, right in zip(one, other, strict=False):
+    depth = 0
+    for left, right in zip(chain, other, strict=False):
         if left != right:
             break
-        same += 1
-    return same
+        depth += 1
+    return depth
 
 
-def _numbered(found: Mapping[str, Chain]) -> dict[str, Chain]:
+def _with_runs(chains: Mapping[str, Chain]) -> dict[str, Chain]:
     """Return the chains with ``run`` set for functions and lines; a module call is one scope wherever its ops are."""
     numbered: dict[str, Chain] = {}
-    raw: Chain = ()
-    before: Chain = ()
+    last_chain: Chain = ()
+    last_numbered: Chain = ()
     runs: dict[Scope, int] = {}
-    for name, chain in found.items():
-        same = shared(raw, chain)
-        now = list(before[:same])
-        for scope in chain[same:]:
+    for name, chain in chains.items():
+        depth = shared(last_chain, chain)
+        current = list(last_numbered[:depth])
+        for scope in chain[depth:]:
             if scope.kind is ScopeKind.MODULE:
-                now.append(scope)
+                current.append(scope)
             else:
                 runs[scope] = runs.get(scope, 0) + 1
-                now.append(replace(scope, run=runs[scope]))
-        raw, before = chain, tuple(now)
-        numbered[name] = before
+                current.append(replace(scope, run=runs[scope]))
+        last_chain, last_numbered = chain, tuple(current)
+        numbered[name] = last_numbered
     return numbered

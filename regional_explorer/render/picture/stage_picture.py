@@ -13,7 +13,7 @@ from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import Stage
 from regional_explorer.render.picture.compose import SectionBuilder
-from regional_explorer.render.picture.graphviz_process import TIME_LIMIT_S
+from regional_explorer.render.picture.graphviz_process import LAYOUT_LIMIT_S
 from regional_explorer.render.picture.opening import Detail, Opening, shown
 from regional_explorer.render.picture.outline import outline
 from regional_explorer.render.picture.placement import place
@@ -21,8 +21,8 @@ from regional_explorer.render.picture.scene import Badge, Entry, Scene
 from regional_explorer.render.picture.svg import draw
 from regional_explorer.render.style.untrusted import SHORT, clean
 
-FOLLOWED = "followed"
-MOST_OPEN = 400
+FOLLOWED_REGION = "followed"
+MOST_OPEN_OPS = 400
 """A stage with more ops is drawn with modules and functions closed."""
 
 
@@ -30,31 +30,31 @@ def stage_svg(
     session: Session,
     stage: Stage,
     followed: Collection[str] = (),
-    what: str = "",
+    title: str = "",
     *,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float = LAYOUT_LIMIT_S,
 ) -> str:
-    """Return a picture of ``stage``; the nodes ``followed`` are coloured, and the legend calls them ``what``."""
+    """Return a picture of ``stage``; the nodes ``followed`` are coloured, and the legend calls them ``title``."""
     graph = Graph("stage", GraphKind.INFERENCE, 0, stage.nodes)
-    region = Region(FOLLOWED, (Selector(SelectorKind.NODES, (FOLLOWED,)),))
-    alone = replace(
+    region = Region(FOLLOWED_REGION, (Selector(SelectorKind.NODES, (FOLLOWED_REGION,)),))
+    stage_session = replace(
         session,
         graphs=(graph,),
         breaks=(),
         plan=Plan((region,) if followed else ()),
-        members={FOLLOWED: {graph.id: tuple(node.name for node in stage.ops if node.name in followed)}},
+        members={FOLLOWED_REGION: {graph.id: tuple(node.name for node in stage.ops if node.name in followed)}},
         partitions=(),
         diagnostics=(),
     )
-    builder = SectionBuilder(alone, graph, "s0")
-    detail = Detail.OPS if len(stage.ops) <= MOST_OPEN else Detail.MODULES
+    builder = SectionBuilder(stage_session, graph, "s0")
+    detail = Detail.OPS if len(stage.ops) <= MOST_OPEN_OPS else Detail.MODULES
     section = builder.build(leaf.fold for leaf in shown(outline(graph, builder.pieces), Opening(detail)))
     section = replace(section, title=f"{clean(stage.title, SHORT)} · {count(len(stage.ops), 'node')}")
-    used = {mark for box in section.boxes for mark in box.marks}
+    used_badges = {badge for box in section.boxes for badge in box.marks}
     scene = Scene(
         title=clean(stage.title, SHORT),
         sections=(section,),
-        entries=(Entry(0, clean(what or FOLLOWED, SHORT), "", None),) if followed else (),
-        marks=tuple(mark for mark in Badge if mark in used),
+        entries=(Entry(0, clean(title or FOLLOWED_REGION, SHORT), "", None),) if followed else (),
+        marks=tuple(badge for badge in Badge if badge in used_badges),
     )
     return draw(scene, place(scene, time_limit_s=time_limit_s))

@@ -13,8 +13,8 @@ from regional_explorer.render.picture.scene import Look
 from regional_explorer.render.style.palette import DARK, LIGHT, Ground, Tone, paint
 
 THEMES: Mapping[str, Ground] = {"light": LIGHT, "dark": DARK}
-DASHES: Mapping[str, Sequence[float]] = {"solid": (), "dashed": (6, 3), "dotted": (1.5, 2.5)}
-BROKEN = (3, 2)
+LINE_DASHES: Mapping[str, Sequence[float]] = {"solid": (), "dashed": (6, 3), "dotted": (1.5, 2.5)}
+FOLD_DASH = (3, 2)
 """The dashes of a box with several ops."""
 
 BoxStyle = tuple[Look, int | None, bool]
@@ -23,39 +23,39 @@ HullStyle = tuple[int, State | None]
 """Region, and the state of its piece."""
 
 
-def stroke_arrays(parts: Sequence[TabGraph], regions: int) -> Payload:
+def stroke_arrays(tab_graphs: Sequence[TabGraph], regions: int) -> Payload:
     """Return the style number of each box and piece, and the styles of boxes, pieces and ``regions`` in each theme.
 
     An empty ``fill`` is transparent; the fill ``"paper"`` is the background of the page.
     """
-    boxes: dict[BoxStyle, int] = {}
-    hulls: dict[HullStyle, int] = {}
-    of_boxes, of_pieces = array("I"), array("I")
-    for part in parts:
-        for box, leaf in zip(part.section.boxes, part.leaves, strict=True):
+    box_styles: dict[BoxStyle, int] = {}
+    hull_styles: dict[HullStyle, int] = {}
+    style_of_box, style_of_piece = array("I"), array("I")
+    for tab_graph in tab_graphs:
+        for box, leaf in zip(tab_graph.section.boxes, tab_graph.leaves, strict=True):
             failed = box.look is Look.BAD or (box.failed and leaf is not None and leaf.fold.opens)
-            of_boxes.append(boxes.setdefault((box.look, box.region, failed), len(boxes)))
-        for piece in part.pieces:
-            of_pieces.append(hulls.setdefault((piece.region, piece.state), len(hulls)))
+            style_of_box.append(box_styles.setdefault((box.look, box.region, failed), len(box_styles)))
+        for piece in tab_graph.pieces:
+            style_of_piece.append(hull_styles.setdefault((piece.region, piece.state), len(hull_styles)))
     styles = {
         theme: {
             "ground": asdict(ground),
-            "boxes": [_box(style, ground, _tone(style[1], theme)) for style in boxes],
-            "hulls": [_hull(style, ground, _tone(style[0], theme)) for style in hulls],
+            "boxes": [_box_stroke(style, ground, _region_tone(style[1], theme)) for style in box_styles],
+            "hulls": [_hull_stroke(style, ground, _region_tone(style[0], theme)) for style in hull_styles],
             "regions": [getattr(paint(region), theme).stroke for region in range(regions)],
         }
         for theme, ground in THEMES.items()
     }
-    return {"styles": styles, "box_styles": of_boxes.tobytes(), "piece_styles": of_pieces.tobytes()}
+    return {"styles": styles, "box_styles": style_of_box.tobytes(), "piece_styles": style_of_piece.tobytes()}
 
 
-def _tone(region: int | None, theme: str) -> Tone | None:
+def _region_tone(region: int | None, theme: str) -> Tone | None:
     return None if region is None else getattr(paint(region), theme)
 
 
-def _box(style: BoxStyle, ground: Ground, tone: Tone | None) -> dict[str, Any]:
+def _box_stroke(style: BoxStyle, ground: Ground, tone: Tone | None) -> dict[str, Any]:
     look, region, failed = style
-    found: dict[str, Any] = {
+    stroke: dict[str, Any] = {
         "look": str(look),
         "fill": ground.box,
         "stroke": ground.edge,
@@ -66,24 +66,24 @@ def _box(style: BoxStyle, ground: Ground, tone: Tone | None) -> dict[str, Any]:
         "size": 10,
     }
     if tone is not None:
-        found |= {"fill": "paper", "stroke": tone.stroke, "text": tone.text}
+        stroke |= {"fill": "paper", "stroke": tone.stroke, "text": tone.text}
     match look:
         case Look.PIECE if tone is not None and region is not None:
-            found |= {"fill": tone.fill, "dash": list(DASHES[paint(region).line])}
+            stroke |= {"fill": tone.fill, "dash": list(LINE_DASHES[paint(region).line])}
         case Look.RUN | Look.STACK:
-            found |= {"dash": list(BROKEN), "deep": look is Look.STACK}
+            stroke |= {"dash": list(FOLD_DASH), "deep": look is Look.STACK}
         case Look.MODULE:
-            found |= {"line": 1.2}
+            stroke |= {"line": 1.2}
         case Look.VIEW:
-            found |= {"line": 0.5, "size": 8}
+            stroke |= {"line": 0.5, "size": 8}
         case Look.INPUT:
-            found |= {"fill": "", "stroke": "", "text": ground.quiet}
+            stroke |= {"fill": "", "stroke": "", "text": ground.quiet}
     if failed:
-        found |= {"stroke": ground.bad, "text": ground.bad, "line": 1.6}
-    return found
+        stroke |= {"stroke": ground.bad, "text": ground.bad, "line": 1.6}
+    return stroke
 
 
-def _hull(style: HullStyle, ground: Ground, tone: Tone | None) -> dict[str, Any]:
+def _hull_stroke(style: HullStyle, ground: Ground, tone: Tone | None) -> dict[str, Any]:
     region, state = style
     assert tone is not None  # noqa: S101 - every hull belongs to a region
     eager, failed = state is State.EAGER, state is State.FAILED
@@ -93,7 +93,7 @@ def _hull(style: HullStyle, ground: Ground, tone: Tone | None) -> dict[str, Any]
         "stroke": ground.bad if failed else tone.stroke,
         "text": ground.bad if failed else tone.text,
         "line": 1.8 if failed else 1.1,
-        "dash": list(DASHES["dotted" if eager else paint(region).line]),
+        "dash": list(LINE_DASHES["dotted" if eager else paint(region).line]),
         "hatch": {State.FAILED: 8, State.STALE: 10}.get(state) if state else None,
         "crossed": failed,
     }

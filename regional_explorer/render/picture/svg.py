@@ -14,7 +14,7 @@ from math import hypot
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.compose import compose
-from regional_explorer.render.picture.graphviz_process import TIME_LIMIT_S
+from regional_explorer.render.picture.graphviz_process import LAYOUT_LIMIT_S
 from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.placement import Placement, Point, Rect, place
 from regional_explorer.render.picture.scene import Box, BoxGroup, Look, Scene
@@ -23,13 +23,13 @@ from regional_explorer.render.style.css import PICTURE, picture_css
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import LONG, markup
 
-MARGIN = 8
-LINE = 18
-SMALLEST = 0.6
+PICTURE_MARGIN = 8
+LEGEND_LINE = 18
+LEAST_SCALE = 0.6
 """Space around the picture, height of a legend line, and how far a narrow page may shrink the picture."""
 
-_LOOKS = {Look.MODULE: "k", Look.VIEW: "v", Look.INPUT: "i", Look.BAD: "x", Look.PIECE: "f"}
-_LINES = {"dashed": "n", "dotted": "o"}
+_LOOK_CLASSES = {Look.MODULE: "k", Look.VIEW: "v", Look.INPUT: "i", Look.BAD: "x", Look.PIECE: "f"}
+_DASH_CLASSES = {"dashed": "n", "dotted": "o"}
 
 
 def session_svg(
@@ -37,7 +37,7 @@ def session_svg(
     graph_id: str | None = None,
     *,
     detail: Detail | str = Detail.MODULES,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float = LAYOUT_LIMIT_S,
 ) -> str:
     """Return a picture of ``session``; the arguments are those of ``graph_dot``, with a limit on the layout's time."""
     scene = compose(session, graph_id, detail=detail)
@@ -46,91 +46,91 @@ def session_svg(
 
 def draw(scene: Scene, placement: Placement) -> str:
     """Return ``scene`` drawn at the places of ``placement``, with its legend below."""
-    legend, legend_width, legend_height = _legend(scene, max(placement.width, 320), placement.height + LINE)
-    width = round(max(placement.width, legend_width) + 2 * MARGIN)
-    height = round(max(placement.height, LINE) + legend_height + 2 * MARGIN)
-    box = f"{-MARGIN} {-MARGIN} {width} {height}"
-    size = f"width:100%;min-width:{round(width * SMALLEST)}px;max-width:{width}px;height:auto"
-    parts = [
+    legend, legend_width, legend_height = _legend_svg(scene, max(placement.width, 320), placement.height + LEGEND_LINE)
+    width = round(max(placement.width, legend_width) + 2 * PICTURE_MARGIN)
+    height = round(max(placement.height, LEGEND_LINE) + legend_height + 2 * PICTURE_MARGIN)
+    view_box = f"{-PICTURE_MARGIN} {-PICTURE_MARGIN} {width} {height}"
+    size = f"width:100%;min-width:{round(width * LEAST_SCALE)}px;max-width:{width}px;height:auto"
+    elements = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{PICTURE}" role="img" aria-label="{markup(scene.title)}"',
-        f' width="{width}" height="{height}" viewBox="{box}" style="{size}">',
+        f' width="{width}" height="{height}" viewBox="{view_box}" style="{size}">',
         f"<style>{picture_css(paint(entry.region) for entry in scene.entries)}</style>",
-        *_titles(scene, placement),
-        "" if scene.boxes else f'<text class="l" y="{LINE}">Nothing to draw: the graph has no op.</text>',
-        *_groups(scene, placement),
-        *_edges(placement),
-        *_boxes(scene, placement),
+        *_title_elements(scene, placement),
+        "" if scene.boxes else f'<text class="l" y="{LEGEND_LINE}">Nothing to draw: the graph has no op.</text>',
+        *_group_elements(scene, placement),
+        *_edge_elements(placement),
+        *_box_elements(scene, placement),
         *legend,
         "</svg>",
     ]
-    return "".join(parts)
+    return "".join(elements)
 
 
-def _titles(scene: Scene, placement: Placement) -> Iterator[str]:
+def _title_elements(scene: Scene, placement: Placement) -> Iterator[str]:
     y = min((top for _, top in placement.titles.values()), default=0.0)
     for section in scene.sections:
         x, _ = placement.titles.get(section.id, (0.0, 0.0))
         yield f'<text class="h" x="{x + 8:.0f}" y="{y + 14:.0f}">{markup(section.title)}</text>'
 
 
-def _groups(scene: Scene, placement: Placement) -> Iterator[str]:
+def _group_elements(scene: Scene, placement: Placement) -> Iterator[str]:
     for section in scene.sections:
         for group in section.groups:
             if group.id in placement.groups:
-                yield _group(group, placement.groups[group.id])
+                yield _group_element(group, placement.groups[group.id])
 
 
-def _group(group: BoxGroup, rect: Rect) -> str:
+def _group_element(group: BoxGroup, rect: Rect) -> str:
     colours = paint(group.region)
-    names = f"c f r{colours.hue} {_LINES.get(colours.line, '')}".rstrip() + (" x" if group.failed else "")
+    classes = f"c f r{colours.hue} {_DASH_CLASSES.get(colours.line, '')}".rstrip() + (" x" if group.failed else "")
     title = f"<title>{markup(group.tooltip)}</title>" if group.tooltip else ""
     label = f'<text class="l" x="{rect.x + 8:.0f}" y="{rect.y + 14:.0f}">{markup(group.title)}</text>'
-    return f'<g class="{names}">{title}{_rect(rect, 7)}{label}</g>'
+    return f'<g class="{classes}">{title}{_rect(rect, 7)}{label}</g>'
 
 
-def _edges(placement: Placement) -> Iterator[str]:
+def _edge_elements(placement: Placement) -> Iterator[str]:
     if placement.edges:
-        yield f'<path class="e" d="{"".join(map(_path, placement.edges))}"/>'
-        yield f'<path class="a" d="{"".join(map(_arrow, placement.edges))}"/>'
+        yield f'<path class="e" d="{"".join(map(_curve_path, placement.edges))}"/>'
+        yield f'<path class="a" d="{"".join(map(_arrow_path, placement.edges))}"/>'
 
 
-def _boxes(scene: Scene, placement: Placement) -> Iterator[str]:
+def _box_elements(scene: Scene, placement: Placement) -> Iterator[str]:
     grouped = {box for section in scene.sections for g in section.groups if g.id in placement.groups for box in g.boxes}
     for box in scene.boxes:
         if box.id in placement.boxes:
-            yield _box(box, placement.boxes[box.id], alone=box.id not in grouped)
+            yield _box_element(box, placement.boxes[box.id], alone=box.id not in grouped)
 
 
-def _box(box: Box, rect: Rect, *, alone: bool) -> str:
-    names, letter = ["b", _LOOKS.get(box.look, "")], ""
+def _box_element(box: Box, rect: Rect, *, alone: bool) -> str:
+    classes, letter = ["b", _LOOK_CLASSES.get(box.look, "")], ""
     if box.region is not None:
         colours = paint(box.region)
-        names += [f"r{colours.hue}", _LINES.get(colours.line, "")]
+        classes += [f"r{colours.hue}", _DASH_CLASSES.get(colours.line, "")]
         if alone and box.look is not Look.PIECE:
             # An op outside of its region's frame shows the region by colour and letter.
-            names.append("f")
+            classes.append("f")
             letter = f"{colours.letter} "
-    names += ["w"] if box.look in {Look.RUN, Look.STACK} else []
-    names += ["x"] if box.failed else []
+    classes += ["w"] if box.look in {Look.RUN, Look.STACK} else []
+    classes += ["x"] if box.failed else []
     middle = rect.x + rect.width / 2
-    small = 3 if box.look is Look.VIEW else 3.5
-    base = rect.y + rect.height / 2 + small - (5.5 if box.detail else 0)
+    shift = 3 if box.look is Look.VIEW else 3.5
+    base = rect.y + rect.height / 2 + shift - (5.5 if box.detail else 0)
     signs = f'<tspan class="m" dx="3">{"".join(box.marks)}</tspan>' if box.marks else ""
     detail = f'<text class="d" x="{middle:.0f}" y="{base + 10.5:.0f}">{markup(box.detail)}</text>' if box.detail else ""
     title = f"<title>{markup_lines(box.tooltip)}</title>" if box.tooltip else ""
     text = f'<text x="{middle:.0f}" y="{base:.0f}">{letter}{markup(box.title)}{signs}</text>'
-    return f'<g class="{" ".join(filter(None, names))}">{title}{_rect(rect, 4)}{_shares(box, rect)}{text}{detail}</g>'
+    return f'<g class="{" ".join(filter(None, classes))}">{title}{_rect(rect, 4)}{_bars(box, rect)}{text}{detail}</g>'
 
 
-def _shares(box: Box, rect: Rect) -> str:
+def _bars(box: Box, rect: Rect) -> str:
     """Return a bar at the bottom of a box with the share of each region in its ops."""
-    parts, x = [], rect.x + 4
+    bars, x = [], rect.x + 4
     for region, ops in box.shares:
         width = max((rect.width - 8) * ops / len(box.nodes), 2)
         bar = f'<rect x="{x:.0f}" y="{rect.y + rect.height - 3:.0f}" width="{width:.0f}" height="3"/>'
-        parts.append(f'<g class="s r{paint(region).hue}">{bar}</g>')
+        bars.append(f'<g class="s r{paint(region).hue}">{bar}</g>')
         x += width
-    return "".join(parts)
+    return "".join(bars)
 
 
 def markup_lines(text: str) -> str:
@@ -143,20 +143,20 @@ def _rect(rect: Rect, radius: int) -> str:
     return f'<rect {sides} rx="{radius}"/>'
 
 
-def _path(points: tuple[Point, ...]) -> str:
+def _curve_path(points: tuple[Point, ...]) -> str:
     """Return the path of a curve in relative integer coordinates, which are short."""
-    whole = [(round(x), round(y)) for x, y in points]
-    (x, y), *rest = whole
+    rounded = [(round(x), round(y)) for x, y in points]
+    (x, y), *tail = rounded
     text = f"M{x} {y}"
-    while rest:
+    while tail:
         # Three points are one curve; the remaining point, the arrow's tip, is reached by a line.
-        step, rest = (rest[:3], rest[3:]) if len(rest) >= 3 else (rest[:1], rest[1:])  # noqa: PLR2004
-        text += ("c" if len(step) > 1 else "l") + " ".join(f"{px - x} {py - y}" for px, py in step)
-        x, y = step[-1]
+        segment, tail = (tail[:3], tail[3:]) if len(tail) >= 3 else (tail[:1], tail[1:])  # noqa: PLR2004
+        text += ("c" if len(segment) > 1 else "l") + " ".join(f"{px - x} {py - y}" for px, py in segment)
+        x, y = segment[-1]
     return re.sub(r" -", "-", text)
 
 
-def _arrow(points: tuple[Point, ...]) -> str:
+def _arrow_path(points: tuple[Point, ...]) -> str:
     (x0, y0), (x1, y1) = points[-2:]
     length = hypot(x1 - x0, y1 - y0) or 1.0
     dx, dy = (x1 - x0) / length, (y1 - y0) / length
@@ -166,7 +166,7 @@ def _arrow(points: tuple[Point, ...]) -> str:
 
 
 @dataclass(slots=True)
-class _Pen:
+class _LegendPen:
     """Writes legend entries from left to right, in as many lines as they need."""
 
     width: float
@@ -176,31 +176,31 @@ class _Pen:
 
     def step(self, room: float) -> Point:
         if self.x > 0 and self.x + room > self.width:
-            self.x, self.y = 0.0, self.y + LINE
-        here = (self.x, self.y)
-        self.x += room + 2 * MARGIN
+            self.x, self.y = 0.0, self.y + LEGEND_LINE
+        start = (self.x, self.y)
+        self.x += room + 2 * PICTURE_MARGIN
         self.right = max(self.right, self.x)
-        return here
+        return start
 
 
-def _legend(scene: Scene, width: float, top: float) -> tuple[list[str], float, float]:
-    pen, parts = _Pen(width, 0.0, top), []
+def _legend_svg(scene: Scene, width: float, top: float) -> tuple[list[str], float, float]:
+    pen, elements = _LegendPen(width, 0.0, top), []
     for entry in scene.entries:
         colours, text = paint(entry.region), entry.text
         x, y = pen.step(text_width(text, 10) + 22)
         failed = " x" if entry.state is State.FAILED else ""
-        names = f"c f r{colours.hue} {_LINES.get(colours.line, '')}".rstrip() + failed
+        classes = f"c f r{colours.hue} {_DASH_CLASSES.get(colours.line, '')}".rstrip() + failed
         chip = f'{_rect(Rect(x, y, 15, 13), 3)}<text x="{x + 7.5:.1f}" y="{y + 10:.0f}">{colours.letter}</text>'
-        parts.append(
-            f'<g class="{names}">{chip}<text class="l" x="{x + 20:.0f}" y="{y + 10:.0f}">{markup(text)}</text></g>'
+        elements.append(
+            f'<g class="{classes}">{chip}<text class="l" x="{x + 20:.0f}" y="{y + 10:.0f}">{markup(text)}</text></g>'
         )
-    if parts:
-        pen.x, pen.y = 0.0, pen.y + LINE
-    for mark in scene.marks:
-        text = f"{mark} {mark.meaning}"
+    if elements:
+        pen.x, pen.y = 0.0, pen.y + LEGEND_LINE
+    for badge in scene.marks:
+        text = f"{badge} {badge.meaning}"
         x, y = pen.step(text_width(text, 8))
-        parts.append(f'<text class="l m" x="{x:.0f}" y="{y + 9:.0f}">{markup(text)}</text>')
-    return parts, pen.right, pen.y - top + 2 * LINE if parts else 0.0
+        elements.append(f'<text class="l m" x="{x:.0f}" y="{y + 9:.0f}">{markup(text)}</text>')
+    return elements, pen.right, pen.y - top + 2 * LEGEND_LINE if elements else 0.0
 
 
 def picture_html(picture: str) -> str:

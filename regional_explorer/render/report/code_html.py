@@ -31,58 +31,58 @@ CODE_CSS = (
 ).replace("%", f".{PAGE}" * 2)
 
 
-def code_html(region: str, parts: Sequence[PartitionCode], note: str = "") -> str:
+def code_html(region: str, codes: Sequence[PartitionCode], note: str = "") -> str:
     """Return the kernels and the code of each partition as one fragment; equal code is shown once."""
-    head = f'<p class="rx-note">{markup(note, LONG_TEXT)}</p>' if note else ""
-    content = "".join(code_parts(parts)) or f'<p class="rx-empty">{markup(not_compiled(region))}</p>'
-    return f'<div class="{PAGE}"><style>{page_css(())}{CODE_CSS}</style>{head}{content}</div>'
+    note_html = f'<p class="rx-note">{markup(note, LONG_TEXT)}</p>' if note else ""
+    content = "".join(code_parts(codes)) or f'<p class="rx-empty">{markup(not_compiled(region))}</p>'
+    return f'<div class="{PAGE}"><style>{page_css(())}{CODE_CSS}</style>{note_html}{content}</div>'
 
 
-def code_parts(parts: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[str]:
+def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[str]:
     """Yield the kernels and code of each partition, equal code once; ``named`` returns a node's name in the page."""
-    for first, *others in by_artifact(parts):
+    for first, *equal in by_artifact(codes):
         yield to_html(*table_nodes(kernels_table(first)))
-        if others:
-            tables = "".join(to_html(*table_nodes(kernels_table(part))) for part in others)
-            yield f"<details><summary>{markup(equal_code(others))}</summary>{tables}</details>"
+        if equal:
+            tables = "".join(to_html(*table_nodes(kernels_table(code))) for code in equal)
+            yield f"<details><summary>{markup(equal_code(equal))}</summary>{tables}</details>"
         yield partition_html(first, named)
 
 
-def partition_html(part: PartitionCode, named: Callable[[str], str] = sendable) -> str:
+def partition_html(code: PartitionCode, named: Callable[[str], str] = sendable) -> str:
     """Return the code of one partition, section by section."""
     # Cleaned line by line, so that the lines keep their numbers.
-    lines = [clean_page(line, 2_000) for line in part.text[:MOST_TEXT].splitlines()]
-    coloured = len(part.text) <= MOST_HIGHLIGHTED
-    kernels = part.kernels
-    called = {linked.kernel.called: linked for linked in kernels if linked.kernel.called is not None}
-    found = []
-    for section in sections(part.code):
-        shown = lines[section.first - 1 : section.last]
-        if not shown:
+    lines = [clean_page(line, 2_000) for line in code.text[:MOST_TEXT].splitlines()]
+    coloured = len(code.text) <= MOST_HIGHLIGHTED
+    kernels = code.kernels
+    called_at = {linked.kernel.called: linked for linked in kernels if linked.kernel.called is not None}
+    fragments = []
+    for section in sections(code.code):
+        section_lines = lines[section.first - 1 : section.last]
+        if not section_lines:
             break
-        own = [kernels[number - 1] for number in section.kernels]
-        rows = highlighted(shown, section.language) if coloured else [escape(line) for line in shown]
-        marked = (
-            _line(row, own or [called[n]] if own or n in called else [], part, named)
+        defined = [kernels[number - 1] for number in section.kernels]
+        rows = highlighted(section_lines, section.language) if coloured else [escape(line) for line in section_lines]
+        linked_lines = (
+            _linked_line(row, defined or [called_at[n]] if defined or n in called_at else [], code, named)
             for n, row in enumerate(rows, section.first)
         )
         opened = "" if section.folded else " open"
-        kinds = f" · {own[0].kernel.kind}" if own else ""
-        title = f"{markup(section.title)}<span class='rx-quiet'>{kinds} · {section.lines} lines</span>"
-        code = "\n".join(marked)
-        found.append(
-            f'<details{opened}><summary>{title}</summary><pre class="rx-code" tabindex="0">{code}</pre></details>'
+        kind = f" · {defined[0].kernel.kind}" if defined else ""
+        title = f"{markup(section.title)}<span class='rx-quiet'>{kind} · {section.lines} lines</span>"
+        rows_html = "\n".join(linked_lines)
+        fragments.append(
+            f'<details{opened}><summary>{title}</summary><pre class="rx-code" tabindex="0">{rows_html}</pre></details>'
         )
-    if rest := cut_note(part):
-        found.append(f'<p class="rx-note">{rest}</p>')
-    return "".join(found)
+    if note := cut_note(code):
+        fragments.append(f'<p class="rx-note">{note}</p>')
+    return "".join(fragments)
 
 
-def _line(row: str, kernels: Sequence[LinkedKernel], part: PartitionCode, named: Callable[[str], str]) -> str:
+def _linked_line(row: str, kernels: Sequence[LinkedKernel], code: PartitionCode, named: Callable[[str], str]) -> str:
     if not kernels:
         return row
     numbers = " ".join(str(linked.number) for linked in kernels)
-    nodes = " ".join(named(f"{part.partition.graph}:{node.name}") for linked in kernels for node in linked.nodes)
+    nodes = " ".join(named(f"{code.partition.graph}:{node.name}") for linked in kernels for node in linked.nodes)
     return f'<span data-kernels="{numbers}" data-nodes="{escape(nodes, quote=True)}">{row}</span>'
 
 

@@ -14,7 +14,7 @@ from regional_explorer.render.report.table import Cell, Table
 from regional_explorer.render.style.formats import NONE, significant, size
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean
 
-COLUMNS = ("", "kernel", "kind", "ops", "reads", "writes", "operations", "nodes", "lines")
+KERNEL_COLUMNS = ("", "kernel", "kind", "ops", "reads", "writes", "operations", "nodes", "lines")
 GPU_COLUMNS = ("bound", "registers", "spilled", "shared", "occupancy", "launch")
 
 KEPT_APART = "not fused with"
@@ -25,14 +25,15 @@ def kernels_table(code: PartitionCode) -> Table:
     """Return one row per kernel, in the order they run."""
     target = GPU_TARGETS.get(code.code.target)
     note = f"{code.coverage}." if code.kernels else ""
+    gpu_columns = GPU_COLUMNS if target else ()
     refused = code.code.refused
     if refused:
         note += f"\nInductor refused to fuse {count(len(refused), 'pair')} of loops that touch the same data."
     return Table(
         title=f"Kernels of {code.partition.id}" + (f" for {target.title}, which is not here" if target else ""),
-        columns=(*COLUMNS[:7], *(GPU_COLUMNS if target else ()), *COLUMNS[7:], *([KEPT_APART] if refused else ())),
+        columns=(*KERNEL_COLUMNS[:7], *gpu_columns, *KERNEL_COLUMNS[7:], *([KEPT_APART] if refused else ())),
         rows=tuple(
-            (*_row(linked, target), *([Cell(refusals(linked, refused) or NONE)] if refused else ()))
+            (*_kernel_row(linked, target), *([Cell(refusals(linked, refused) or NONE)] if refused else ()))
             for linked in code.kernels
         ),
         empty=code.code.problem or "No kernel: nothing is left to compute.",
@@ -43,31 +44,31 @@ def kernels_table(code: PartitionCode) -> Table:
 
 def refusals(linked: LinkedKernel, refused: Sequence[RefusedFusion]) -> str:
     """Return which kernels Inductor would not fuse a kernel with, why, and how many bytes they share."""
-    place = linked.number - 1
-    mine = sorted((one for one in refused if place in (one.first, one.second)), key=lambda one: -one.shared_bytes)
-    by_reason = grouped((clean(one.reason, LONG_TEXT), one) for one in mine)
+    index = linked.number - 1
+    own_pairs = sorted((pair for pair in refused if index in (pair.first, pair.second)), key=lambda p: -p.shared_bytes)
+    by_reason = grouped((clean(pair.reason, LONG_TEXT), pair) for pair in own_pairs)
     return "; ".join(
-        f"{', '.join(dict.fromkeys(_other(one, place) for one in pairs))}: {reason} ({size(pairs[0].shared_bytes)})"
+        f"{', '.join(dict.fromkeys(_partner(pair, index) for pair in pairs))}: {reason} ({size(pairs[0].shared_bytes)})"
         for reason, pairs in list(by_reason.items())[:MOST_REFUSALS]
     )
 
 
-def _other(refused: RefusedFusion, place: int) -> str:
-    if refused.first == refused.second:
+def _partner(pair: RefusedFusion, index: int) -> str:
+    if pair.first == pair.second:
         return "another loop of it"
-    return str((refused.second if place == refused.first else refused.first) + 1)
+    return str((pair.second if index == pair.first else pair.first) + 1)
 
 
-def _row(linked: LinkedKernel, target: GpuTarget | None) -> tuple[Cell, ...]:
+def _kernel_row(linked: LinkedKernel, target: GpuTarget | None) -> tuple[Cell, ...]:
     kernel = linked.kernel
     return (
         Cell(str(linked.number)),
         Cell(kernel.name),
         Cell(str(kernel.kind)),
         Cell(listing(kernel.ops, 6) or NONE),
-        Cell(_bytes(kernel.bytes_read)),
-        Cell(_bytes(kernel.bytes_written)),
-        Cell(_operations(kernel)),
+        Cell(_bytes_text(kernel.bytes_read)),
+        Cell(_bytes_text(kernel.bytes_written)),
+        Cell(_operations_text(kernel)),
         *(_gpu_cells(kernel, target) if target else ()),
         Cell(listing([node.name for node in linked.nodes], 4) or NONE),
         Cell(listing([str(line) for line in linked.lines], 2) or NONE),
@@ -77,22 +78,22 @@ def _row(linked: LinkedKernel, target: GpuTarget | None) -> tuple[Cell, ...]:
 def _gpu_cells(kernel: Kernel, target: GpuTarget) -> tuple[Cell, ...]:
     """Return the cells about registers, occupancy and bound on a GPU; ``≥`` marks the bound, which is not measured."""
     bound = bound_text(target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype))
-    found = kernel.gpu
-    if found is None:
+    resources = kernel.gpu
+    if resources is None:
         return (Cell(bound), *(Cell(NONE) for _ in GPU_COLUMNS[1:]))
-    texts = resource_texts(found)
-    spills = "warn" if found.spilled_bytes else ""
+    texts = resource_texts(resources)
+    spill_tone = "warn" if resources.spilled_bytes else ""
     return (
         Cell(bound),
-        *(Cell(texts[title], tone=spills if title == "spilled" else "") for title in GPU_COLUMNS[1:]),
+        *(Cell(texts[title], tone=spill_tone if title == "spilled" else "") for title in GPU_COLUMNS[1:]),
     )
 
 
-def _bytes(number: int | None) -> str:
+def _bytes_text(number: int | None) -> str:
     return NONE if number is None else size(number)
 
 
-def _operations(kernel: Kernel) -> str:
+def _operations_text(kernel: Kernel) -> str:
     number = kernel.operations
     if number is None:
         return NONE

@@ -20,27 +20,27 @@ def not_compiled(region: str) -> str:
     return f"No code of region {name} is known here: it has not been compiled, or ex.code({name}) was not called."
 
 
-def code_text(region: str, parts: Sequence[PartitionCode], note: str = "") -> str:
+def code_text(region: str, codes: Sequence[PartitionCode], note: str = "") -> str:
     """Return the kernels, source lines and code of each partition of a region; equal code is printed once."""
-    return "\n\n".join(filter(None, [note, *_texts(parts)])) if parts else not_compiled(region)
+    return "\n\n".join(filter(None, [note, *_partition_texts(codes)])) if codes else not_compiled(region)
 
 
-def cut_note(part: PartitionCode) -> str:
+def cut_note(code: PartitionCode) -> str:
     """Return the note below code that is cut; empty if all of it is shown."""
-    more = len(part.text) - MOST_TEXT
+    more = len(code.text) - MOST_TEXT
     return f"The code goes on for {more:,} characters: see .text of this partition." if more > 0 else ""
 
 
-def _texts(parts: Sequence[PartitionCode]) -> Iterator[str]:
-    for first, *others in by_artifact(parts):
-        lines = dict.fromkeys(f"# from {line}: {clean(line.text)}" for part in (first, *others) for line in part.source)
-        same = f"\n# {equal_code(others)}" if others else ""
-        rest = f"\n# {cut_note(first)}" if cut_note(first) else ""
-        heading = f"# {'=' * 100}\n{table_text(kernels_table(first))}{same}"
-        yield "\n\n".join((heading, "\n".join(lines), f"{first.text[:MOST_TEXT]}{rest}"))
+def _partition_texts(codes: Sequence[PartitionCode]) -> Iterator[str]:
+    for first, *equal in by_artifact(codes):
+        lines = dict.fromkeys(f"# from {line}: {clean(line.text)}" for code in (first, *equal) for line in code.source)
+        equal_note = f"\n# {equal_code(equal)}" if equal else ""
+        note = f"\n# {cut_note(first)}" if cut_note(first) else ""
+        heading = f"# {'=' * 100}\n{table_text(kernels_table(first))}{equal_note}"
+        yield "\n\n".join((heading, "\n".join(lines), f"{first.text[:MOST_TEXT]}{note}"))
 
 
-def equal_code(others: Sequence[PartitionCode]) -> str:
+def equal_code(equal: Sequence[PartitionCode]) -> str:
     """Return the text for partitions that have the code shown above."""
-    names = listing([part.partition.id for part in others])
-    return f"The code of {count(len(others), 'more partition')} is the same: {names}."
+    names = listing([code.partition.id for code in equal])
+    return f"The code of {count(len(equal), 'more partition')} is the same: {names}."

@@ -13,11 +13,11 @@ from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, clean
 
 MOST_CHANGES = 6
 
-_TONES = {CacheAnswer.HIT: "good", CacheAnswer.BYPASS: "warn"}
+_ANSWER_TONES = {CacheAnswer.HIT: "good", CacheAnswer.BYPASS: "warn"}
 
 
 def compile_tables(session: Session) -> list[Table]:
-    """Return both tables; none if nothing was compiled."""
+    """Return the tables of compile phases and of caches; none if nothing was compiled."""
     return [phases_table(session), caches_table(session)] if session.compiles else []
 
 
@@ -25,38 +25,38 @@ def caches_table(session: Session) -> Table:
     """Return what Inductor's cache answered for each artifact, and why."""
     rows = tuple(
         (
-            Cell(clean(part.id, SHORT)),
-            Cell(one.answer, _TONES.get(one.answer, "quiet")),
-            Cell(_why(one)),
-            Cell(clean(one.pre_grad_passes), "quiet"),
+            Cell(clean(partition.id, SHORT)),
+            Cell(compiled.answer, _ANSWER_TONES.get(compiled.answer, "quiet")),
+            Cell(_answer_reason(compiled)),
+            Cell(clean(compiled.pre_grad_passes), "quiet"),
         )
-        for part, one in session.compiled_partitions
+        for partition, compiled in session.compiled_partitions
     )
     return Table("Caches", ("partition", "answer", "why", "passes before autograd"), rows, "Nothing compiled yet.")
 
 
-def _why(made: ArtifactCompile) -> str:
-    if made.answer is not CacheAnswer.MISS or not made.changes or made.cold:
-        return clean(made.why, LONG_TEXT)
-    return clean(listing([str(change) for change in made.changes], MOST_CHANGES), LONG_TEXT)
+def _answer_reason(compiled: ArtifactCompile) -> str:
+    if compiled.answer is not CacheAnswer.MISS or not compiled.changes or compiled.cold:
+        return clean(compiled.why, LONG_TEXT)
+    return clean(listing([str(change) for change in compiled.changes], MOST_CHANGES), LONG_TEXT)
 
 
 def phases_table(session: Session) -> Table:
     """Return where the compile time of each region went, as figures and as a bar."""
-    found: dict[str, dict[CompilePhase, float]] = defaultdict(lambda: dict.fromkeys(CompilePhase, 0.0))
-    for part, made in session.compiled_partitions:
+    phases_by_region: dict[str, dict[CompilePhase, float]] = defaultdict(lambda: dict.fromkeys(CompilePhase, 0.0))
+    for partition, compiled in session.compiled_partitions:
         for phase in CompilePhase:
-            found[part.region][phase] += made.phases.get(phase, 0.0)
-    longest = max((sum(phases.values()) for phases in found.values()), default=0.0)
-    numbers = {region.name: number for number, region in enumerate(session.plan.regions)}
+            phases_by_region[partition.region][phase] += compiled.phases.get(phase, 0.0)
+    longest = max((sum(phases.values()) for phases in phases_by_region.values()), default=0.0)
+    region_numbers = {region.name: number for number, region in enumerate(session.plan.regions)}
     rows = tuple(
         (
-            Cell(clean(region, SHORT), region=numbers.get(region)),
+            Cell(clean(region, SHORT), region=region_numbers.get(region)),
             Cell(duration(sum(phases.values()))),
             *(Cell(duration(seconds) if seconds else NONE, "quiet") for seconds in phases.values()),
             Cell("", bar=tuple((phase, seconds / longest) for phase, seconds in phases.items()) if longest else ()),
         )
-        for region, phases in found.items()
+        for region, phases in phases_by_region.items()
     )
     return Table(
         "Where compile time goes",

@@ -9,15 +9,15 @@ from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.tones import TONES, toned
 
-MOST_LINES = 3
+MOST_PLACES = 3
 
 Extra = Callable[[int, Diagnostic], Node | None]
 """Returns an element to show beside a diagnostic, given its number and itself."""
 
 
-def diagnostics_nodes(found: Sequence[Diagnostic], extra: Extra = lambda _number, _found: None) -> list[Node]:
+def diagnostics_nodes(diagnostics: Sequence[Diagnostic], extra: Extra = lambda _n, _diagnostic: None) -> list[Node]:
     """Return warnings and errors as a titled list, and infos as a folded one."""
-    items = [(one.severity, diagnostic_item(one, extra(number, one))) for number, one in enumerate(found)]
+    items = [(finding.severity, diagnostic_item(finding, extra(n, finding))) for n, finding in enumerate(diagnostics)]
     severe = [item for severity, item in items if severity is not Severity.INFO]
     infos = [item for severity, item in items if severity is Severity.INFO]
     return [
@@ -30,13 +30,13 @@ def diagnostics_nodes(found: Sequence[Diagnostic], extra: Extra = lambda _number
     ]
 
 
-def diagnostic_item(found: Diagnostic, extra: Node | None = None, *, short: bool = False) -> Node:
+def diagnostic_item(diagnostic: Diagnostic, extra: Node | None = None, *, short: bool = False) -> Node:
     """Return one diagnostic as a list item; ``short`` leaves out its lines and the upstream issue."""
     facts = (
-        ("At ", "" if short else ", ".join(str(line) for line in found.where[:MOST_LINES])),
-        ("Upstream torch: ", "" if short else found.upstream),
-        ("What to do: ", found.remedy),
+        ("At ", "" if short else ", ".join(str(place) for place in diagnostic.where[:MOST_PLACES])),
+        ("Upstream torch: ", "" if short else diagnostic.upstream),
+        ("What to do: ", diagnostic.remedy),
     )
-    rest = (node("div", f"{label}{text}", class_="rx-quiet") for label, text in facts if text)
-    head = toned(found.severity, TONES[found.severity])
-    return node("li", head, " ", node("code", found.code), " ", node("span", found.message), extra, *rest)
+    details = (node("div", f"{label}{text}", class_="rx-quiet") for label, text in facts if text)
+    head = toned(diagnostic.severity, TONES[diagnostic.severity])
+    return node("li", head, " ", node("code", diagnostic.code), " ", node("span", diagnostic.message), extra, *details)

@@ -11,14 +11,14 @@ from regional_explorer.render.style.formats import NONE, duration, size
 from regional_explorer.render.style.untrusted import clean
 
 
-def resource_texts(found: GpuResources) -> Mapping[str, str]:
+def resource_texts(resources: GpuResources) -> Mapping[str, str]:
     """Return the resources that a kernel takes, by the title of their column."""
     return {
-        "registers": NONE if found.registers is None else str(found.registers),
-        "spilled": NONE if found.spilled_bytes is None else f"{found.spilled_bytes} B",
-        "shared": size(found.shared_bytes),
-        "occupancy": NONE if found.occupancy is None else f"{100 * found.occupancy:.0f} %",
-        "launch": f"{found.launch} (first of {found.configs})" if found.configs > 1 else found.launch,
+        "registers": NONE if resources.registers is None else str(resources.registers),
+        "spilled": NONE if resources.spilled_bytes is None else f"{resources.spilled_bytes} B",
+        "shared": size(resources.shared_bytes),
+        "occupancy": NONE if resources.occupancy is None else f"{100 * resources.occupancy:.0f} %",
+        "launch": f"{resources.launch} (first of {resources.configs})" if resources.configs > 1 else resources.launch,
     }
 
 
@@ -27,22 +27,22 @@ def bound_text(bound_s: float | None) -> str:
     return NONE if bound_s is None else f"≥ {duration(bound_s)}"
 
 
-def resource_changes(part: CodeDiff) -> Iterator[str]:
+def resource_changes(diff: CodeDiff) -> Iterator[str]:
     """Yield a line per kernel whose resources differ, and one for the sum of the bounds; none without a target."""
-    for pair in part.kernels:
-        if changes := list(_changes(pair)):
-            yield f"{_names(pair)}: {', '.join(changes)}"
-    before, after = (bound_text(_bounds_s(code)) for code in (part.before, part.after))
+    for pair in diff.kernels:
+        if changes := list(_kernel_changes(pair)):
+            yield f"{_kernel_names(pair)}: {', '.join(changes)}"
+    before, after = (bound_text(_bounds_s(code)) for code in (diff.before, diff.after))
     if before != after:
         yield f"bounds, added up: {before} → {after}; nothing was measured"
 
 
-def _names(pair: KernelPair) -> str:
+def _kernel_names(pair: KernelPair) -> str:
     names = [clean(kernel.name) for kernel in (pair.before, pair.after) if kernel is not None]
     return f"{' → '.join(dict.fromkeys(names))} ({pair.word})"
 
 
-def _changes(pair: KernelPair) -> Iterator[str]:
+def _kernel_changes(pair: KernelPair) -> Iterator[str]:
     before, after = (
         None if kernel is None or kernel.gpu is None else resource_texts(kernel.gpu)
         for kernel in (pair.before, pair.after)

@@ -15,21 +15,21 @@ MOST_REGIONS = 3
 
 def headline(session: Session) -> str:
     """Return which variants are faster than eager, by how much, and which regions alone; empty before a benchmark."""
-    whole = session.whole_timings
-    parts = [_variant(whole[name]) for name in (VariantName.REGIONAL, VariantName.FULL) if name in whole]
-    if not parts:
+    timings = session.whole_timings
+    variants = [_variant_text(timings[name]) for name in (VariantName.REGIONAL, VariantName.FULL) if name in timings]
+    if not variants:
         return ""
-    text = f"{', '.join(parts)}{_regions(session)}"
-    return f"Measured for an earlier plan: {text}" if session.is_outdated else text
+    result = f"{', '.join(variants)}{_regions_text(session)}"
+    return f"Measured for an earlier plan: {result}" if session.is_outdated else result
 
 
-def _variant(timing: Timing) -> str:
+def _variant_text(timing: Timing) -> str:
     if failed_numerics(timing):
         return f"{timing.variant}: numerics failed"
     low, high, middle = timing.speedup_low, timing.speedup_high, timing.speedup
     if middle is None:
         return f"{timing.variant}: {timing.verdict}"
-    between = f" ({found})" if (found := bounds(low, high)) else ""
+    between = f" ({ci})" if (ci := bounds(low, high)) else ""
     if timing.verdict is Verdict.FASTER:
         return f"{timing.variant} {speedup(timing)} faster than eager{between}"
     if timing.verdict is Verdict.SLOWER and low and high:
@@ -38,11 +38,12 @@ def _variant(timing: Timing) -> str:
     return f"{timing.variant} {speedup(timing)} against eager{between}: {timing.verdict}"
 
 
-def _regions(session: Session) -> str:
-    measured = [(clean(one.region.name, SHORT), one.timing.verdict) for one in region_summaries(session) if one.timing]
-    found = [
+def _regions_text(session: Session) -> str:
+    summaries = region_summaries(session)
+    measured = [(clean(summary.region.name, SHORT), summary.timing.verdict) for summary in summaries if summary.timing]
+    clauses = [
         (f"{listing(names, MOST_REGIONS)} {'is' if len(names) == 1 else 'are'} {verdict}")
         for verdict in (Verdict.FASTER, Verdict.SLOWER)
-        if (names := [name for name, one in measured if one is verdict])
+        if (names := [name for name, measured_verdict in measured if measured_verdict is verdict])
     ]
-    return f". Measured alone, {' and '.join(found)} compiled" if found else ""
+    return f". Measured alone, {' and '.join(clauses)} compiled" if clauses else ""

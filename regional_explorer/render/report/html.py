@@ -26,14 +26,14 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
         session: The record.
         picture: SVG of ``session_svg``; None leaves the picture out.
     """
-    facts = (part for label, text in summary(session) for part in (node("dt", label), node("dd", text)))
+    facts = (element for label, text in summary(session) for element in (node("dt", label), node("dd", text)))
     above = [node("h3", session.title), node("dl", *facts), *diagnostics_nodes(session.diagnostics)]
     below = [
         *table_nodes(timings_table(session), regions=session),
         *(table_nodes(region_times_table(session), regions=session) if session.partition_timings else []),
-        *_adding_up(session),
+        *_reconciliation_nodes(session),
         *table_nodes(regions_table(session), regions=session),
-        *_details(session),
+        *_detail_nodes(session),
     ]
     sheet = to_html(style_sheet(page_css([paint(number) for number in range(len(session.plan.regions))])))
     drawn = picture_html(picture) if picture else ""
@@ -45,38 +45,38 @@ def results_nodes(session: Session) -> list[Node]:
     text = headline(session)
     return [
         *([node("p", text, class_="rx-headline", role="status")] if text else []),
-        *_run_times(session),
-        *_adding_up(session),
-        *_details(session),
+        *_run_time_nodes(session),
+        *_reconciliation_nodes(session),
+        *_detail_nodes(session),
     ]
 
 
-def _run_times(session: Session) -> list[Node]:
+def _run_time_nodes(session: Session) -> list[Node]:
     """Return the run times of the whole call, and those of forward and backward folded."""
-    table, whole = timings_table(session), session.whole_phase
-    first = replace(table, rows=tuple(row for row in table.rows if row[0].text == whole))
-    rest = replace(table, rows=tuple(row for row in table.rows if row[0].text != whole), note="")
-    if not rest.rows:
+    table, whole_phase = timings_table(session), session.whole_phase
+    whole_call = replace(table, rows=tuple(row for row in table.rows if row[0].text == whole_phase))
+    single_phases = replace(table, rows=tuple(row for row in table.rows if row[0].text != whole_phase), note="")
+    if not single_phases.rows:
         return table_nodes(table, regions=session)
     return [
-        *table_nodes(first, regions=session),
-        node("details", node("summary", "Forward and backward"), *table_nodes(rest, titled=False)),
+        *table_nodes(whole_call, regions=session),
+        node("details", node("summary", "Forward and backward"), *table_nodes(single_phases, titled=False)),
     ]
 
 
-def _adding_up(session: Session) -> list[Node]:
+def _reconciliation_nodes(session: Session) -> list[Node]:
     # Totals without a note are among the run times already.
-    parts = any(not row.total or row.note for row in session.reconciliation)
-    return folded_table(reconciliation_table(session), session) if parts else []
+    has_parts = any(not row.total or row.note for row in session.reconciliation)
+    return folded_table(reconciliation_table(session), session) if has_parts else []
 
 
-def _details(session: Session) -> list[Node]:
+def _detail_nodes(session: Session) -> list[Node]:
     return [
-        *(part for table in profile_tables(session) for part in folded_table(table, session)),
+        *(element for table in profile_tables(session) for element in folded_table(table, session)),
         *folded_table(partitions_table(session), session),
         *folded_table(numerics_table(session), session),
         *(folded_table(compile_table(session), session) if session.compile_costs else []),
-        *(part for table in compile_tables(session) for part in folded_table(table, session)),
+        *(element for table in compile_tables(session) for element in folded_table(table, session)),
         *(folded_table(memory_table(session), session) if session.memory else []),
         *(table_nodes(breaks_table(session)) if session.breaks else []),
     ]

@@ -17,7 +17,7 @@ MIN_PLANS = 2
 MAX_DIFFERENCES = 6
 """How many differences of one plan are listed at most; ``ex.history`` has all."""
 
-_CURRENT = node("span", "current plan", class_="rx-quiet")
+_CURRENT_PLAN = node("span", "current plan", class_="rx-quiet")
 
 
 def measured_plans(
@@ -29,29 +29,29 @@ def measured_plans(
     """
     if len(runs) < MIN_PLANS:
         return []
-    names = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
-    heads = ["plan", "differences", *names, "regional: speedup", "CI", "compile", "numerics", ""]
-    figures = {*names, "regional: speedup", "CI", "compile"}
+    variants = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
+    heads = ["plan", "differences", *variants, "regional: speedup", "CI", "compile", "numerics", ""]
+    figures = {*variants, "regional: speedup", "CI", "compile"}
     head = node("tr", *(node("th", text, class_="rxt-figure" if text in figures else "") for text in heads))
     plan_differences = differences([run.plan for run in runs])
-    other_shapes = len({run.shapes for run in runs}) > 1
+    shapes_differ = len({run.shapes for run in runs}) > 1
     rows = []
-    for number, (run, other_plan) in enumerate(zip(runs, plan_differences, strict=True)):
-        differs = [*([f"shapes: {run.shapes}"] if other_shapes else []), *other_plan]
+    for number, (run, plan_texts) in enumerate(zip(runs, plan_differences, strict=True)):
+        difference_texts = [*([f"shapes: {run.shapes}"] if shapes_differ else []), *plan_texts]
         is_current = run.plan == current.plan and run.shapes == current.shapes
-        times = run.whole_timings
-        regional = times.get(VariantName.REGIONAL)
+        timings = run.whole_timings
+        regional = timings.get(VariantName.REGIONAL)
         cells = [
-            *(_figure(duration(times[name].median_s) if name in times else NONE, name) for name in names),
-            _speedup(regional),
-            _figure(interval(regional) if regional else NONE, "CI"),
-            _figure(duration(run.compile_s), "compile"),
+            *(_figure_cell(duration(timings[name].median_s) if name in timings else NONE, name) for name in variants),
+            _speedup_cell(regional),
+            _figure_cell(interval(regional) if regional else NONE, "CI"),
+            _figure_cell(duration(run.compile_s), "compile"),
             node("td", regional.numerics if regional else NONE, data_head="numerics"),
         ]
-        chips = [node("span", text, class_="rx-key") for text in differs[:MAX_DIFFERENCES]]
+        chips = [node("span", text, class_="rx-key") for text in difference_texts[:MAX_DIFFERENCES]]
         more = (
-            node("span", f"and {len(differs) - MAX_DIFFERENCES} more", class_="rx-quiet")
-            if len(differs) > MAX_DIFFERENCES
+            node("span", f"and {len(difference_texts) - MAX_DIFFERENCES} more", class_="rx-quiet")
+            if len(difference_texts) > MAX_DIFFERENCES
             else ""
         )
         rows.append(
@@ -60,20 +60,20 @@ def measured_plans(
                 node("td", node("b", str(number + 1)), class_="rxt-name"),
                 node("td", *(chips or [node("span", "–")]), more),
                 *cells,
-                node("td", _CURRENT if is_current else use(number), class_="rxt-last"),
+                node("td", _CURRENT_PLAN if is_current else use(number), class_="rxt-last"),
             )
         )
-    drawn = node("table", node("thead", head), node("tbody", *rows), aria_label="Measured plans")
-    return [node("h4", "Measured plans"), drawn]
+    table = node("table", node("thead", head), node("tbody", *rows), aria_label="Measured plans")
+    return [node("h4", "Measured plans"), table]
 
 
-def _figure(text: str, head: str) -> Node:
+def _figure_cell(text: str, head: str) -> Node:
     return node("td", text, class_="rxt-figure", data_head=head)
 
 
-def _speedup(regional: Timing | None) -> Node:
+def _speedup_cell(regional: Timing | None) -> Node:
     if regional is None:
-        return _figure(NONE, "speedup")
+        return _figure_cell(NONE, "speedup")
     tone = TONES.get(regional.verdict, "quiet")
-    inside = toned(speedup(regional), tone, TRENDS, title=str(regional.verdict))
-    return node("td", inside, class_="rxt-figure", data_head="speedup")
+    text = toned(speedup(regional), tone, TRENDS, title=str(regional.verdict))
+    return node("td", text, class_="rxt-figure", data_head="speedup")

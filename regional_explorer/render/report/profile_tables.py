@@ -9,12 +9,12 @@ from regional_explorer.render.report.table import Cell, Table
 from regional_explorer.render.style.formats import NONE, duration, significant, size
 from regional_explorer.render.style.untrusted import clean
 
-MOST_ROWS = 12
+MOST_PROFILE_ROWS = 12
 """How many rows of each kind are shown at most; ``ex.op_times`` has all."""
 
 AROUND_THE_GRAPHS = "Compiled regions leave this time as it is: it is spent outside of the captured graphs."
 
-_TITLES = {
+_KIND_TITLES = {
     ProfileKind.MODULE: "Where the time goes: modules",
     ProfileKind.LINE: "Where the time goes: source lines",
     ProfileKind.OP: "Where the time goes: ops",
@@ -24,25 +24,25 @@ _TITLES = {
 
 def profile_tables(session: Session) -> list[Table]:
     """Return a table for each kind of row; none if nothing was profiled."""
-    return [] if session.profile is None else [_table(session.profile, kind) for kind in ProfileKind]
+    return [] if session.profile is None else [_profile_table(session.profile, kind) for kind in ProfileKind]
 
 
-def _table(profile: Profile, kind: ProfileKind) -> Table:
+def _profile_table(profile: Profile, kind: ProfileKind) -> Table:
     rows = profile.by(kind)
-    notes = {ProfileKind.MODULE: [_conditions(profile)], ProfileKind.AROUND: [AROUND_THE_GRAPHS]}.get(kind, [])
-    if len(rows) > MOST_ROWS:
-        notes.append(f"The longest {MOST_ROWS} of {len(rows)}; ex.op_times has all.")
+    notes = {ProfileKind.MODULE: [_profile_conditions(profile)], ProfileKind.AROUND: [AROUND_THE_GRAPHS]}.get(kind, [])
+    if len(rows) > MOST_PROFILE_ROWS:
+        notes.append(f"The longest {MOST_PROFILE_ROWS} of {len(rows)}; ex.op_times has all.")
     return Table(
-        _TITLES[kind],
+        _KIND_TITLES[kind],
         (str(kind), "share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"),
-        tuple(map(_row, rows[:MOST_ROWS])),
+        tuple(map(_profile_row, rows[:MOST_PROFILE_ROWS])),
         "Not profiled yet. ex.profile() measures every op.",
         "\n".join(notes),
         figures=frozenset({"share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"}),
     )
 
 
-def _row(row: ProfileRow) -> tuple[Cell, ...]:
+def _profile_row(row: ProfileRow) -> tuple[Cell, ...]:
     return (
         Cell(clean(row.name)),
         Cell(f"{significant(100 * row.share)} %"),
@@ -64,14 +64,14 @@ def sums(profile: Profile) -> str:
     )
 
 
-def _conditions(profile: Profile) -> str:
-    rate, short = profile.bandwidth, profile.short_ops
+def _profile_conditions(profile: Profile) -> str:
+    bandwidth, short_ops = profile.bandwidth, profile.short_ops
     facts = [
         sums(profile),
         f"{count(profile.rounds, 'round')}, stopped: {clean(profile.stopped)}.",
         f"Timing an op costs {duration(profile.overhead_s)}, which was taken off.",
-        f"{count(len(short), 'op')} too short for figures of their own are summed." if short else "",
-        f"Copy bandwidth {rate.bytes_per_s / 1e9:.1f} GB/s ({clean(rate.how)}).",
+        f"{count(len(short_ops), 'op')} too short for figures of their own are summed." if short_ops else "",
+        f"Copy bandwidth {bandwidth.bytes_per_s / 1e9:.1f} GB/s ({clean(bandwidth.how)}).",
         "A module's row holds the modules inside it.",
     ]
     return " ".join(filter(None, facts))

@@ -18,11 +18,11 @@ from regional_explorer.render.style.untrusted import SHORT, clean
 
 def region_times_table(session: Session) -> Table:
     """Return one row per region that was measured alone, for the whole call; the largest gain comes first."""
-    measured = [(one.timing, one.number) for one in region_summaries(session) if one.timing]
+    measured = [(summary.timing, summary.number) for summary in region_summaries(session) if summary.timing]
     rows = sorted(measured, key=lambda row: -(row[0].gain_s or 0.0))
-    whole = "forward + backward" if session.grad else "forward"
-    note = f"{whole.capitalize()}, all partitions of a region together; ex.region_timings has each phase."
-    if any(row.measured < row.partitions for row, _ in rows):
+    phases = "forward + backward" if session.grad else "forward"
+    note = f"{phases.capitalize()}, all partitions of a region together; ex.region_timings has each phase."
+    if any(timing.measured < timing.partitions for timing, _ in rows):
         note += " Equal partitions were measured once."
     return Table(
         "Regions alone",
@@ -39,7 +39,7 @@ def region_times_table(session: Session) -> Table:
             "compile",
             "paid for after",
         ),
-        tuple(_region_row(row, number) for row, number in rows),
+        tuple(_region_timing_row(timing, number) for timing, number in rows),
         "Not measured yet. ex.benchmark() measures each region alone.",
         "\n".join(
             [note, *warning_lines([(timing.partition, timing.warnings) for timing in session.partition_timings])]
@@ -50,11 +50,11 @@ def region_times_table(session: Session) -> Table:
 
 def reconciliation_table(session: Session) -> Table:
     """Return how the gains of regions and the rest add up from eager to regional and full, for the whole call."""
-    index = {region.name: number for number, region in enumerate(session.plan.regions)}
+    region_numbers = {region.name: number for number, region in enumerate(session.plan.regions)}
     table = Table(
         "How it adds up",
         ("part", "time", "CI", "what it is"),
-        tuple(_part_row(row, index) for row in session.reconciliation if row.phase is session.whole_phase),
+        tuple(_gain_row(row, region_numbers) for row in session.reconciliation if row.phase is session.whole_phase),
         "Not measured yet. ex.benchmark() measures each region alone.",
         figures=frozenset({"time", "CI"}),
     )
@@ -74,39 +74,39 @@ def memory_table(session: Session) -> Table:
     return of_measured_plan(session, table)
 
 
-def _region_row(row: RegionTiming, number: int) -> tuple[Cell, ...]:
-    bad = row.numerics is NumericsVerdict.FAILED
-    known = row.speedup is not None and not bad
-    interval = bounds(row.speedup_low, row.speedup_high) if known else ""
-    cost = f"{duration(row.compile_s)} {clean(row.cache, SHORT)}" if row.compile_s else NONE
-    verdict = "numerics failed" if bad else "runs eagerly" if row.compiled_s is None else row.verdict
+def _region_timing_row(timing: RegionTiming, number: int) -> tuple[Cell, ...]:
+    failed = timing.numerics is NumericsVerdict.FAILED
+    has_speedup = timing.speedup is not None and not failed
+    interval = bounds(timing.speedup_low, timing.speedup_high) if has_speedup else ""
+    cost = f"{duration(timing.compile_s)} {clean(timing.cache, SHORT)}" if timing.compile_s else NONE
+    verdict = "numerics failed" if failed else "runs eagerly" if timing.compiled_s is None else timing.verdict
     return (
-        Cell(clean(row.region), region=number),
-        Cell(duration(row.eager_s)),
-        Cell(duration(row.compiled_s)),
-        Cell(signed(row.gain_s) if known else NONE),
-        Cell(ratio(row.speedup, row.numerics)),
+        Cell(clean(timing.region), region=number),
+        Cell(duration(timing.eager_s)),
+        Cell(duration(timing.compiled_s)),
+        Cell(signed(timing.gain_s) if has_speedup else NONE),
+        Cell(ratio(timing.speedup, timing.numerics)),
         Cell(f"{interval}×" if interval else NONE, "quiet"),
-        Cell(verdict, "bad" if bad else TONES.get(row.verdict, "quiet")),
-        Cell(row.numerics or "", "bad" if bad else "quiet"),
-        Cell(clean(row.worst_tensor, SHORT), "quiet"),
+        Cell(verdict, "bad" if failed else TONES.get(timing.verdict, "quiet")),
+        Cell(timing.numerics or "", "bad" if failed else "quiet"),
+        Cell(clean(timing.worst_tensor, SHORT), "quiet"),
         Cell(cost),
-        Cell(paid_after(row)),
+        Cell(paid_after(timing)),
     )
 
 
-def paid_after(row: RegionTiming) -> str:
+def paid_after(timing: RegionTiming) -> str:
     """Return after how many calls the compile time of a region is regained: ``1,200 calls``, ``never``, or a dash."""
-    calls = row.pays_off_after_calls
-    if calls is None or row.numerics is NumericsVerdict.FAILED:
+    calls = timing.pays_off_after_calls
+    if calls is None or timing.numerics is NumericsVerdict.FAILED:
         return NONE
     return "never" if isinf(calls) else count(int(calls), "call")
 
 
-def _part_row(row: Reconciled, index: dict[str, int]) -> tuple[Cell, ...]:
+def _gain_row(row: Reconciled, region_numbers: dict[str, int]) -> tuple[Cell, ...]:
     interval = NONE if row.low_s is None or row.high_s is None else f"{signed(row.low_s)} to {signed(row.high_s)}"
     return (
-        Cell(f"= {clean(row.part)}" if row.total else clean(row.part), region=index.get(row.region or "")),
+        Cell(f"= {clean(row.part)}" if row.total else clean(row.part), region=region_numbers.get(row.region or "")),
         Cell(duration(row.seconds) if row.total else signed(row.seconds)),
         Cell(interval, "quiet"),
         Cell(clean(row.note), "quiet"),

@@ -19,7 +19,7 @@ MOST_FAILED = 8
 
 MOST_NAMES = 4
 
-_NUMBERS = re.compile(r"\d+")
+_DIGITS = re.compile(r"\d+")
 
 
 def timings_table(session: Session) -> Table:
@@ -48,7 +48,7 @@ def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
     kinds: dict[str, tuple[str, dict[str, None]]] = {}
     for name, warnings in warned:
         for warning in warnings:
-            kind = _NUMBERS.sub("", warning.partition(":")[0])
+            kind = _DIGITS.sub("", warning.partition(":")[0])
             _, names = kinds.setdefault(kind, (warning, {}))
             names[clean(name, SHORT)] = None
     return [f"{listing(list(names), MOST_NAMES)}: {clean(text)}" for text, names in kinds.values()]
@@ -57,25 +57,25 @@ def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
 def compile_table(session: Session) -> Table:
     """Return one row per compile; its cost is not part of any run time."""
     rows = tuple(
-        (Cell(clean(c.what, SHORT)), Cell(duration(c.seconds)), Cell(clean(c.cache, SHORT)))
-        for c in session.compile_costs
+        (Cell(clean(cost.what, SHORT)), Cell(duration(cost.seconds)), Cell(clean(cost.cache, SHORT)))
+        for cost in session.compile_costs
     )
     return Table("Compile time", ("what", "time", "cache"), rows, "Nothing compiled yet.", figures=frozenset({"time"}))
 
 
 def numerics_table(session: Session) -> Table:
     """Return the tensors that failed, and for each variant without failures the tensor closest to failing."""
-    by_variant = grouped((found.variant, found) for found in session.numerics)
-    shown = [
-        found
-        for tensors in by_variant.values()
-        for found in (
-            [t for t in tensors if t.verdict is NumericsVerdict.FAILED][:MOST_FAILED]
-            or [max(tensors, key=lambda t: t.share)]
+    by_variant = grouped((check.variant, check) for check in session.numerics)
+    shown_checks = [
+        check
+        for checks in by_variant.values()
+        for check in (
+            [t for t in checks if t.verdict is NumericsVerdict.FAILED][:MOST_FAILED]
+            or [max(checks, key=lambda t: t.share)]
         )
     ]
     note = ""
-    if len(shown) < len(session.numerics):
+    if len(shown_checks) < len(session.numerics):
         checked = ", ".join(f"{clean(name, SHORT)} {count(len(t), 'tensor')}" for name, t in by_variant.items())
         note = f"Checked: {checked}. The closest to failing, and all that failed, are shown; ex.numerics has every one."
     opaque = dict.fromkeys(
@@ -98,7 +98,7 @@ def numerics_table(session: Session) -> Table:
             "verdict",
             "note",
         ),
-        tuple(map(_numerics_row, shown)),
+        tuple(map(_numerics_row, shown_checks)),
         "Not checked yet. ex.benchmark() checks every output and gradient first.",
         note,
         figures=frozenset({"− eager", "largest", "eager − f64", "variant − f64", "allowed"}),
@@ -108,29 +108,29 @@ def numerics_table(session: Session) -> Table:
 
 def conditions(session: Session) -> str:
     """Return under which conditions the benchmark ran, on one line."""
-    under = session.conditions
-    if under is None:
+    benchmark = session.conditions
+    if benchmark is None:
         return ""
     facts = [
-        clean(under.device),
-        clean(under.gpu),
-        count(under.threads, "thread"),
-        f"torch {clean(under.torch, SHORT)}",
-        count(under.rounds, "round"),
-        f"{under.confidence:.4g} confidence"
-        if under.confidence > 1
-        else f"{under.confidence:.4%} confidence".replace(".0000%", "%"),
-        f"budget {duration(under.budget_s)}",
-        f"stopped: {clean(under.stopped)}" if under.stopped else "",
-        f"differences below {significant(100 * under.smallest_difference)} % cannot be detected here"
-        if under.smallest_difference
+        clean(benchmark.device),
+        clean(benchmark.gpu),
+        count(benchmark.threads, "thread"),
+        f"torch {clean(benchmark.torch, SHORT)}",
+        count(benchmark.rounds, "round"),
+        f"{benchmark.confidence:.4g} confidence"
+        if benchmark.confidence > 1
+        else f"{benchmark.confidence:.4%} confidence".replace(".0000%", "%"),
+        f"budget {duration(benchmark.budget_s)}",
+        f"stopped: {clean(benchmark.stopped)}" if benchmark.stopped else "",
+        f"differences below {significant(100 * benchmark.smallest_difference)} % cannot be detected here"
+        if benchmark.smallest_difference
         else "",
     ]
     return " · ".join(filter(None, facts))
 
 
 def _timing_row(timing: Timing) -> tuple[Cell, ...]:
-    bad = failed_numerics(timing)
+    failed = failed_numerics(timing)
     calls = f" × {timing.calls_per_sample:,} calls" if timing.calls_per_sample > 1 else ""
     return (
         Cell(timing.phase),
@@ -140,20 +140,20 @@ def _timing_row(timing: Timing) -> tuple[Cell, ...]:
         Cell(speedup(timing)),
         Cell(interval(timing), "quiet"),
         Cell("", timing=timing),
-        Cell("numerics failed" if bad else timing.verdict, "bad" if bad else TONES.get(timing.verdict, "quiet")),
-        Cell(timing.numerics, "bad" if bad else "quiet"),
+        Cell("numerics failed" if failed else timing.verdict, "bad" if failed else TONES.get(timing.verdict, "quiet")),
+        Cell(timing.numerics, "bad" if failed else "quiet"),
         Cell(f"{len(timing.samples_s)}{calls}", "quiet"),
     )
 
 
-def _numerics_row(found: Numerics) -> tuple[Cell, ...]:
-    errors = (found.error, found.max_error, found.eager_error, found.variant_error, found.tolerance)
+def _numerics_row(check: Numerics) -> tuple[Cell, ...]:
+    errors = (check.error, check.max_error, check.eager_error, check.variant_error, check.tolerance)
     return (
-        Cell(clean(found.variant, SHORT)),
-        Cell(clean(found.tensor)),
-        Cell(clean(found.dtype, SHORT)),
-        Cell("equal" if found.bitwise else "no"),
+        Cell(clean(check.variant, SHORT)),
+        Cell(clean(check.tensor)),
+        Cell(clean(check.dtype, SHORT)),
+        Cell("equal" if check.bitwise else "no"),
         *(Cell(NONE if error is None else significant(error, 2)) for error in errors),
-        Cell(found.verdict, TONES.get(found.verdict, "")),
-        Cell(clean(found.note), "quiet"),
+        Cell(check.verdict, TONES.get(check.verdict, "")),
+        Cell(clean(check.note), "quiet"),
     )

@@ -37,7 +37,7 @@ def reach_table(reach: Sequence[Reach], launches: Launches, problems: Sequence[s
                 Cell(duration(row.eager_s)),
                 Cell(duration(row.regional_s)),
                 Cell(duration(row.full_s)),
-                Cell(_reached(row)),
+                Cell(_gain_reached(row)),
             )
             for row in reach
         ),
@@ -56,7 +56,7 @@ def regions_table(regions: Sequence[RegionReach]) -> Table:
             (
                 Cell(row.region),
                 Cell(NONE if row.gain_s is None else duration(row.gain_s)),
-                Cell(NONE if row.share is None else _share(row.share)),
+                Cell(NONE if row.share is None else _share_text(row.share)),
             )
             for row in regions
         ),
@@ -151,12 +151,12 @@ def trials_table(trials: Sequence[BitwiseTrial]) -> Table:
     )
 
 
-def _reached(row: Reach) -> str:
+def _gain_reached(row: Reach) -> str:
     """Return the share of full's gain, or that there is none, or that none is certain."""
     if row.share is not None:
-        return _share(row.share)
+        return _share_text(row.share)
     return "full may not be faster" if row.full_s < row.eager_s else "full is not faster"
 
 
-def _share(share: float) -> str:
+def _share_text(share: float) -> str:
     return f"{100 * share:.0f} %"

@@ -19,11 +19,11 @@ def table_nodes(table: Table, *, regions: Session | None = None, titled: bool = 
     if not table.rows:
         return [*title, node("p", table.empty, class_="rx-empty")]
     scale = Scale.of(cell.timing for row in table.rows for cell in row if cell.timing)
-    known = len(regions.plan.regions) if regions else 0
+    region_count = len(regions.plan.regions) if regions else 0
     classes = ["rx-figure" if column in table.figures else None for column in table.columns]
-    head = (node("th", column, class_=own) for column, own in zip(table.columns, classes, strict=True))
+    head = (node("th", column, class_=class_) for column, class_ in zip(table.columns, classes, strict=True))
     rows = (
-        node("tr", *(_cell(cell, own, scale, known) for cell, own in zip(row, classes, strict=True)))
+        node("tr", *(_cell_node(cell, class_, scale, region_count) for cell, class_ in zip(row, classes, strict=True)))
         for row in table.rows
     )
     drawn = node("table", node("thead", node("tr", *head)), node("tbody", *rows))
@@ -45,12 +45,12 @@ def chip(region: int, **attributes: object) -> Node:
     return node("span", paint(region).letter, class_=f"rx-chip rx-r{region}", **attributes)
 
 
-def _cell(cell: Cell, own: str | None, scale: Scale, known: int) -> Node:
+def _cell_node(cell: Cell, class_: str | None, scale: Scale, region_count: int) -> Node:
     if cell.timing:
-        return node("td", whisker(cell.timing, scale), class_=own)
+        return node("td", whisker(cell.timing, scale), class_=class_)
     if cell.bar:
-        return node("td", bar(cell.bar), class_=own)
+        return node("td", bar(cell.bar), class_=class_)
     text = toned(cell.text, cell.tone) if cell.tone else cell.text
-    if cell.region is not None and cell.region < known:
-        return node("td", chip(cell.region), " ", text, class_=own)
-    return node("td", text, class_=own)
+    if cell.region is not None and cell.region < region_count:
+        return node("td", chip(cell.region), " ", text, class_=class_)
+    return node("td", text, class_=class_)

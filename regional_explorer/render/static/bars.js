@@ -29,26 +29,26 @@ export class Bars {
     return on;
   }
 
-  showStatus(picture, many, elsewhere) {
-    for (const name of ["upstream", "downstream"]) this.button(name).disabled = !many;
+  showStatus(picture, selected, elsewhere) {
+    for (const name of ["upstream", "downstream"]) this.button(name).disabled = !selected;
     this.empty.textContent = picture.boxes ? "" : "This graph has no ops.";
     const more = elsewhere ? `, ${elsewhere} in other graphs` : "";
     this.selected.textContent =
-      many || elsewhere
-        ? `${many} of ${picture.nodes} nodes selected${more}`
+      selected || elsewhere
+        ? `${selected} of ${picture.nodes} nodes selected${more}`
         : `${picture.nodes} nodes in ${picture.boxes} boxes`;
   }
 
   showTrail(path) {
     if (path === this.path) return;
     this.path = path;
-    const parts = path.split(".").filter(Boolean);
-    const link = (part, at) => {
-      const whole = parts.slice(0, at + 1).join("."),
-        title = `Select the nodes of module ${whole}`;
-      return el("button", { type: "button", title, "data-do": "module", "data-of": whole }, part);
+    const names = path.split(".").filter(Boolean);
+    const link = (name, i) => {
+      const module = names.slice(0, i + 1).join("."),
+        title = `Select the nodes of module ${module}`;
+      return el("button", { type: "button", title, "data-do": "module", "data-of": module }, name);
     };
-    this.trail.replaceChildren(...parts.map(link));
+    this.trail.replaceChildren(...names.map(link));
   }
 
   showTip(picture, box, x, y) {

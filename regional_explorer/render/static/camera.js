@@ -1,14 +1,14 @@
 // The part of the picture that is in the window: `x`, `y` is the point in the middle, `k` the scale.
 
-const LARGEST = 6,
+const MAX_SCALE = 6,
   READABLE = 0.62,
   MARGIN = 16;
 
-const within = (low, value, high) => Math.min(Math.max(value, low), high);
+const clamp = (low, value, high) => Math.min(Math.max(value, low), high);
 
 // How far the middle of the picture may be from that of the window, given half the length of each: at least half of the
 // shorter one always overlaps the other.
-const reach = (picture, window) => Math.abs(window - picture) + Math.min(window, picture) / 2;
+const maxOffset = (picture, window) => Math.abs(window - picture) + Math.min(window, picture) / 2;
 
 export class Camera {
   x = 0;
@@ -37,17 +37,17 @@ export class Camera {
   get whole() {
     const { width: w, height: h } = this.picture;
     const k = Math.min((this.width - 2 * MARGIN) / Math.max(w, 1), (this.height - 2 * MARGIN) / Math.max(h, 1));
-    return within(0.002, k, 1.4);
+    return clamp(0.002, k, 1.4);
   }
 
   // All moves go through this: the picture never leaves the window.
   moveTo(x, y, k = this.k) {
     const { width: w, height: h } = this.picture;
-    this.k = within(Math.min(this.whole, 1) / 2, k, LARGEST);
-    const across = reach(w / 2, this.width / 2 / this.k),
-      down = reach(h / 2, this.height / 2 / this.k);
-    this.x = within(w / 2 - across, x, w / 2 + across);
-    this.y = within(h / 2 - down, y, h / 2 + down);
+    this.k = clamp(Math.min(this.whole, 1) / 2, k, MAX_SCALE);
+    const offsetX = maxOffset(w / 2, this.width / 2 / this.k),
+      offsetY = maxOffset(h / 2, this.height / 2 / this.k);
+    this.x = clamp(w / 2 - offsetX, x, w / 2 + offsetX);
+    this.y = clamp(h / 2 - offsetY, y, h / 2 + offsetY);
   }
 
   shift(dx, dy) {
@@ -61,7 +61,7 @@ export class Camera {
   // Zoom so that the point (px, py) of the window stays in place.
   zoom(factor, px = this.width / 2, py = this.height / 2) {
     const [x, y] = this.toPicture(px, py);
-    const k = within(Math.min(this.whole, 1) / 2, this.k * factor, LARGEST);
+    const k = clamp(Math.min(this.whole, 1) / 2, this.k * factor, MAX_SCALE);
     this.moveTo(x - (px - this.width / 2) / k, y - (py - this.height / 2) / k, k);
   }
 
@@ -75,9 +75,9 @@ export class Camera {
     if (this.k >= READABLE) return;
     const k = 0.9,
       { width: w, height: h } = this.picture;
-    const wide = w * k > this.width - 2 * MARGIN,
-      high = h * k > this.height - 2 * MARGIN;
-    this.moveTo(wide ? (this.width / 2 - MARGIN) / k : this.x, high ? (this.height / 2 - MARGIN) / k : this.y, k);
+    const tooWide = w * k > this.width - 2 * MARGIN,
+      tooHigh = h * k > this.height - 2 * MARGIN;
+    this.moveTo(tooWide ? (this.width / 2 - MARGIN) / k : this.x, tooHigh ? (this.height / 2 - MARGIN) / k : this.y, k);
   }
 
   /** Whether all of a rectangle is in the window. */
@@ -91,8 +91,8 @@ export class Camera {
     if (this.k < READABLE) this.moveTo(this.x, this.y, 0.9);
     const room = 40 / this.k;
     const { x0, y0, x1, y1 } = this.seen;
-    const aside = x - room < x0 || x + w + room > x1,
-      off = y - room < y0 || y + h + room > y1;
-    this.moveTo(aside ? x + w / 2 : this.x, off ? y + h / 2 : this.y);
+    const outX = x - room < x0 || x + w + room > x1,
+      outY = y - room < y0 || y + h + room > y1;
+    this.moveTo(outX ? x + w / 2 : this.x, outY ? y + h / 2 : this.y);
   }
 }

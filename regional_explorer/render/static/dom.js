@@ -2,11 +2,11 @@
 
 const TAGS = /^(b|button|canvas|circle|code|datalist|dd|details|div|dl|dt|h[134]|i|input|label|li|option|p|path|progress|select|small|span|style|summary|svg|table|tbody|td|th|thead|tr|ul)$/;
 const REFUSED = /^(on|href$|src|action|formaction|xlink)/i;
-const DRAWN = /^(svg|path|circle)$/;
+const SVG_TAGS = /^(svg|path|circle)$/;
 
 export function el(tag, attributes = {}, ...children) {
   if (!TAGS.test(tag)) throw new Error(`no element <${tag}> in a view`);
-  const element = DRAWN.test(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  const element = SVG_TAGS.test(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   setAttributes(element, attributes);
   element.append(...children.filter(Boolean));
   return element;
@@ -45,8 +45,8 @@ export function follow(model, signal, handlers) {
 // The interface of a module that anywidget expects; `page` gives access to other widgets.
 export const widget = (View) => ({
   render({ model, el: host, host: page }) {
-    const ending = new AbortController();
-    new View(model, host, ending.signal, page);
-    return () => ending.abort();
+    const controller = new AbortController();
+    new View(model, host, controller.signal, page);
+    return () => controller.abort();
   },
 });

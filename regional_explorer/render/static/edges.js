@@ -23,11 +23,11 @@ export function trace(pen, { curves, curveEnds }, edge, x0, y0, x1, y1) {
     return;
   }
   pen.moveTo(curves[first], curves[first + 1]);
-  let at = first + 2;
-  for (; at + 5 < end; at += 6) {
-    pen.bezierCurveTo(curves[at], curves[at + 1], curves[at + 2], curves[at + 3], curves[at + 4], curves[at + 5]);
+  let i = first + 2;
+  for (; i + 5 < end; i += 6) {
+    pen.bezierCurveTo(curves[i], curves[i + 1], curves[i + 2], curves[i + 3], curves[i + 4], curves[i + 5]);
   }
-  if (at + 1 < end) pen.lineTo(curves[at], curves[at + 1]);
+  if (i + 1 < end) pen.lineTo(curves[i], curves[i + 1]);
 }
 
 // Draw the arrow heads of the edges that end in the window.

@@ -6,44 +6,44 @@ const NEVER = 9;
 export function unfold({ folds, graphs, budget, chosen, all }) {
   for (const fold of folds) fold.open = false;
   for (const { tops } of graphs) {
-    const waiting = [];
+    const queue = [];
     let boxes = tops.length;
     const offer = (parts, depth) => {
-      for (const fold of parts.map((at) => folds[at])) {
-        const own = fold.turn, turn = own < -1 ? own : ({ true: -1, false: NEVER })[chosen[fold.key] ?? all] ?? own;
-        if (fold.parts.length && turn < NEVER) waiting.push({ fold, depth, turn });
+      for (const fold of parts.map((i) => folds[i])) {
+        const saved = fold.turn, turn = saved < -1 ? saved : ({ true: -1, false: NEVER })[chosen[fold.key] ?? all] ?? saved;
+        if (fold.parts.length && turn < NEVER) queue.push({ fold, depth, turn });
       }
-      waiting.sort((one, other) => one.turn - other.turn || one.depth - other.depth);
+      queue.sort((a, b) => a.turn - b.turn || a.depth - b.depth);
     };
     offer(tops, 0);
-    while (waiting.length) {
-      const { fold, depth, turn } = waiting.shift(), more = fold.parts.length - 1;
-      if (turn >= 0 && boxes + more > budget) continue;
+    while (queue.length) {
+      const { fold, depth, turn } = queue.shift(), added = fold.parts.length - 1;
+      if (turn >= 0 && boxes + added > budget) continue;
       fold.open = true;
-      boxes += more;
+      boxes += added;
       offer(fold.parts, depth + 1);
     }
   }
 }
 
-const ends = (lists, end = 0) => lists.map(({ length }) => (end += length));
+const offsets = (lists, end = 0) => lists.map(({ length }) => (end += length));
 
 // The payload of what is shown, as the kernel would send it, without places; `kept` are the folds shown as boxes.
-export function shown(whole) {
-  const { folds } = whole, kept = [], edges = {};
+export function shown(tab) {
+  const { folds } = tab, kept = [], edges = {};
   for (const fold of folds) {
-    const around = folds[fold.parent];
-    fold.at = around && !around.open ? around.at : fold.open ? -1 : kept.push(fold) - 1;
+    const outer = folds[fold.parent];
+    fold.at = outer && !outer.open ? outer.at : fold.open ? -1 : kept.push(fold) - 1;
   }
-  for (const edge of whole.edges) {
+  for (const edge of tab.edges) {
     const [tail, head] = edge.map((end) => folds[end].at);
     if (tail !== head) edges[`${tail} ${head}`] = [tail, head];
   }
   const hulls = folds.filter(({ open, hull }) => open && hull), tooltips = kept.map(({ tooltip }) => tooltip), shares = kept.map((fold) => fold.shares);
   return {
-    ...whole, kept, hulls, edges: Object.values(edges).flat(), node_boxes: whole.nodes.map((at) => folds[at].at),
+    ...tab, kept, hulls, edges: Object.values(edges).flat(), node_boxes: tab.nodes.map((i) => folds[i].at),
     group_pieces: hulls.map(({ piece }) => piece), box_pieces: kept.map(({ piece }) => piece),
     box_texts: kept.flatMap(({ texts }) => texts), box_styles: kept.map(({ style }) => style),
-    box_tooltips: tooltips.flat(), box_tooltip_ends: ends(tooltips), box_shares: shares.flat(), box_share_ends: ends(shares),
+    box_tooltips: tooltips.flat(), box_tooltip_ends: offsets(tooltips), box_shares: shares.flat(), box_share_ends: offsets(shares),
   };
 }

@@ -62,10 +62,10 @@ export class View extends ElementTree {
     });
     const themed = ({ target }) => target === this.root && this.restyle();
     for (const name of ["transitionend", "transitioncancel"]) this.root.addEventListener(name, themed, { signal });
-    const sizes = new ResizeObserver(() => this.resize());
-    sizes.observe(stage);
+    const observer = new ResizeObserver(() => this.resize());
+    observer.observe(stage);
     signal.addEventListener("abort", () => {
-      sizes.disconnect();
+      observer.disconnect();
       cancelAnimationFrame(this.frame);
     });
     this.resize();
@@ -83,8 +83,8 @@ export class View extends ElementTree {
       focus = before?.ids[before.nodesIn(before.nearest(this.camera))[0]];
     this.picture = this.camera.picture = new Picture(payload);
     Object.assign(this, { hovered: -1, cursor: -1, linked: [] });
-    const same = before?.tab === payload.tab;
-    if (!same) Object.assign(this, { anchor: -1, aim: "open" });
+    const sameTab = before?.tab === payload.tab;
+    if (!sameTab) Object.assign(this, { anchor: -1, aim: "open" });
     this.readSelection();
     this.readSearch();
     if (this.aim) this.aimCamera();
@@ -101,16 +101,16 @@ export class View extends ElementTree {
     if (!picture || places.of !== picture.number || picture.placed) return;
     picture.placed = true;
     const box = picture.nearest(this.camera),
-      was = box < 0 ? null : picture.rect(box);
+      oldRect = box < 0 ? null : picture.rect(box);
     picture.place(places);
     if (this.aim) this.aimCamera();
-    else if (was) this.moveAlong(was, picture.rect(box));
+    else if (oldRect) this.moveAlong(oldRect, picture.rect(box));
     this.restyle();
   }
 
   // Move the window along with a box that moved.
-  moveAlong(was, now) {
-    this.camera.shift(now.x + now.w / 2 - was.x - was.w / 2, now.y - was.y);
+  moveAlong(oldRect, newRect) {
+    this.camera.shift(newRect.x + newRect.w / 2 - oldRect.x - oldRect.w / 2, newRect.y - oldRect.y);
   }
 
   // Until the user moves the window: "open" is the initial position, "fit" is used after a fold was opened or closed.
@@ -120,10 +120,10 @@ export class View extends ElementTree {
 
   // Keep the box in the middle of the window in place in a new picture.
   morph(before, id) {
-    const boxIn = (one) => one.nodeBoxes[one.byId.get(id)];
-    const old = boxIn(before),
-      now = boxIn(this.picture);
-    if (old !== undefined && now !== undefined) this.moveAlong(before.rect(old), this.picture.rect(now));
+    const boxIn = (picture) => picture.nodeBoxes[picture.byId.get(id)];
+    const oldBox = boxIn(before),
+      newBox = boxIn(this.picture);
+    if (oldBox !== undefined && newBox !== undefined) this.moveAlong(before.rect(oldBox), this.picture.rect(newBox));
     else this.camera.shift(0, 0);
   }
 
@@ -183,9 +183,9 @@ export class View extends ElementTree {
       theme = isDark(root) ? "dark" : "light",
       heats = this.get("heat");
     root.classList.toggle("rxg-dark", theme === "dark");
-    const boxes = heats.of === picture.number ? heats : null;
-    Object.assign(picture, { labels: boxes?.labels ?? [], tooltips: boxes?.tooltips ?? [] });
-    const heat = (piece, box) => boxes?.[theme][boxes.steps[box]] ?? heats[piece?.id]?.[theme];
+    const boxHeats = heats.of === picture.number ? heats : null;
+    Object.assign(picture, { labels: boxHeats?.labels ?? [], tooltips: boxHeats?.tooltips ?? [] });
+    const heat = (piece, box) => boxHeats?.[theme][boxHeats.steps[box]] ?? heats[piece?.id]?.[theme];
     this.painter.prepare(picture, theme, style.backgroundColor, style.fontFamily, heat);
     this.map.prepare(this.painter);
     this.draw();
@@ -231,7 +231,7 @@ export class View extends ElementTree {
       this.elsewhere = [];
     }
     for (const node of nodes) this.selection[drop ? "delete" : "add"](node);
-    const ids = [...this.selection].sort((one, other) => one - other).map((node) => this.picture.ids[node]);
+    const ids = [...this.selection].sort((a, b) => a - b).map((node) => this.picture.ids[node]);
     this.choose([...this.elsewhere, ...ids]);
   }
 
@@ -306,19 +306,19 @@ export class View extends ElementTree {
   }
 
   // Commands that the kernel handles; after it opened or closed a fold, the picture is fitted to the window.
-  sendCommand(what, of = "") {
-    if (/^(open|close|back)/.test(what)) this.aim = "fit";
-    this.model.send({ do: what, of });
+  sendCommand(action, of = "") {
+    if (/^(open|close|back)/.test(action)) this.aim = "fit";
+    this.model.send({ do: action, of });
   }
 
-  press(at) {
-    this.act(at.dataset.do, at.dataset.of);
+  press(item) {
+    this.act(item.dataset.do, item.dataset.of);
   }
 
   act(name, of) {
     const { bars, camera, picture } = this;
     const toggle = (key) => bars.press(key, (this[key] = !this[key]));
-    const own = {
+    const action = {
       in: () => camera.zoom(1.3),
       out: () => camera.zoom(1 / 1.3),
       fit: () => camera.fit(),
@@ -331,7 +331,7 @@ export class View extends ElementTree {
       map: () => (this.mapOff = !this.mapOff),
       help: () => (bars.help.hidden = !toggle("help")),
     }[name];
-    if (picture && own) own();
+    if (picture && action) action();
     else this.sendCommand(name, of);
     if (/^(in|out|fit)$/.test(name)) this.aim = name === "fit" ? "fit" : null;
     this.root.classList.toggle("rxg-lassoing", Boolean(this.lasso));

@@ -2,8 +2,8 @@
 
 import { PLUS } from "./letters.js";
 
-const STEP = 60; // pixels that an arrow key moves the window
-const ACTS = {
+const PAN_STEP = 60; // pixels that an arrow key moves the window
+const KEY_ACTIONS = {
   "+": "in",
   "=": "in",
   "-": "out",
@@ -28,7 +28,7 @@ export function listen(view) {
   // A press that does not move is a click.
   let drag = null;
   /** @returns {[number, number]} */
-  const at = (event) => {
+  const pointOf = (event) => {
     const { left, top } = stage.getBoundingClientRect();
     return [event.clientX - left, event.clientY - top];
   };
@@ -53,12 +53,12 @@ export function listen(view) {
     if (event.button > 1 || !view.picture) return;
     stage.focus({ preventScroll: true });
     view.canvas.setPointerCapture(event.pointerId);
-    const [x, y] = at(event);
+    const [x, y] = pointOf(event);
     drag = { x, y, moved: 0, line: event.altKey || view.lasso ? new Path2D(`M${x} ${y}`) : null };
   });
   on(view.canvas, "pointermove", (event) => {
     if (!view.picture) return;
-    const [x, y] = at(event);
+    const [x, y] = pointOf(event);
     if (!drag) {
       const box = boxAt([x, y]);
       root.classList.toggle("rxg-pointing", box >= 0);
@@ -78,12 +78,12 @@ export function listen(view) {
     }
   });
   on(view.canvas, "pointerup", (event) => {
-    const done = drag;
+    const press = drag;
     drag = null;
     root.classList.remove("rxg-moving");
-    if (!done) return;
-    if (done.line && done.moved > 3) pickInside(done.line, adds(event));
-    else if (done.moved <= 3) click(at(event), event);
+    if (!press) return;
+    if (press.line && press.moved > 3) pickInside(press.line, adds(event));
+    else if (press.moved <= 3) click(pointOf(event), event);
     view.line = null;
   });
   on(view.canvas, "pointercancel", () => {
@@ -93,8 +93,8 @@ export function listen(view) {
     if (!drag) view.hover(-1);
   });
   on(view.canvas, "dblclick", (event) => {
-    const box = boxAt(at(event)),
-      [node] = hullAt(at(event));
+    const box = boxAt(pointOf(event)),
+      [node] = hullAt(pointOf(event));
     if (box >= 0) view.fold(box);
     else if (node !== undefined) view.fold(view.picture.nodeBoxes[node]);
   });
@@ -131,7 +131,7 @@ export function listen(view) {
     if (!view.picture || !adds(event)) return;
     event.preventDefault();
     const unit = event.deltaMode === 1 ? 16 : 1;
-    move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...at(event));
+    move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...pointOf(event));
   };
   on(view.canvas, "wheel", wheel, { passive: false });
 
@@ -142,27 +142,27 @@ export function listen(view) {
     if (view.anchor < 0) view.anchor = Math.max(from, 0);
     view.pick(view.picture.range(view.anchor, view.cursor));
   };
-  const near = () => (view.cursor >= 0 ? view.cursor : Math.max(view.anchor, view.hovered));
+  const currentBox = () => (view.cursor >= 0 ? view.cursor : Math.max(view.anchor, view.hovered));
   const arrow =
     (dx, dy) =>
     ({ shiftKey }) =>
-      move("pan", dx * (shiftKey ? camera.width * 0.8 : STEP), dy * (shiftKey ? camera.height * 0.8 : STEP));
-  const keys = {
+      move("pan", dx * (shiftKey ? camera.width * 0.8 : PAN_STEP), dy * (shiftKey ? camera.height * 0.8 : PAN_STEP));
+  const handlers = {
     ArrowLeft: arrow(1, 0),
     ArrowRight: arrow(-1, 0),
     ArrowUp: arrow(0, 1),
     ArrowDown: arrow(0, -1),
-    n: (event) => walk(near() + 1, event.shiftKey),
-    p: (event) => walk(near() - 1, event.shiftKey),
+    n: (event) => walk(currentBox() + 1, event.shiftKey),
+    p: (event) => walk(currentBox() - 1, event.shiftKey),
     Home: (event) => walk(0, event.shiftKey),
     End: (event) => walk(view.picture.boxes - 1, event.shiftKey),
     " ": (event) => {
-      if (near() < 0) return;
-      view.anchor = near();
-      view.pick([...view.picture.nodesIn(near())], adds(event) ? "toggle" : "only");
+      if (currentBox() < 0) return;
+      view.anchor = currentBox();
+      view.pick([...view.picture.nodesIn(currentBox())], adds(event) ? "toggle" : "only");
     },
     a: (event) => adds(event) && view.pick(view.picture.where(() => true)),
-    Enter: () => near() >= 0 && view.fold(near()),
+    Enter: () => currentBox() >= 0 && view.fold(currentBox()),
     "/": () => bars.search.select(),
   };
   const leave = () => {
@@ -185,10 +185,10 @@ export function listen(view) {
   });
   on(stage, "keydown", (event) => {
     if (event.target !== stage || !view.picture || event.altKey) return;
-    const name = keys[event.key] ? event.key : event.key.toLowerCase();
+    const name = handlers[event.key] ? event.key : event.key.toLowerCase();
     if (adds(event) && !["a", " "].includes(name)) return;
-    if (keys[name]) keys[name](event);
-    else if (ACTS[name]) view.act(ACTS[name]);
+    if (handlers[name]) handlers[name](event);
+    else if (KEY_ACTIONS[name]) view.act(KEY_ACTIONS[name]);
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -217,7 +217,7 @@ export function listen(view) {
     }
   });
   on(root, "keydown", ({ target, key }) => {
-    const what = { ArrowRight: "next tab", ArrowLeft: "tab before" }[key];
-    if (what && target.matches("[role=tab]")) view.act(what);
+    const action = { ArrowRight: "next tab", ArrowLeft: "tab before" }[key];
+    if (action && target.matches("[role=tab]")) view.act(action);
   });
 }

@@ -1,6 +1,6 @@
 // Writes text on a canvas: widths are measured once, and text is shrunk or cut to fit.
 
-const MOST = 6000; // widths that are cached
+const MOST_WIDTHS = 6000; // widths that are cached
 export const PLUS = 12; // room for the sign of a box that can be opened
 
 export class Letters {
@@ -22,20 +22,20 @@ export class Letters {
 
   width(text, size) {
     const key = `${size} ${text}`;
-    let found = this.widths.get(key);
-    if (found === undefined) {
-      if (this.widths.size > MOST) this.widths.clear();
+    let width = this.widths.get(key);
+    if (width === undefined) {
+      if (this.widths.size > MOST_WIDTHS) this.widths.clear();
       this.pen.font = `${size}px ${this.family}`;
-      found = this.pen.measureText(text).width;
-      this.widths.set(key, found);
+      width = this.pen.measureText(text).width;
+      this.widths.set(key, width);
     }
-    return found;
+    return width;
   }
 
   // The kernel estimates text widths without the font: shrink the text before cutting it.
   squeeze(text, size, room) {
-    const least = Math.max(size * 0.78, size * Math.min(1, room / this.width(text, size)));
-    return [this.clip(text, least, room + 0.5), least];
+    const shrunk = Math.max(size * 0.78, size * Math.min(1, room / this.width(text, size)));
+    return [this.clip(text, shrunk, room + 0.5), shrunk];
   }
 
   clip(text, size, room) {
@@ -55,8 +55,8 @@ export class Letters {
     for (const box of boxes) {
       const plus = picture.opens(box) ? PLUS : 0;
       let { x, y, w, h } = picture.rect(box);
-      const own = picture.detail(box),
-        detail = own && (picture.labels[box] || own),
+      const plain = picture.detail(box),
+        detail = plain && (picture.labels[box] || plain),
         marks = picture.signs(box);
       const markWidth = marks ? this.width(marks, 7.5) + 3 : 0;
       const [title, size] = this.squeeze(picture.title(box), style.size, w - plus - 4 - markWidth);
@@ -65,10 +65,10 @@ export class Letters {
       x += plus;
       w -= plus;
       const middle = y + h / 2 - (detail ? 5.5 : 0) + 0.5,
-        wide = this.width(title, size);
-      const left = x + (w - wide - markWidth) / 2;
+        titleWidth = this.width(title, size);
+      const left = x + (w - titleWidth - markWidth) / 2;
       this.write(title, left, middle, size, style.text);
-      if (marks) this.write(marks, left + wide + 3, middle, 7.5, style.quiet);
+      if (marks) this.write(marks, left + titleWidth + 3, middle, 7.5, style.quiet);
       if (detail) {
         const [second, small] = this.squeeze(detail, 8, w - 6);
         this.write(second, x + (w - this.width(second, small)) / 2, middle + 11, small, style.quiet);
@@ -82,7 +82,7 @@ export class Letters {
   hull(words, { x, y, w, h }, colour, paper, k) {
     if (w < 12 || h < 12) return;
     const size = Math.round(Math.max(10, Math.min(13, 10.5 * k)) * 2) / 2;
-    const text = words.find((one) => this.width(one, size) * 1.08 <= w - 10) ?? words.at(-1);
+    const text = words.find((word) => this.width(word, size) * 1.08 <= w - 10) ?? words.at(-1);
     const head = 20 * k; // where the header is too low for the text, it stands on top of the hull
     let left = Math.max(x, 0) + 6,
       middle = head < size ? y - size / 2 : y + (head + 1) / 2;

@@ -1,8 +1,8 @@
 // The minimap: the whole picture in a corner, with a frame for the window; press or drag to move the window.
 
-const WIDEST = 180,
-  HIGHEST = 130,
-  SMALLEST = 20,
+const MOST_WIDTH = 180,
+  MOST_HEIGHT = 130,
+  LEAST_SIDE = 20,
   CORNER = 14; // how far it is from the corner
 
 export class Minimap {
@@ -15,36 +15,36 @@ export class Minimap {
   constructor(canvas, camera, moved, signal) {
     this.canvas = canvas;
     this.camera = camera;
-    const go = (event) => {
+    const jump = (event) => {
       if (!(event.buttons & 1)) return;
       canvas.setPointerCapture(event.pointerId);
       const box = canvas.getBoundingClientRect();
       camera.moveTo((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
       moved();
     };
-    for (const name of ["pointerdown", "pointermove"]) canvas.addEventListener(name, go, { signal });
+    for (const name of ["pointerdown", "pointermove"]) canvas.addEventListener(name, jump, { signal });
   }
 
   // Draw the picture once; on every move only the frame is redrawn.
   prepare(painter) {
     const { width: w, height: h } = (this.picture = painter.picture);
     this.ground = painter.ground;
-    this.k = Math.min(WIDEST / w, HIGHEST / h);
+    this.k = Math.min(MOST_WIDTH / w, MOST_HEIGHT / h);
     this.ratio = window.devicePixelRatio || 1;
     this.still = painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, this.ratio, {});
     for (const [side, length] of Object.entries({ width: w, height: h })) {
-      const shown = Math.max(length * this.k, SMALLEST);
-      this.canvas[side] = Math.round(shown * this.ratio);
-      this.canvas.style[side] = `${shown}px`;
+      const size = Math.max(length * this.k, LEAST_SIDE);
+      this.canvas[side] = Math.round(size * this.ratio);
+      this.canvas.style[side] = `${size}px`;
     }
   }
 
   // Hidden if it would cover one of `boxes`.
-  draw(wanted, boxes = []) {
+  draw(enabled, boxes = []) {
     const { camera, canvas, picture, ratio } = this,
       { x0, y0, x1, y1 } = camera.seen;
-    const all = x0 <= 0 && y0 <= 0 && x1 >= picture.width && y1 >= picture.height;
-    canvas.hidden = !wanted || all || camera.width < 480 || boxes.some((box) => this.covers(picture.rect(box)));
+    const allSeen = x0 <= 0 && y0 <= 0 && x1 >= picture.width && y1 >= picture.height;
+    canvas.hidden = !enabled || allSeen || camera.width < 480 || boxes.some((box) => this.covers(picture.rect(box)));
     if (canvas.hidden) return;
     const pen = canvas.getContext("2d");
     pen.fillStyle = this.ground.paper;

@@ -20,12 +20,12 @@ class Model {
   }
   on(name, handler) { (this.handlers[name] ??= []).push(handler); }
   save_changes() {}
-  send({ do: what, of, ...keys }) { acts[what]?.(of, keys); }
+  send({ do: action, of, ...keys }) { actions[action]?.(of, keys); }
 }
 
 const graph = new Model({ kind: "rxg", label: "Graph view", places: {}, selection: [], hover: [], search: "", height: 520 });
 const source = new Model({ kind: "rxs", tree, lit: { rows: {}, say: "" } });
-const named = (nodes) => nodes.map((node) => names[node]);
+const namesOf = (nodes) => nodes.map((node) => names[node]);
 
 function draw(changes = {}) {
   Object.assign(tab, changes);
@@ -36,50 +36,50 @@ function draw(changes = {}) {
   graph.set("heat", heats[overlay]);
 }
 
-const toggle = (on) => (key) => draw({ touched: true, chosen: { ...tab.chosen, [key]: on } });
-const every = (all) => () => draw({ touched: all !== null, chosen: {}, all });
-const go = (to) => draw(void (tab = to));
+const toggle = (opened) => (key) => draw({ touched: true, chosen: { ...tab.chosen, [key]: opened } });
+const setAll = (all) => () => draw({ touched: all !== null, chosen: {}, all });
+const showTab = (to) => draw(void (tab = to));
 
 // Select the ancestors or the descendants of the selection too; nodes are in the order they run.
 const reach = (up) => () => {
-  const found = new Set(view.selection), nodes = [...tab.reads.entries()];
+  const reached = new Set(view.selection), nodes = [...tab.reads.entries()];
   for (const [node, read] of up ? nodes.reverse() : nodes) {
-    if (up && found.has(node)) for (const one of read) found.add(one);
-    if (!up && read.some((one) => found.has(one))) found.add(node);
+    if (up && reached.has(node)) for (const input of read) reached.add(input);
+    if (!up && read.some((input) => reached.has(input))) reached.add(node);
   }
-  view.pick([...found]);
+  view.pick([...reached]);
 };
 
 function highlight() {
   const rows = {};
-  for (const [word, trait, which] of [["selected", "selection", 1], ["chosen", "selection", 0], ["hovered", "hover", 0], ["above", "hover", 1]]) {
+  for (const [word, trait, column] of [["selected", "selection", 1], ["chosen", "selection", 0], ["hovered", "hover", 0], ["above", "hover", 1]]) {
     const lit = new Set(graph.get(trait));
-    lines.forEach((line, at) => { if (named(line[which]).some((node) => lit.has(node))) rows[at] = `${rows[at] ?? ""} ${word}`; });
+    lines.forEach((line, row) => { if (namesOf(line[column]).some((node) => lit.has(node))) rows[row] = `${rows[row] ?? ""} ${word}`; });
   }
   source.set("lit", { rows, say: "" });
 }
 
-const acts = {
+const actions = {
   open: toggle(true),
   close: toggle(false),
-  "open all": every(true),
-  "close all": every(false),
-  back: every(null),
-  tab: (id) => go(tabs.find((one) => one.tab === id)),
-  "next tab": () => go(tabs[(tabs.indexOf(tab) + 1) % tabs.length]),
-  "tab before": () => go(tabs.at(tabs.indexOf(tab) - 1)),
+  "open all": setAll(true),
+  "close all": setAll(false),
+  back: setAll(null),
+  tab: (id) => showTab(tabs.find((entry) => entry.tab === id)),
+  "next tab": () => showTab(tabs[(tabs.indexOf(tab) + 1) % tabs.length]),
+  "tab before": () => showTab(tabs.at(tabs.indexOf(tab) - 1)),
   upstream: reach(true),
   downstream: reach(false),
   overlay: () => draw(void (overlay = (overlay + 1) % heats.length)),
-  point: (at) => graph.set("hover", named(lines[at]?.[1] ?? [])),
+  point: (row) => graph.set("hover", namesOf(lines[row]?.[1] ?? [])),
   clear: () => graph.set("selection", []),
   // A click on a line: with Shift a range from the last one, with Ctrl added to the selection or removed.
   pick(of, { shift, ctrl }) {
-    const at = Number(of), from = shift && lines[anchor][2] === lines[at][2] ? anchor : at, now = graph.get("selection");
-    if (!shift) anchor = at;
-    const inside = lines.slice(Math.min(from, at), Math.max(from, at) + 1).flatMap((line) => line[1]);
-    const found = named([...new Set(inside)].sort((one, other) => one - other)), rest = now.filter((node) => !found.includes(node));
-    graph.set("selection", !ctrl ? found : rest.length + found.length > now.length ? [...rest, ...found] : rest);
+    const row = Number(of), from = shift && lines[anchor][2] === lines[row][2] ? anchor : row, selected = graph.get("selection");
+    if (!shift) anchor = row;
+    const nodes = lines.slice(Math.min(from, row), Math.max(from, row) + 1).flatMap((line) => line[1]);
+    const picked = namesOf([...new Set(nodes)].sort((a, b) => a - b)), others = selected.filter((node) => !picked.includes(node));
+    graph.set("selection", !ctrl ? picked : others.length + picked.length > selected.length ? [...others, ...picked] : others);
   },
 };
 
@@ -92,9 +92,9 @@ for (const trait of ["selection", "hover"]) graph.on(`change:${trait}`, highligh
 
 // A click on a line of code or a diagnostic shows its nodes.
 addEventListener("click", ({ target }) => {
-  const at = target instanceof Element && target.closest("[data-nodes]");
-  if (!at) return;
-  const pick = named(at.getAttribute("data-nodes").split(" ")), has = ({ graphs }) => graphs.some(({ id }) => pick[0].startsWith(`${id}:`));
-  if (!has(tab)) go(tabs.find(has) ?? tab);
+  const element = target instanceof Element && target.closest("[data-nodes]");
+  if (!element) return;
+  const pick = namesOf(element.getAttribute("data-nodes").split(" ")), shows = ({ graphs }) => graphs.some(({ id }) => pick[0].startsWith(`${id}:`));
+  if (!shows(tab)) showTab(tabs.find(shows) ?? tab);
   view.onMessage({ show: pick, pick });
 });

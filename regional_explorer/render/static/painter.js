@@ -7,13 +7,13 @@ import { Letters } from "./letters.js";
 const TEXT = 0.42,
   SHAPES = 0.16; // the smallest scales at which text and the shapes of boxes are drawn
 const MOST_PIXELS = 2e7; // of a copy that is drawn once and then moved
-const EDGE = 40; // room around the picture for what extends beyond it
+const ROOM = 40; // room around the picture for what extends beyond it
 const HIT = "#ffb000";
 
-const within =
+const inWindow =
   ({ x0, y0, x1, y1 }) =>
-  (rects, at) =>
-    rects[at] < x1 && rects[at] + rects[at + 2] > x0 && rects[at + 1] < y1 && rects[at + 1] + rects[at + 3] > y0;
+  (rects, i) =>
+    rects[i] < x1 && rects[i] + rects[i + 2] > x0 && rects[i + 1] < y1 && rects[i + 1] + rects[i + 3] > y0;
 
 /** @returns {[number, number, number, number]} */
 const sides = ({ x, y, w, h }) => [x, y, w, h];
@@ -55,33 +55,33 @@ export class Painter {
     const styles = boxes.map(filled),
       looks = new Map();
     for (let box = 0; box < picture.boxes; box += 1) {
-      const warm = heat(picture.piece(box), box);
+      const tint = heat(picture.piece(box), box);
       const number = picture.boxStyles[box],
-        key = `${number} ${warm?.fill}`;
+        key = `${number} ${tint?.fill}`;
       if (!looks.has(key))
-        looks.set(key, { style: { ...styles[number], ...warm, ...(warm && { quiet: warm.text }) }, boxes: [] });
+        looks.set(key, { style: { ...styles[number], ...tint, ...(tint && { quiet: tint.text }) }, boxes: [] });
       looks.get(key).boxes.push(box);
     }
     this.looks = [...looks.values()];
   }
 
-  // `now` says what is highlighted: the numbers of selected and found nodes per box, and single boxes.
-  draw(camera, now) {
+  // `lit` says what is highlighted: the numbers of selected and found nodes per box, and single boxes.
+  draw(camera, lit) {
     const { pen, ratio, picture } = this,
       { k, seen } = camera;
-    const made = [picture.rects, this.looks, now.found, now.finding, now.selecting, k, ratio];
-    const steady = made.every((part, at) => part === this.made?.[at]);
+    const made = [picture.rects, this.looks, lit.found, lit.finding, lit.selecting, k, ratio];
+    const steady = made.every((part, i) => part === this.made?.[i]);
     this.made = made;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.fillStyle = this.paper;
     pen.fillRect(0, 0, camera.width, camera.height);
     const [x, y] = camera.toWindow(0, 0);
     pen.setTransform(ratio * k, 0, 0, ratio * k, ratio * x, ratio * y);
-    if (!steady || !this.move(camera, now)) this.scene(k, seen, now);
-    this.lit(k, seen, now);
-    this.rings(k, within(seen), now);
-    this.titles(camera, within(seen));
-    if (now.line) this.lasso(now.line);
+    if (!steady || !this.move(camera, lit)) this.scene(k, seen, lit);
+    this.lit(k, seen, lit);
+    this.rings(k, inWindow(seen), lit);
+    this.titles(camera, inWindow(seen));
+    if (lit.line) this.lasso(lit.line);
   }
 
   lasso(line) {
@@ -101,35 +101,35 @@ export class Painter {
     pen.globalAlpha = 1;
   }
 
-  scene(k, seen, now) {
-    this.drawHulls(k, within(seen));
-    this.edges(k, seen, now);
-    this.boxes(k, within(seen), now);
+  scene(k, seen, lit) {
+    this.drawHulls(k, inWindow(seen));
+    this.edges(k, seen, lit);
+    this.boxes(k, inWindow(seen), lit);
   }
 
   // On the second frame at the same scale, the window and its surroundings are drawn into a copy, which is then moved:
   // this is fast however much is visible.
-  move(camera, now) {
+  move(camera, lit) {
     const { pen, ratio, picture, made } = this,
       scale = camera.k * ratio,
       { x0, y0, x1, y1 } = camera.seen;
-    const [left, top] = [Math.max(x0, -EDGE), Math.max(y0, -EDGE)];
-    const [right, bottom] = [Math.min(x1, picture.width + EDGE), Math.min(y1, picture.height + EDGE)];
+    const [left, top] = [Math.max(x0, -ROOM), Math.max(y0, -ROOM)];
+    const [right, bottom] = [Math.min(x1, picture.width + ROOM), Math.min(y1, picture.height + ROOM)];
     let { still } = this;
-    const fresh = still && still.made.every((part, at) => part === made[at]);
+    const fresh = still && still.made.every((part, i) => part === made[i]);
     if (!fresh || left < still.x0 || top < still.y0 || right > still.x1 || bottom > still.y1) {
       const wide = (x1 - x0) / 2,
         high = (y1 - y0) / 2;
       still = {
         made,
-        x0: Math.max(x0 - wide, -EDGE),
-        y0: Math.max(y0 - high, -EDGE),
-        x1: Math.min(x1 + wide, picture.width + EDGE),
-        y1: Math.min(y1 + high, picture.height + EDGE),
+        x0: Math.max(x0 - wide, -ROOM),
+        y0: Math.max(y0 - high, -ROOM),
+        x1: Math.min(x1 + wide, picture.width + ROOM),
+        y1: Math.min(y1 + high, picture.height + ROOM),
       };
       const pixels = (still.x1 - still.x0) * (still.y1 - still.y0) * scale ** 2;
       if (!(pixels > 0) || pixels > MOST_PIXELS) return false;
-      still.canvas = this.copy(still, camera.k, ratio, now);
+      still.canvas = this.copy(still, camera.k, ratio, lit);
       this.still = still;
     }
     const [x, y] = camera.toWindow(still.x0, still.y0);
@@ -140,14 +140,14 @@ export class Painter {
     return true;
   }
 
-  copy(area, k, ratio, now) {
+  copy(area, k, ratio, lit) {
     const { pen } = this,
       { x0, y0, x1, y1 } = area,
       scale = k * ratio;
     const canvas = new OffscreenCanvas(Math.ceil((x1 - x0) * scale) || 1, Math.ceil((y1 - y0) * scale) || 1);
     this.pen = this.letters.pen = canvas.getContext("2d");
     this.pen.setTransform(scale, 0, 0, scale, -x0 * scale, -y0 * scale);
-    this.scene(k, area, now);
+    this.scene(k, area, lit);
     this.pen = this.letters.pen = pen;
     return canvas;
   }
@@ -155,12 +155,12 @@ export class Painter {
   drawHulls(k, inside) {
     const { pen } = this,
       { groups, groupPieces, pieces, pieceStyles } = this.picture;
-    for (let at = 0; at < groups.length; at += 4) {
-      if (!inside(groups, at)) continue;
-      const number = groupPieces[at / 4],
+    for (let i = 0; i < groups.length; i += 4) {
+      if (!inside(groups, i)) continue;
+      const number = groupPieces[i / 4],
         style = this.hulls[pieceStyles[number]];
       pen.beginPath();
-      pen.roundRect(groups[at], groups[at + 1], groups[at + 2], groups[at + 3], 7);
+      pen.roundRect(groups[i], groups[i + 1], groups[i + 2], groups[i + 3], 7);
       pen.fillStyle = this.heat(pieces[number])?.fill ?? style.fill;
       pen.fill();
       if (style.tile) pen.fillStyle = style.tile;
@@ -169,7 +169,7 @@ export class Painter {
     }
   }
 
-  edges(k, seen, now) {
+  edges(k, seen, lit) {
     const { pen } = this,
       { edges } = this.picture,
       far = [];
@@ -185,19 +185,19 @@ export class Painter {
         pen.lineTo(x1, y1);
       }
     }
-    this.stroke(this.ground.edge, Math.max(0.9, 0.5 / k), [], now.selecting ? 0.45 : 0.95);
+    this.stroke(this.ground.edge, Math.max(0.9, 0.5 / k), [], lit.selecting ? 0.45 : 0.95);
     // Edges from one column to the next cross half of the picture, so they are drawn faint.
     this.trail(far, this.ground.edge, 0.9, 0.3);
     if (k > 0.3) arrows(pen, this.picture, seen, this.ground.quiet);
   }
 
   // Draw the edges of boxes that are selected or hovered.
-  lit(k, seen, now) {
+  lit(k, seen, lit) {
     const { edges } = this.picture;
-    const chosen = (box) => now.selected[box] || box === now.hover || box === now.cursor;
+    const chosen = (box) => lit.selected[box] || box === lit.hover || box === lit.cursor;
     const near = [],
       far = [];
-    if (now.selecting || now.hover >= 0 || now.cursor >= 0) {
+    if (lit.selecting || lit.hover >= 0 || lit.cursor >= 0) {
       for (let edge = 0; edge < edges.length / 2; edge += 1) {
         if (!chosen(edges[edge * 2]) && !chosen(edges[edge * 2 + 1])) continue;
         const [, y0, , y1] = ends(this.picture, edge);
@@ -214,26 +214,26 @@ export class Painter {
     this.stroke(colour, width, [], alpha);
   }
 
-  boxes(k, inside, now) {
+  boxes(k, inside, lit) {
     const { pen, picture } = this,
       { rects } = picture,
-      shown = [];
+      labelled = [];
     for (const { style, boxes } of this.looks) {
       const here = boxes.filter((box) => inside(rects, box * 4));
-      if (k >= TEXT) shown.push({ style, here });
+      if (k >= TEXT) labelled.push({ style, here });
       // While searching, boxes without hits are faint.
-      for (const back of now.finding ? [true, false] : [false]) {
-        const some = now.finding ? here.filter((box) => Boolean(now.found[box]) !== back) : here;
-        if (!some.length) continue;
-        pen.globalAlpha = back ? 0.3 : 1;
+      for (const faint of lit.finding ? [true, false] : [false]) {
+        const drawn = lit.finding ? here.filter((box) => Boolean(lit.found[box]) !== faint) : here;
+        if (!drawn.length) continue;
+        pen.globalAlpha = faint ? 0.3 : 1;
         if (k < SHAPES) {
           pen.fillStyle = style.stroke || style.text;
-          for (const box of some) pen.fillRect(...sides(picture.rect(box)));
+          for (const box of drawn) pen.fillRect(...sides(picture.rect(box)));
           continue;
         }
-        for (const behind of style.deep ? [4, 0] : [0]) {
+        for (const offset of style.deep ? [4, 0] : [0]) {
           pen.beginPath();
-          for (const box of some) this.outline(picture.rect(box), k, behind);
+          for (const box of drawn) this.outline(picture.rect(box), k, offset);
           pen.fillStyle = style.fill;
           if (style.fill) pen.fill();
           if (style.stroke) this.stroke(style.stroke, style.line, style.dash, pen.globalAlpha);
@@ -243,8 +243,8 @@ export class Painter {
     pen.globalAlpha = 1;
     if (k >= SHAPES) this.shares(inside);
     pen.textBaseline = "middle";
-    for (const { style, here } of shown)
-      this.letters.boxes(this.picture, here, style, (box) => now.finding && !now.found[box]);
+    for (const { style, here } of labelled)
+      this.letters.boxes(this.picture, here, style, (box) => lit.finding && !lit.found[box]);
   }
 
   // Draw a bar at the bottom of closed folds: the share of each region.
@@ -254,64 +254,64 @@ export class Painter {
       if (!inside(picture.rects, box * 4)) continue;
       const { x, y, w, h } = picture.rect(box);
       let left = x + 4;
-      for (const [region, part] of picture.shares(box)) {
+      for (const [region, share] of picture.shares(box)) {
         pen.fillStyle = regions[region];
-        pen.fillRect(left, y + h - 3, Math.max((w - 8) * part, 2), 3);
-        left += (w - 8) * part;
+        pen.fillRect(left, y + h - 3, Math.max((w - 8) * share, 2), 3);
+        left += (w - 8) * share;
       }
     }
   }
 
-  outline({ x, y, w, h }, k, behind) {
-    if (k * h > 6) this.pen.roundRect(x + behind, y + behind, w, h, 4);
-    else this.pen.rect(x + behind, y + behind, w, h);
+  outline({ x, y, w, h }, k, offset) {
+    if (k * h > 6) this.pen.roundRect(x + offset, y + offset, w, h, 4);
+    else this.pen.rect(x + offset, y + offset, w, h);
   }
 
-  rings(k, inside, now) {
+  rings(k, inside, lit) {
     const { pen, picture } = this,
       { ink } = this.ground,
-      small = Math.min(k, 1);
+      scale = Math.min(k, 1);
     const ring = (box, gap, width, colour, dash, alpha) => {
       const { x, y, w, h } = picture.rect(box),
-        out = gap / small;
+        margin = gap / scale;
       pen.beginPath();
-      pen.roundRect(x - out, y - out, w + 2 * out, h + 2 * out, 4 + out);
-      const dashes = dash.map((length) => length / small);
-      this.stroke(colour, width / small, dashes, alpha);
+      pen.roundRect(x - margin, y - margin, w + 2 * margin, h + 2 * margin, 4 + margin);
+      const dashes = dash.map((length) => length / scale);
+      this.stroke(colour, width / scale, dashes, alpha);
     };
     for (let box = 0; box < picture.boxes; box += 1) {
       if (!inside(picture.rects, box * 4)) continue;
-      if (now.finding && now.found[box]) ring(box, 2.5, box === now.hit ? 4 : 3, HIT, [], box === now.hit ? 1 : 0.75);
+      if (lit.finding && lit.found[box]) ring(box, 2.5, box === lit.hit ? 4 : 3, HIT, [], box === lit.hit ? 1 : 0.75);
       // A box with only some nodes selected has a dashed ring.
-      if (now.selected[box]) ring(box, 1.5, 2, ink, now.selected[box] < picture.nodesIn(box).length ? [4, 3] : []);
+      if (lit.selected[box]) ring(box, 1.5, 2, ink, lit.selected[box] < picture.nodesIn(box).length ? [4, 3] : []);
     }
-    for (const box of now.linked) ring(box, 1, 1.4, ink, [2, 2], 0.8);
-    if (now.hover >= 0) ring(now.hover, 0, 1.4, ink, []);
-    if (now.cursor >= 0) ring(now.cursor, 4, 1.5, ink, [1.5, 2.5]);
+    for (const box of lit.linked) ring(box, 1, 1.4, ink, [2, 2], 0.8);
+    if (lit.hover >= 0) ring(lit.hover, 0, 1.4, ink, []);
+    if (lit.cursor >= 0) ring(lit.cursor, 4, 1.5, ink, [1.5, 2.5]);
   }
 
   titles(camera, inside) {
     const { pen, picture, ratio, letters } = this;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    picture.titles.forEach(([x, y], part) => {
+    picture.titles.forEach(([x, y], i) => {
       const [left, top] = camera.toWindow(x, y + 28); // where the boxes begin
-      letters.write(picture.graphs[part].title, left, top - Math.max(16, 20 * camera.k), 12, this.ground.quiet, 600);
+      letters.write(picture.graphs[i].title, left, top - Math.max(16, 20 * camera.k), 12, this.ground.quiet, 600);
     });
-    for (let at = 0; at < picture.groups.length; at += 4) {
-      if (!inside(picture.groups, at)) continue;
-      const number = picture.groupPieces[at / 4],
+    for (let i = 0; i < picture.groups.length; i += 4) {
+      if (!inside(picture.groups, i)) continue;
+      const number = picture.groupPieces[i / 4],
         piece = picture.pieces[number];
       const style = this.hulls[picture.pieceStyles[number]],
-        warm = this.heat(piece);
+        tint = this.heat(piece);
       const { words, speedup } = piece,
-        label = warm?.label ?? speedup,
+        label = tint?.label ?? speedup,
         { letter } = picture.regions[piece.region];
-      const [left, top, w, h] = picture.groups.subarray(at, at + 4),
+      const [left, top, w, h] = picture.groups.subarray(i, i + 4),
         [x, y] = camera.toWindow(left, top);
-      const labelled = words.map((some) => (label ? `${some} · ${label}` : some)),
+      const labelled = words.map((word) => (label ? `${word} · ${label}` : word)),
         rect = { x, y, w: w * camera.k, h: h * camera.k };
-      const [ink, paper] = [warm?.text ?? style.text, warm?.fill ?? style.ground];
-      letters.hull([...labelled, warm ? label : words.at(-1), letter], rect, ink, paper, camera.k);
+      const [ink, paper] = [tint?.text ?? style.text, tint?.fill ?? style.ground];
+      letters.hull([...labelled, tint ? label : words.at(-1), letter], rect, ink, paper, camera.k);
     }
   }
 }

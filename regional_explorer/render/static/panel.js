@@ -13,14 +13,14 @@ class Panel extends ElementTree {
     super(model, host, signal);
     // Messages are numbered: the kernel handles them in this order, and reports the last one handled.
     Object.assign(this, { page: Math.random().toString(36).slice(2), number: 0, models: {} });
-    this.on("input", (at, { target }) => { if (at) this.type(target); });
+    this.on("input", (item, { target }) => { if (item) this.type(target); });
     this.root.addEventListener("keydown", (event) => this.escape(event), { signal });
     this.gone = el("div", { class: "rx-gone", role: "alert", "data-lm-suppress-shortcuts": "true" });
     this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) this.copy(target); });
-    const watch = setInterval(() => this.watch(), 1000);
+    const timer = setInterval(() => this.watch(), 1000);
     follow(model, signal, { change: () => this.show(), comm_live_update: () => this.watch() });
-    signal.addEventListener("abort", () => { clearTimeout(this.typing); clearInterval(watch); this.gone.remove(); });
-    for (const place of this.all("[data-view]")) this.mount(place, page);
+    signal.addEventListener("abort", () => { clearTimeout(this.typing); clearInterval(timer); this.gone.remove(); });
+    for (const slot of this.all("[data-view]")) this.mount(slot, page);
     this.send({ do: "here", of: "" });
   }
 
@@ -40,19 +40,19 @@ class Panel extends ElementTree {
     else this.gone.remove();
   }
 
-  async mount(place, page) {
-    const name = place.dataset.view, ref = this.model.get("views")[name];
+  async mount(slot, page) {
+    const name = slot.dataset.view, ref = this.model.get("views")[name];
     this.models[name] = await page.getModel(ref);
     this.raw ??= await this.model.widget_manager.get_model(ref.replace("anywidget:", ""));
-    await (await page.getWidget(ref)).render({ el: place, signal: this.signal });
+    await (await page.getWidget(ref)).render({ el: slot, signal: this.signal });
   }
 
   content() { return this.model.get("tree").map((part) => this.filled(part)); }
 
   filled(part) {
     if (typeof part === "string") return part;
-    const [tag, attributes, ...inside] = part, name = attributes["data-part"];
-    return [tag, attributes, ...(name ? this.model.get(`part_${name}`) ?? [] : inside.map((one) => this.filled(one)))];
+    const [tag, attributes, ...children] = part, name = attributes["data-part"];
+    return [tag, attributes, ...(name ? this.model.get(`part_${name}`) ?? [] : children.map((child) => this.filled(child)))];
   }
 
   // A view manages its own elements.
@@ -89,22 +89,22 @@ class Panel extends ElementTree {
     if (live) this.press(live, {}, live.value);
   }
 
-  press(at, event, value = null) {
-    if (value !== null && !at.dirty) return; // already sent
-    if (this.live === at) this.live = null;
+  press(item, event, value = null) {
+    if (value !== null && !item.dirty) return; // already sent
+    if (this.live === item) this.live = null;
     this.flush();
     // The graph is another widget: its selection is sent along, or it might arrive later.
-    const number = this.send({ ...this.message(at, event, value), selection: this.models.graph?.get("selection") });
-    if (value !== null) Object.assign(at, { sent: number, dirty: false });
+    const number = this.send({ ...this.message(item, event, value), selection: this.models.graph?.get("selection") });
+    if (value !== null) Object.assign(item, { sent: number, dirty: false });
   }
 
-  key(at, event) {
+  key(item, event) {
     const { target } = event;
     if (event.key === "Enter" && target.tagName === "INPUT" && target.dirty) this.press(target, event, target.value);
     else if (target.role === "tab" && /^Arrow(Left|Right)$/.test(event.key)) {
       const tabs = this.all("[role=tab]"), step = event.key === "ArrowRight" ? 1 : -1;
       this.press(tabs.at((tabs.indexOf(target) + step) % tabs.length), event);
-    } else super.key(at, event);
+    } else super.key(item, event);
   }
 
   // Wherever the focus is: Escape first closes what is open over the graph, else it clears the selection.

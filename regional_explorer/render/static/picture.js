@@ -1,16 +1,16 @@
 // The unpacked payload of a picture, with the queries on it: boxes, rectangles, nodes, pieces and texts by number.
 
-const FACTS = 5,
+const NODE_FACTS = 5,
   BOX_TEXTS = 5;
 
 // Arrays arrive as views of one big buffer, at unaligned offsets, so they are copied; in a saved page as lists.
-const bytes = (view) =>
+const toBuffer = (view) =>
   Array.isArray(view)
     ? view
     : new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice().buffer;
-const counts = (view) => new Uint32Array(bytes(view));
-const indices = (view) => new Int32Array(bytes(view));
-const lengths = (view) => new Float32Array(bytes(view));
+const toUint32 = (view) => new Uint32Array(toBuffer(view));
+const toInt32 = (view) => new Int32Array(toBuffer(view));
+const toFloat32 = (view) => new Float32Array(toBuffer(view));
 
 // Return a function from an owner to its members, in order: they are one array with an offset per owner.
 function byOwner(owners, count) {
@@ -42,19 +42,19 @@ export class Picture {
     this.pieces = pieces;
     this.styles = styles;
     this.texts = texts;
-    this.boxTexts = counts(payload.box_texts);
-    this.boxStyles = counts(payload.box_styles);
-    this.boxTooltips = counts(payload.box_tooltips);
-    this.boxTooltipEnds = counts(payload.box_tooltip_ends);
-    this.boxShares = counts(payload.box_shares);
-    this.boxShareEnds = counts(payload.box_share_ends);
-    this.boxPieces = indices(payload.box_pieces);
-    this.pieceStyles = counts(payload.piece_styles);
-    this.nodeFacts = counts(payload.node_facts);
-    this.nodeBoxes = counts(payload.node_boxes);
-    this.nodePieces = indices(payload.node_pieces);
-    this.groupPieces = counts(payload.group_pieces);
-    this.edges = counts(payload.edges);
+    this.boxTexts = toUint32(payload.box_texts);
+    this.boxStyles = toUint32(payload.box_styles);
+    this.boxTooltips = toUint32(payload.box_tooltips);
+    this.boxTooltipEnds = toUint32(payload.box_tooltip_ends);
+    this.boxShares = toUint32(payload.box_shares);
+    this.boxShareEnds = toUint32(payload.box_share_ends);
+    this.boxPieces = toInt32(payload.box_pieces);
+    this.pieceStyles = toUint32(payload.piece_styles);
+    this.nodeFacts = toUint32(payload.node_facts);
+    this.nodeBoxes = toUint32(payload.node_boxes);
+    this.nodePieces = toInt32(payload.node_pieces);
+    this.groupPieces = toUint32(payload.group_pieces);
+    this.edges = toUint32(payload.edges);
     this.boxes = this.boxPieces.length;
     this.nodes = this.nodeBoxes.length;
     this.nodesIn = byOwner(this.nodeBoxes, this.boxes);
@@ -72,22 +72,22 @@ export class Picture {
   place(places) {
     [this.width, this.height] = places.size;
     this.titles = places.titles;
-    this.rects = lengths(places.rects);
-    this.groups = lengths(places.groups);
-    this.curves = lengths(places.curves);
-    this.curveEnds = counts(places.curve_ends);
+    this.rects = toFloat32(places.rects);
+    this.groups = toFloat32(places.groups);
+    this.curves = toFloat32(places.curves);
+    this.curveEnds = toUint32(places.curve_ends);
   }
 
-  text(box, which) {
-    return this.texts[this.boxTexts[box * BOX_TEXTS + which]];
+  text(box, field) {
+    return this.texts[this.boxTexts[box * BOX_TEXTS + field]];
   }
   title = (box) => this.text(box, 0);
   detail = (box) => this.text(box, 1);
   signs = (box) => this.text(box, 2);
   opens = (box) => this.text(box, 3); // the key of the fold to open; "" if there is none
   around = (box) => this.text(box, 4); // the key of the open fold around it
-  fact(node, which) {
-    return this.texts[this.nodeFacts[node * FACTS + which]];
+  fact(node, field) {
+    return this.texts[this.nodeFacts[node * NODE_FACTS + field]];
   }
   module = (node) => this.fact(node, 3);
   piece = (box) => this.pieces[this.boxPieces[box]] ?? null;
@@ -96,32 +96,32 @@ export class Picture {
   shares(box) {
     const numbers = this.boxShares.subarray(this.boxShareEnds[box - 1] ?? 0, this.boxShareEnds[box]),
       pairs = [];
-    let all = 0;
-    for (const node of this.nodesIn(box)) if (this.fact(node, 1) !== "_operator.getitem") all += 1;
-    for (let at = 0; at < numbers.length; at += 2) pairs.push([numbers[at], numbers[at + 1] / all]);
+    let ops = 0;
+    for (const node of this.nodesIn(box)) if (this.fact(node, 1) !== "_operator.getitem") ops += 1;
+    for (let i = 0; i < numbers.length; i += 2) pairs.push([numbers[i], numbers[i + 1] / ops]);
     return pairs;
   }
 
   // The tooltip of a box, as pairs of a word and a text.
   about(box) {
-    const words = this.boxTooltips.subarray(this.boxTooltipEnds[box - 1] ?? 0, this.boxTooltipEnds[box]),
+    const numbers = this.boxTooltips.subarray(this.boxTooltipEnds[box - 1] ?? 0, this.boxTooltipEnds[box]),
       pairs = [];
-    for (let at = 0; at < words.length; at += 2) pairs.push([this.texts[words[at]], this.texts[words[at + 1]]]);
+    for (let i = 0; i < numbers.length; i += 2) pairs.push([this.texts[numbers[i]], this.texts[numbers[i + 1]]]);
     if (this.tooltips[box]) pairs.push(["time", this.tooltips[box]]);
     return [...pairs, ...(this.piece(box)?.facts ?? [])];
   }
 
   rect(box, rects = this.rects) {
-    const at = box * 4;
-    return { x: rects[at], y: rects[at + 1], w: rects[at + 2], h: rects[at + 3] };
+    const i = box * 4;
+    return { x: rects[i], y: rects[i + 1], w: rects[i + 2], h: rects[i + 3] };
   }
 
   // The box, or with `groups` the hull, at a point; -1 if there is none.
   at(x, y, slack = 0, rects = this.rects) {
-    for (let at = rects.length - 4; at >= 0; at -= 4) {
-      const dx = x - rects[at],
-        dy = y - rects[at + 1];
-      if (dx >= -slack && dy >= -slack && dx <= rects[at + 2] + slack && dy <= rects[at + 3] + slack) return at / 4;
+    for (let i = rects.length - 4; i >= 0; i -= 4) {
+      const dx = x - rects[i],
+        dy = y - rects[i + 1];
+      if (dx >= -slack && dy >= -slack && dx <= rects[i + 2] + slack && dy <= rects[i + 3] + slack) return i / 4;
     }
     return -1;
   }
@@ -131,10 +131,10 @@ export class Picture {
     let best = -1,
       least = Infinity;
     for (let box = 0; box < this.boxes; box += 1) {
-      const at = this.rect(box),
-        far = Math.hypot(at.x + at.w / 2 - x, at.y + at.h / 2 - y);
-      if (far < least) {
-        least = far;
+      const rect = this.rect(box),
+        distance = Math.hypot(rect.x + rect.w / 2 - x, rect.y + rect.h / 2 - y);
+      if (distance < least) {
+        least = distance;
         best = box;
       }
     }
@@ -142,9 +142,9 @@ export class Picture {
   }
 
   counts(nodes) {
-    const found = new Uint32Array(this.boxes);
-    for (const node of nodes) found[this.nodeBoxes[node]] += 1;
-    return found;
+    const boxCounts = new Uint32Array(this.boxes);
+    for (const node of nodes) boxCounts[this.nodeBoxes[node]] += 1;
+    return boxCounts;
   }
 
   numbers(ids) {
@@ -152,9 +152,9 @@ export class Picture {
   }
 
   where(test) {
-    const found = [];
-    for (let node = 0; node < this.nodes; node += 1) if (test(node)) found.push(node);
-    return found;
+    const nodes = [];
+    for (let node = 0; node < this.nodes; node += 1) if (test(node)) nodes.push(node);
+    return nodes;
   }
 
   nodesOfPiece = (piece) => this.where((node) => this.nodePieces[node] === piece);
@@ -163,11 +163,11 @@ export class Picture {
 
   // All nodes between two boxes in the order they run, both included; within the graph of the second one.
   range(from, to) {
-    const ends = [...this.nodesIn(from), ...this.nodesIn(to)];
-    if (!ends.length) return [];
-    const { first, count } = this.graphs.findLast((graph) => graph.first <= ends.at(-1));
-    const low = Math.max(Math.min(...ends), first),
-      high = Math.min(Math.max(...ends), first + count - 1);
+    const nodes = [...this.nodesIn(from), ...this.nodesIn(to)];
+    if (!nodes.length) return [];
+    const { first, count } = this.graphs.findLast((graph) => graph.first <= nodes.at(-1));
+    const low = Math.max(Math.min(...nodes), first),
+      high = Math.min(Math.max(...nodes), first + count - 1);
     return this.where((node) => node >= low && node <= high);
   }
 }

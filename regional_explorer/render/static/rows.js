@@ -1,49 +1,49 @@
 // Lays out the boxes of a saved page, by the rows that it has for the parts of each fold.
 
-const GAP = 14, LAYER = 16, EDGE = 7, HEAD = 20, WIDEST = 1000, TALLEST = 900, ASPECT = 1.8;
+const GAP = 14, LAYER = 16, BORDER = 7, HEADER = 20, WIDEST_LINE = 1000, TALLEST = 900, ASPECT = 1.8;
 
-const most = (numbers) => Math.max(0, ...numbers);
-const width = (row) => row.reduce((sum, { w }) => sum + w + GAP, -GAP);
+const largest = (numbers) => Math.max(0, ...numbers);
+const rowWidth = (row) => row.reduce((sum, { w }) => sum + w + GAP, -GAP);
 
-// Place the folds inside `whole`, and set its size. An open fold that is alone in its row is replaced by its own rows.
-function stack(whole, folds, hull = 0) {
-  const rows = [], rowsOf = ({ rows }) => rows.map((row) => row.map((at) => folds[at]));
-  const add = (row) => {
+// Place the folds inside `outer`, and set its size. An open fold that is alone in its row is replaced by its own rows.
+function stack(outer, folds, hull = 0) {
+  const rows = [], rowsOf = ({ rows }) => rows.map((row) => row.map((i) => folds[i]));
+  const addRow = (row) => {
     const [fold] = row;
-    if (row.length === 1 && fold.open && !fold.hull) return rowsOf(fold).forEach(add);
+    if (row.length === 1 && fold.open && !fold.hull) return rowsOf(fold).forEach(addRow);
     rows.push([]);
     for (const fold of row) {
       if (fold.open) stack(fold, folds, fold.hull);
       else [fold.w, fold.h] = fold.size;
-      if (rows.at(-1).length && width([...rows.at(-1), fold]) > WIDEST) rows.push([]);
+      if (rows.at(-1).length && rowWidth([...rows.at(-1), fold]) > WIDEST_LINE) rows.push([]);
       rows.at(-1).push(fold);
     }
   };
-  rowsOf(whole).forEach(add);
-  const edge = hull ? EDGE : 0;
-  let top = hull ? HEAD : 0;
-  whole.w = most([hull, ...rows.map(width)]) + 2 * edge;
+  rowsOf(outer).forEach(addRow);
+  const border = hull ? BORDER : 0;
+  let top = hull ? HEADER : 0;
+  outer.w = largest([hull, ...rows.map(rowWidth)]) + 2 * border;
   for (const row of rows) {
-    let left = (whole.w - width(row)) / 2;
+    let left = (outer.w - rowWidth(row)) / 2;
     for (const fold of row) {
       Object.assign(fold, { x: left, y: top });
       left += fold.w + GAP;
     }
-    top += most(row.map(({ h }) => h)) + LAYER;
+    top += largest(row.map(({ h }) => h)) + LAYER;
   }
-  Object.assign(whole, { h: top - LAYER + edge, inside: rows.flat() });
+  Object.assign(outer, { h: top - LAYER + border, inside: rows.flat() });
 }
 
 function shift(fold, x, y) {
   fold.x += x;
   fold.y += y;
-  if (fold.open) for (const one of fold.inside) shift(one, fold.x, fold.y);
+  if (fold.open) for (const inner of fold.inside) shift(inner, fold.x, fold.y);
 }
 
 // Graphs are placed side by side, tall ones in columns.
 export function place({ graphs, folds, kept, hulls, edges }) {
   const titles = [];
-  let left = 0, low = 0;
+  let left = 0, bottom = 0;
   for (const graph of graphs) {
     stack(graph, folds);
     titles.push([left, 0]);
@@ -52,10 +52,10 @@ export function place({ graphs, folds, kept, hulls, edges }) {
     for (const fold of inside) {
       if (fold.y - top > tallest) [left, top] = [left + w + 3 * GAP, fold.y];
       shift(fold, left, 2 * GAP - top);
-      low = Math.max(low, fold.y + fold.h);
+      bottom = Math.max(bottom, fold.y + fold.h);
     }
     left += w + 6 * GAP;
   }
-  const rects = (some) => some.flatMap(({ x, y, w, h }) => [x, y, w, h]);
-  return { size: [left - 6 * GAP, low + GAP], titles, rects: rects(kept), groups: rects(hulls), curves: [], curve_ends: edges.map(() => 0) };
+  const rects = (boxes) => boxes.flatMap(({ x, y, w, h }) => [x, y, w, h]);
+  return { size: [left - 6 * GAP, bottom + GAP], titles, rects: rects(kept), groups: rects(hulls), curves: [], curve_ends: edges.map(() => 0) };
 }

@@ -1,10 +1,10 @@
 // Finds the nodes that match the text of the search field.
 
-const FACTS = { name: 0, op: 1, shape: 2, dtype: 2, module: 3, line: 4 }; // the payload's order
-const PLAIN = ["name", "op", "shape", "module", "region"];
+const FACT_NUMBERS = { name: 0, op: 1, shape: 2, dtype: 2, module: 3, line: 4 }; // the payload's order
+const PLAIN_FIELDS = ["name", "op", "shape", "module", "region"];
 
 // A shape is typed as 2x128 and written as [2, 128]; both become 2,128.
-const simple = (text) =>
+const normalized = (text) =>
   text
     .toLowerCase()
     .replace(/\s+/g, "")
@@ -15,8 +15,8 @@ const simple = (text) =>
 export function matches(picture, query) {
   const text = query.trim();
   if (!text) return { nodes: [] };
-  const read = (field, node) => {
-    if (field in FACTS) return picture.fact(node, FACTS[field]);
+  const fieldText = (field, node) => {
+    if (field in FACT_NUMBERS) return picture.fact(node, FACT_NUMBERS[field]);
     const piece = picture.pieces[picture.nodePieces[node]];
     return (piece && (field === "state" ? piece.state : picture.regions[piece.region].name)) ?? "";
   };
@@ -28,12 +28,12 @@ export function matches(picture, query) {
     } catch {
       return { nodes: [], error: "not a regular expression" };
     }
-    return { nodes: picture.where((node) => PLAIN.some((field) => expression.test(read(field, node)))) };
+    return { nodes: picture.where((node) => PLAIN_FIELDS.some((field) => expression.test(fieldText(field, node)))) };
   }
   const words = text.split(/\s+/).map((word) => {
-    const [, field, rest] = /^(name|op|shape|dtype|module|line|region|state):(.+)$/.exec(word) ?? [];
-    return [field ? [field] : PLAIN, simple(rest ?? word)];
+    const [, field, value] = /^(name|op|shape|dtype|module|line|region|state):(.+)$/.exec(word) ?? [];
+    return [field ? [field] : PLAIN_FIELDS, normalized(value ?? word)];
   });
-  const has = (node, [fields, wanted]) => fields.some((field) => simple(read(field, node)).includes(wanted));
-  return { nodes: picture.where((node) => words.every((word) => has(node, word))) };
+  const hasWord = (node, [fields, value]) => fields.some((field) => normalized(fieldText(field, node)).includes(value));
+  return { nodes: picture.where((node) => words.every((word) => hasWord(node, word))) };
 }

@@ -4,10 +4,10 @@
 import { el, follow, setAttributes } from "./dom.js";
 
 const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
-const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 // The attributes that identify an element: if only others change, the element is updated in place.
-const KEYS = ["data-do", "data-of", "data-view", "data-part", "type"];
-const alike = (one, other) => Array.isArray(one) && one[0] === other?.[0] && KEYS.every((key) => one[1][key] === other[1][key]);
+const IDENTITY = ["data-do", "data-of", "data-view", "data-part", "type"];
+const alike = (a, b) => Array.isArray(a) && a[0] === b?.[0] && IDENTITY.every((key) => a[1][key] === b[1][key]);
 
 export class ElementTree {
   constructor(model, host, signal) {
@@ -16,13 +16,13 @@ export class ElementTree {
     // JupyterLab's shortcuts do not apply inside.
     this.root = el("div", { class: model.get("kind"), role: label && "group", "aria-label": label, "data-lm-suppress-shortcuts": "true" });
     host.append(this.root);
-    this.on("click", (at, event) => {
-      if (at?.dataset.do === "copy") this.copy(at);
-      else if (at && !/^(INPUT|SELECT|OPTION)$/.test(event.target.tagName)) this.press(at, event);
+    this.on("click", (item, event) => {
+      if (item?.dataset.do === "copy") this.copy(item);
+      else if (item && !/^(INPUT|SELECT|OPTION)$/.test(event.target.tagName)) this.press(item, event);
     });
-    this.on("change", (at, event) => { if (at) this.press(at, event, event.target.type === "checkbox" ? event.target.checked : event.target.value); });
-    this.on("keydown", (at, event) => this.key(at, event));
-    for (const name of ["pointerover", "pointerleave", "focusin"]) this.on(name, (at) => this.point(at));
+    this.on("change", (item, event) => { if (item) this.press(item, event, event.target.type === "checkbox" ? event.target.checked : event.target.value); });
+    this.on("keydown", (item, event) => this.key(item, event));
+    for (const name of ["pointerover", "pointerleave", "focusin"]) this.on(name, (item) => this.point(item));
     follow(model, signal, { tree: () => this.show(), lit: () => this.highlight(), "msg:custom": (message) => this.onMessage(message) });
     signal.addEventListener("abort", () => { clearTimeout(this.pointing); this.root.remove(); });
     this.show();
@@ -37,7 +37,7 @@ export class ElementTree {
 
   owns(element) { return element.closest?.("[data-lm-suppress-shortcuts]") === this.root; }
 
-  all(selector) { return [...this.root.querySelectorAll(selector)].filter((one) => this.owns(one)); }
+  all(selector) { return [...this.root.querySelectorAll(selector)].filter((element) => this.owns(element)); }
 
   onMessage() {}
 
@@ -50,20 +50,20 @@ export class ElementTree {
     const rows = this.rows();
     if (rows.length && !rows.some((row) => row.tabIndex === 0)) rows[0].tabIndex = 0;
     this.highlight();
-    const moved = active.role === "tab" && active.tabIndex < 0; // the focus follows the tab that is shown
-    if (!dataset?.do || (this.root.contains(document.activeElement) && !moved)) return;
-    const twins = this.all("[data-do]").filter((one) => one.dataset.do === dataset.do);
-    const twin = twins.find((one) => (one.role === "tab" ? one.tabIndex === 0 : one.dataset.of === dataset.of));
+    const tabMoved = active.role === "tab" && active.tabIndex < 0; // the focus follows the tab that is shown
+    if (!dataset?.do || (this.root.contains(document.activeElement) && !tabMoved)) return;
+    const twins = this.all("[data-do]").filter((element) => element.dataset.do === dataset.do);
+    const twin = twins.find((element) => (element.role === "tab" ? element.tabIndex === 0 : element.dataset.of === dataset.of));
     twin?.focus({ preventScroll: true });
   }
 
   patch(parent, now, before) {
-    now.forEach((part, at) => {
-      const was = before[at], child = parent.childNodes[at];
-      if (same(part, was)) return;
-      if (child && alike(part, was)) {
-        setAttributes(child, part[1], was[1]);
-        if (!same(part.slice(2), was.slice(2))) this.patch(child, part.slice(2), was.slice(2));
+    now.forEach((part, i) => {
+      const old = before[i], child = parent.childNodes[i];
+      if (same(part, old)) return;
+      if (child && alike(part, old)) {
+        setAttributes(child, part[1], old[1]);
+        if (!same(part.slice(2), old.slice(2))) this.patch(child, part.slice(2), old.slice(2));
       } else if (child) child.replaceWith(build(part));
       else parent.append(build(part));
     });
@@ -86,36 +86,36 @@ export class ElementTree {
     if (!this.root.matches(":hover, :focus-within")) this.root.querySelector("[data-lit~=hovered]")?.scrollIntoView({ block: "nearest" });
   }
 
-  point(at) {
+  point(item) {
     if (!this.model.get("lit")) return;
     clearTimeout(this.pointing);
-    this.pointing = setTimeout(() => this.model.send({ do: "point", of: at?.dataset.of ?? "" }), 60);
+    this.pointing = setTimeout(() => this.model.send({ do: "point", of: item?.dataset.of ?? "" }), 60);
   }
 
-  press(at, event, value = null) { this.model.send(this.message(at, event, value)); }
+  press(item, event, value = null) { this.model.send(this.message(item, event, value)); }
 
-  message(at, { shiftKey = false, ctrlKey, metaKey }, value) {
-    return { do: at.dataset.do, of: at.dataset.of ?? "", value, shift: shiftKey, ctrl: Boolean(ctrlKey || metaKey) };
+  message(item, { shiftKey = false, ctrlKey, metaKey }, value) {
+    return { do: item.dataset.do, of: item.dataset.of ?? "", value, shift: shiftKey, ctrl: Boolean(ctrlKey || metaKey) };
   }
 
   // Pages without HTTPS have no navigator.clipboard, only the old copy command.
-  copy(at) {
-    const done = () => {
-      const text = at.textContent;
-      at.textContent = "Copied";
-      setTimeout(() => { at.textContent = text; }, 2000);
+  copy(item) {
+    const copied = () => {
+      const text = item.textContent;
+      item.textContent = "Copied";
+      setTimeout(() => { item.textContent = text; }, 2000);
     };
-    const old = (event) => { event.clipboardData.setData("text/plain", at.dataset.of); event.preventDefault(); event.stopPropagation(); };
-    if (navigator.clipboard) navigator.clipboard.writeText(at.dataset.of).then(done);
+    const onCopy = (event) => { event.clipboardData.setData("text/plain", item.dataset.of); event.preventDefault(); event.stopPropagation(); };
+    if (navigator.clipboard) navigator.clipboard.writeText(item.dataset.of).then(copied);
     else {
-      document.addEventListener("copy", old, { once: true, capture: true });
+      document.addEventListener("copy", onCopy, { once: true, capture: true });
       document.execCommand("copy");
-      done();
+      copied();
     }
   }
 
   // Arrow keys move between rows, with Shift they extend the selection; Enter selects one, Space adds one.
-  key(at, event) {
+  key(item, event) {
     const rows = this.rows(), from = rows.indexOf(event.target), { key, shiftKey } = event;
     if (from < 0) return;
     const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[key];
@@ -126,7 +126,7 @@ export class ElementTree {
       next.focus();
     }
     if (next && shiftKey) this.press(next, event);
-    else if (key === " " || key === "Enter") this.press(at, { shiftKey, ctrlKey: key === " " || event.ctrlKey });
+    else if (key === " " || key === "Enter") this.press(item, { shiftKey, ctrlKey: key === " " || event.ctrlKey });
     else if (!next) {
       if (key === "Escape" && this.model.get("lit")) this.model.send({ do: "clear", of: "" });
       return;

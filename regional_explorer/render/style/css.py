@@ -21,24 +21,24 @@ PICTURE = "rx-graph"
 PAGE = "rx"
 """The classes under which the styles of pictures and of pages are scoped."""
 
-_FOLDER = Path(__file__).resolve().parent
+_CSS_FOLDER = Path(__file__).resolve().parent
 
 
 @functools.cache
 def _rules(name: str) -> str:
     """Return the rules of ``name.css``, without comments and spaces that a browser does not need."""
-    text = re.sub(r"/\*.*?\*/", "", (_FOLDER / f"{name}.css").read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.sub(r"/\*.*?\*/", "", (_CSS_FOLDER / f"{name}.css").read_text(encoding="utf-8"), flags=re.DOTALL)
     return re.sub(r"\s*([{};])\s*|(?<=[:,])\s+", r"\1", text).replace(";}", "}").strip()
 
 
 def picture_css(paints: Iterable[Paint]) -> str:
     """Return the style sheet of a picture in which the regions are painted with ``paints``."""
-    tones = {paint.hue: paint for paint in paints}
+    paints_by_hue = {paint.hue: paint for paint in paints}
     scope = f".{PICTURE}"
-    light_colours = _colours(LIGHT, {hue: paint.light for hue, paint in tones.items()})
+    light_colours = _picture_colours(LIGHT, {hue: paint.light for hue, paint in paints_by_hue.items()})
     colours = (f"{scope} {selector}{{{colour}}}" for selector, colour in light_colours.items())
     light = f"{scope}{{background:{LIGHT.paper}}}{_rules('picture')}{''.join(colours)}"
-    dark_colours = _colours(DARK, {hue: paint.dark for hue, paint in tones.items()})
+    dark_colours = _picture_colours(DARK, {hue: paint.dark for hue, paint in paints_by_hue.items()})
     dark = "".join(f"{selector}{{{colour}}}" for selector, colour in dark_colours.items())
     # In a standalone SVG file the picture is the root element, without a page around it.
     return light + themed(
@@ -51,7 +51,7 @@ def themed(dark: str, undecided: str, page: str) -> str:
     return f"@media(prefers-color-scheme:dark){{{undecided}{dark}}}{page}{dark}"
 
 
-def _colours(ground: Ground, tones: Mapping[int, Tone]) -> dict[str, str]:
+def _picture_colours(ground: Ground, tones: Mapping[int, Tone]) -> dict[str, str]:
     """Return the colours of pictures by selector."""
     # Not plain `text`: some browsers do not allow a nested rule to begin with an element name.
     colours = {":is(text)": f"fill:{ground.ink}"}
@@ -71,9 +71,9 @@ def _colours(ground: Ground, tones: Mapping[int, Tone]) -> dict[str, str]:
 def page_css(paints: Sequence[Paint]) -> str:
     """Return the style sheet of pages and fragments in which the regions are painted with ``paints``, in order."""
     scope = f".{PAGE}"
-    light = f"{scope}{{{_variables(LIGHT, [paint.light for paint in paints], '#1a7f37', '#8a5300')}}}"
-    dark = f"{{{_variables(DARK, [paint.dark for paint in paints], '#56d364', '#f0b72f')}}}"
-    chips = "".join(_chip(scope, number, paint.line) for number, paint in enumerate(paints))
+    light = f"{scope}{{{_theme_variables(LIGHT, [paint.light for paint in paints], '#1a7f37', '#8a5300')}}}"
+    dark = f"{{{_theme_variables(DARK, [paint.dark for paint in paints], '#56d364', '#f0b72f')}}}"
+    chips = "".join(_chip_rule(scope, number, paint.line) for number, paint in enumerate(paints))
     return light + themed(dark, f"{_UNDECIDED} {scope}", f"{_DARK_PAGE} {scope}") + _rules("page") + chips
 
 
@@ -82,14 +82,14 @@ def saved_css() -> str:
     return _rules("saved")
 
 
-def _variables(ground: Ground, tones: Sequence[Tone], good: str, warn: str) -> str:
-    named = {"paper": ground.paper, "ink": ground.ink, "quiet": ground.quiet, "line": ground.edge, "box": ground.box}
-    named |= {"bad": ground.bad, "good": good, "warn": warn}
+def _theme_variables(ground: Ground, tones: Sequence[Tone], good: str, warn: str) -> str:
+    colours = {"paper": ground.paper, "ink": ground.ink, "quiet": ground.quiet, "line": ground.edge, "box": ground.box}
+    colours |= {"bad": ground.bad, "good": good, "warn": warn}
     for number, tone in enumerate(tones):
-        named |= {f"f{number}": tone.fill, f"s{number}": tone.stroke, f"t{number}": tone.text}
-    return ";".join(f"--rx-{name}:{colour}" for name, colour in named.items())
+        colours |= {f"f{number}": tone.fill, f"s{number}": tone.stroke, f"t{number}": tone.text}
+    return ";".join(f"--rx-{name}:{colour}" for name, colour in colours.items())
 
 
-def _chip(scope: str, number: int, line: str) -> str:
+def _chip_rule(scope: str, number: int, line: str) -> str:
     border = f"1px {line} var(--rx-s{number})"
     return f"{scope} .rx-r{number}{{background:var(--rx-f{number});color:var(--rx-t{number});border:{border}}}"

@@ -36,7 +36,7 @@ TAGS = VOID | {
     *("option", "p", "progress", "select", "small", "span", "style", "summary", "svg", "table", "tbody", "td", "th"),
     *("thead", "tr", "ul"),
 }
-_ATTRIBUTES = re.compile(
+_ALLOWED_ATTRIBUTES = re.compile(
     r"(aria|data)-[a-z-]+|autocomplete|checked|class|cx|cy|d|disabled|draggable|fill|for|height|hidden|id|inputmode|label"
     r"|list|max|min|name|open|placeholder|r|role|selected|spellcheck|step|stroke(-[a-z]+)?|style|tabindex|title|type"
     r"|value|viewBox|width"
@@ -53,20 +53,20 @@ def node(tag: str, /, *children: object, **attributes: object) -> Node:
     """
     if tag not in TAGS:
         raise ValueError(f"<{tag}> is not among the elements of a page.")
-    named = {
-        _attribute(name): sendable(value) if isinstance(value, str) else value
+    html_attributes = {
+        _attribute_name(name): sendable(value) if isinstance(value, str) else value
         for name, value in attributes.items()
         if value not in (None, False)
     }
-    inside = (child if isinstance(child, list) else _text(child) for child in children if child is not None)
-    return [tag, named, *(child for child in inside if child != "")]
+    contents = (child if isinstance(child, list) else _child_text(child) for child in children if child is not None)
+    return [tag, html_attributes, *(child for child in contents if child != "")]
 
 
 @functools.cache
-def _attribute(name: str) -> str:
+def _attribute_name(name: str) -> str:
     """Return the attribute that a Python argument names."""
     attribute = name.rstrip("_").replace("_", "-")
-    if not _ATTRIBUTES.fullmatch(attribute):
+    if not _ALLOWED_ATTRIBUTES.fullmatch(attribute):
         raise ValueError(f"An element with {attribute!r} is not among the elements of a page.")
     return attribute
 
@@ -81,17 +81,17 @@ def style_sheet(css: str) -> Node:
     return ["style", {}, css]
 
 
-def to_html(*parts: Node | str) -> str:
+def to_html(*children: Node | str) -> str:
     """Return elements and texts as HTML."""
-    return "".join(escape(part, quote=False) if isinstance(part, str) else _element(part) for part in parts)
+    return "".join(escape(child, quote=False) if isinstance(child, str) else _element_html(child) for child in children)
 
 
-def words(part: Node | str) -> str:
+def words(element: Node | str) -> str:
     """Return the texts of an element, joined by spaces."""
-    return part if isinstance(part, str) else " ".join(map(words, part[2:]))
+    return element if isinstance(element, str) else " ".join(map(words, element[2:]))
 
 
-def _text(child: object) -> str:
+def _child_text(child: object) -> str:
     """Return a cleaned text; a space at either end stays, because it separates the text from its neighbour."""
     text = str(child)
     cleaned = clean(text, LONG_TEXT)
@@ -100,12 +100,12 @@ def _text(child: object) -> str:
     return f"{' ' if text[:1] == ' ' else ''}{cleaned}{' ' if text[-1:] == ' ' else ''}"
 
 
-def _element(part: Node) -> str:
-    tag, attributes, *children = part
+def _element_html(element: Node) -> str:
+    tag, attributes, *children = element
     written = (f" {name}" if value is True else f' {name}="{escape(str(value))}"' for name, value in attributes.items())
-    head = f"<{tag}{''.join(written)}>"
+    start_tag = f"<{tag}{''.join(written)}>"
     if tag in VOID:
-        return f"{head[:-1]}/>"
+        return f"{start_tag[:-1]}/>"
     # A style sheet is not markup and not escaped; only style_sheet() makes it, never from text of the user's program.
-    inside = "".join(children) if tag == "style" else to_html(*children)
-    return f"{head}{inside}</{tag}>"
+    content = "".join(children) if tag == "style" else to_html(*children)
+    return f"{start_tag}{content}</{tag}>"

@@ -24,17 +24,17 @@ STATE_GLYPHS = {
 }
 """The sign of each state of a region or partition; shown beside the word."""
 
-MOST_KEYS = 8
+MOST_ENTRIES = 8
 """How many entries of a list are shown at most."""
 
-_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (float("inf"), 1.0, "s"))
+_TIME_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (float("inf"), 1.0, "s"))
 
 
 def duration(seconds: float | None) -> str:
     """Return ``seconds`` with three significant digits in µs, ms or s: ``12.3 µs``."""
     if seconds is None:
         return NONE
-    for below, factor, unit in _UNITS:
+    for below, factor, unit in _TIME_UNITS:
         # Rounded first: 999.9996 µs is 1.00 ms, not 1000 µs.
         if float(f"{abs(seconds):.3g}") < below:
             return f"{significant(seconds * factor)} {unit}"
@@ -68,13 +68,13 @@ def significant(value: float, digits: int = 3) -> str:
     if value == 0 or not isfinite(value):
         return f"{value:.0f}"
     rounded = float(f"{value:.{digits}g}")
-    whole = len(f"{abs(rounded):.0f}") if abs(rounded) >= 1 else 0
-    if whole > 6 or abs(rounded) < 1e-3:  # noqa: PLR2004 - beyond these an exponent reads better
+    integer_digits = len(f"{abs(rounded):.0f}") if abs(rounded) >= 1 else 0
+    if integer_digits > 6 or abs(rounded) < 1e-3:  # noqa: PLR2004 - beyond these an exponent reads better
         return f"{value:.{digits - 1}e}"
-    if whole:
-        return f"{rounded:,.{max(digits - whole, 0)}f}"
-    leading = len(f"{abs(rounded):.10f}"[2:]) - len(f"{abs(rounded):.10f}"[2:].lstrip("0"))
-    return f"{rounded:.{leading + digits}f}"
+    if integer_digits:
+        return f"{rounded:,.{max(digits - integer_digits, 0)}f}"
+    leading_zeros = len(f"{abs(rounded):.10f}"[2:]) - len(f"{abs(rounded):.10f}"[2:].lstrip("0"))
+    return f"{rounded:.{leading_zeros + digits}f}"
 
 
 def speedup(timing: Timing) -> str:
@@ -95,9 +95,9 @@ def ratio(value: float | None, numerics: NumericsVerdict | None) -> str:
 
 def interval(timing: Timing) -> str:
     """Return the bounds of the speedup's CI, ``1.21–1.27×``, or a dash."""
-    found = bounds(timing.speedup_low, timing.speedup_high)
-    shown = found and speedup(timing) != NONE and timing.verdict is not Verdict.BASELINE
-    return f"{found}×" if shown else NONE
+    ci = bounds(timing.speedup_low, timing.speedup_high)
+    is_shown = ci and speedup(timing) != NONE and timing.verdict is not Verdict.BASELINE
+    return f"{ci}×" if is_shown else NONE
 
 
 def bounds(low: float | None, high: float | None) -> str:
@@ -112,4 +112,4 @@ def failed_numerics(timing: Timing) -> bool:
 
 def config_text(config: Mapping[str, Any]) -> str:
     """Return a config as ``key=value`` pairs."""
-    return listing([clean(f"{key}={value!r}", 2 * SHORT) for key, value in config.items()], MOST_KEYS)
+    return listing([clean(f"{key}={value!r}", 2 * SHORT) for key, value in config.items()], MOST_ENTRIES)

@@ -67,8 +67,8 @@ def paint(index: int) -> Paint:
 
 def mix(colour: str, other: str, share: float) -> str:
     """Return ``colour`` with ``share`` of ``other`` in it; both are written ``#rrggbb``."""
-    pairs = ((int(colour[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(one * (1 - share) + two * share):02x}" for one, two in pairs)
+    channels = ((int(colour[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(first * (1 - share) + second * share):02x}" for first, second in channels)
 
 
 def contrast(colour: str, other: str) -> float:

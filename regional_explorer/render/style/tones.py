@@ -32,5 +32,5 @@ TRENDS = {"good": "▲ ", "bad": "▼ "}
 
 def toned(text: object, tone: str, signs: dict[str, str] | None = None, **attributes: object) -> Node:
     """Return ``text`` in a tone, behind its sign."""
-    known = SIGNS if signs is None else signs
-    return node("span", f"{known.get(tone, '')}{text}", class_=f"rx-{tone}" if tone else None, **attributes)
+    sign_of_tone = SIGNS if signs is None else signs
+    return node("span", f"{sign_of_tone.get(tone, '')}{text}", class_=f"rx-{tone}" if tone else None, **attributes)

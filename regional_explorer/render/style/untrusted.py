@@ -27,8 +27,8 @@ def clean(text: object, limit: int = LONG) -> str:
 def clean_page(text: object, limit: int = LONG_TEXT) -> str:
     """Return ``text`` cleaned line by line: the line breaks stay."""
     page = str(text)
-    kept = "\n".join(_without_invisible(line).rstrip() for line in page[:limit].splitlines())
-    return kept if len(page) <= limit else kept + "\n…"
+    cleaned = "\n".join(_without_invisible(line).rstrip() for line in page[:limit].splitlines())
+    return cleaned if len(page) <= limit else cleaned + "\n…"
 
 
 def markup(text: object, limit: int = LONG) -> str:

@@ -18,12 +18,12 @@ from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import LONG, clean, clean_page, sendable
 from regional_explorer.render.viewer.source_tree import LIVE_REGION
 
-MOST_LINES = 3_000
+CODE_LIMIT = 3_000
 """How many lines of one partition's code are shown at most; ``ex.code`` has all."""
 MOST_COLOURED = 1_500
 """Longer code is shown without colours."""
 MOST_LISTED = 6
-MOST_WIDE = 400
+LONGEST_LINE = 400
 """How many characters of one line are shown at most."""
 
 
@@ -35,33 +35,33 @@ class CodeRows:
     nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def code_rows(parts: Sequence[PartitionCode]) -> CodeRows:
+def code_rows(codes: Sequence[PartitionCode]) -> CodeRows:
     """Return the code of a region's partitions; partitions of equal code are shown once, linked to the nodes of all."""
-    if not parts:
+    if not codes:
         return CodeRows([LIVE_REGION])
-    nodes: dict[str, tuple[str, ...]] = {}
-    blocks = [*_source_lines(parts, nodes)]
-    for number, alike in enumerate(by_artifact(parts)):
-        blocks += _partition(number, alike, nodes)
-    coverage = node("p", f"{total_coverage([part.coverage for part in parts])}.", class_="rx-quiet")
+    row_nodes: dict[str, tuple[str, ...]] = {}
+    blocks = [*_source_rows(codes, row_nodes)]
+    for number, equal in enumerate(by_artifact(codes)):
+        blocks += _code_block(number, equal, row_nodes)
+    coverage = node("p", f"{total_coverage([code.coverage for code in codes])}.", class_="rx-quiet")
     listed = node("div", style_sheet(page_css(())), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox")
     listed[1] |= {"aria-multiselectable": "true", "aria-label": "Kernels and code"}
-    return CodeRows([listed, LIVE_REGION], nodes)
+    return CodeRows([listed, LIVE_REGION], row_nodes)
 
 
-def _source_lines(parts: Sequence[PartitionCode], nodes: dict[str, tuple[str, ...]]) -> Iterator[Node]:
+def _source_rows(codes: Sequence[PartitionCode], row_nodes: dict[str, tuple[str, ...]]) -> Iterator[Node]:
     """Yield the source lines that the kernels come from, each with all its nodes among the partitions."""
-    found: dict[SourceLine, list[str]] = {}
-    for part in parts:
-        for one in part.nodes:
-            if one.source is not None:
-                found.setdefault(one.source, []).append(_id(part, one.name))
-    if not found:
+    nodes_by_line: dict[SourceLine, list[str]] = {}
+    for code in codes:
+        for graph_node in code.nodes:
+            if graph_node.source is not None:
+                nodes_by_line.setdefault(graph_node.source, []).append(_node_id(code, graph_node.name))
+    if not nodes_by_line:
         return
     yield node("h4", "Source")
-    for number, line in enumerate(sorted(found, key=lambda line: (line.file, line.line))):
-        nodes[f"s{number}"] = tuple(dict.fromkeys(found[line]))
-        yield _row(
+    for number, line in enumerate(sorted(nodes_by_line, key=lambda line: (line.file, line.line))):
+        row_nodes[f"s{number}"] = tuple(dict.fromkeys(nodes_by_line[line]))
+        yield _pickable_row(
             f"s{number}",
             node("span", str(line.line), class_="rxs-number", title=line.numbered),
             verbatim("code", clean(line.text, LONG)),
@@ -69,26 +69,26 @@ def _source_lines(parts: Sequence[PartitionCode], nodes: dict[str, tuple[str, ..
         )
 
 
-def _partition(number: int, alike: Sequence[PartitionCode], nodes: dict[str, tuple[str, ...]]) -> Iterator[Node]:
-    part = alike[0]
-    target = GPU_TARGETS.get(part.code.target)
-    more = f" and {count(len(alike) - 1, 'equal partition')}" if len(alike) > 1 else ""
+def _code_block(number: int, equal: Sequence[PartitionCode], row_nodes: dict[str, tuple[str, ...]]) -> Iterator[Node]:
+    first = equal[0]
+    target = GPU_TARGETS.get(first.code.target)
+    more = f" and {count(len(equal) - 1, 'equal partition')}" if len(equal) > 1 else ""
     where = f" for {target.title}, which is not here" if target else ""
-    yield node("h4", f"{part.partition.id}{more}{where}")
-    if part.code.problem:
-        yield node("p", toned(part.code.problem, "warn"))
-    for linked in part.kernels:
-        place = linked.number - 1
-        mine = (_id(one, name.name) for one in alike for name in one.kernels[place].nodes)
-        nodes[f"k{number}.{linked.number}"] = nodes[f"c{number}.{linked.number}"] = tuple(dict.fromkeys(mine))
-        yield _kernel(f"k{number}.{linked.number}", linked, part)
-    yield from _code(number, part)
+    yield node("h4", f"{first.partition.id}{more}{where}")
+    if first.code.problem:
+        yield node("p", toned(first.code.problem, "warn"))
+    for linked in first.kernels:
+        index = linked.number - 1
+        ids = (_node_id(code, graph_node.name) for code in equal for graph_node in code.kernels[index].nodes)
+        row_nodes[f"k{number}.{linked.number}"] = row_nodes[f"c{number}.{linked.number}"] = tuple(dict.fromkeys(ids))
+        yield _kernel_row(f"k{number}.{linked.number}", linked, first)
+    yield from _section_folds(number, first)
 
 
-def _kernel(key: str, linked: LinkedKernel, part: PartitionCode) -> Node:
+def _kernel_row(key: str, linked: LinkedKernel, code: PartitionCode) -> Node:
     """Return the row of a kernel: its kind, ops, bytes read and written, GPU resources, and source lines."""
     kernel = linked.kernel
-    target = GPU_TARGETS.get(part.code.target)
+    target = GPU_TARGETS.get(code.code.target)
     bound = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
     gpu = kernel.gpu
     facts = [
@@ -103,7 +103,7 @@ def _kernel(key: str, linked: LinkedKernel, part: PartitionCode) -> Node:
         gpu.launch if gpu else "",
         f"lines {listing([str(line.line) for line in linked.lines], MOST_LISTED)}" if linked.lines else "",
     ]
-    return _row(
+    return _pickable_row(
         key,
         node("div", node("b", f"{linked.number} {kernel.name}")),
         node("div", listing(kernel.ops, MOST_LISTED)) if kernel.ops else None,
@@ -112,61 +112,61 @@ def _kernel(key: str, linked: LinkedKernel, part: PartitionCode) -> Node:
     )
 
 
-def _code(number: int, part: PartitionCode) -> Iterator[Node]:
-    whole = part.text.splitlines()
-    lines = [clean_page(line, MOST_WIDE).replace("\n", " ") for line in whole[:MOST_LINES]]
-    called = {linked.kernel.called: linked for linked in part.kernels if linked.kernel.called is not None}
-    for section in sections(part.code):
-        shown = lines[section.first - 1 : section.last]
-        if not shown:
+def _section_folds(number: int, code: PartitionCode) -> Iterator[Node]:
+    all_lines = code.text.splitlines()
+    lines = [clean_page(line, LONGEST_LINE).replace("\n", " ") for line in all_lines[:CODE_LIMIT]]
+    called_at = {linked.kernel.called: linked for linked in code.kernels if linked.kernel.called is not None}
+    for section in sections(code.code):
+        section_lines = lines[section.first - 1 : section.last]
+        if not section_lines:
             break
-        coloured = not section.folded and len(whole) <= MOST_COLOURED
-        rows = tokens_by_line(shown, section.language) if coloured else [[("", line)] for line in shown]
-        kinds = f" · {part.kernels[section.kernels[0] - 1].kernel.kind}" if section.kernels else ""
-        summary = node("summary", node("b", section.title), node("span", f"{kinds} · {count(section.lines, 'line')}"))
-        inside = _section(number, section, rows, called)
-        yield node("details", summary, *inside, open=not section.folded)
-    if len(whole) > MOST_LINES:
+        coloured = not section.folded and len(all_lines) <= MOST_COLOURED
+        rows = tokens_by_line(section_lines, section.language) if coloured else [[("", line)] for line in section_lines]
+        kind = f" · {code.kernels[section.kernels[0] - 1].kernel.kind}" if section.kernels else ""
+        summary = node("summary", node("b", section.title), node("span", f"{kind} · {count(section.lines, 'line')}"))
+        children = _section_rows(number, section, rows, called_at)
+        yield node("details", summary, *children, open=not section.folded)
+    if len(all_lines) > CODE_LIMIT:
         yield node(
-            "p", f"The code goes on for {count(len(whole) - MOST_LINES, 'line')}: see ex.code.", class_="rx-quiet"
+            "p", f"The code goes on for {count(len(all_lines) - CODE_LIMIT, 'line')}: see ex.code.", class_="rx-quiet"
         )
 
 
-def _section(
-    number: int, section: CodeSection, rows: Sequence[Tokens], called: Mapping[int, LinkedKernel]
+def _section_rows(
+    number: int, section: CodeSection, rows: Sequence[Tokens], called_at: Mapping[int, LinkedKernel]
 ) -> Iterator[Node]:
     if section.kernels:
-        yield _row(f"c{number}.{section.kernels[0]}", _text(rows), class_="rxs-line rxs-text")
+        yield _pickable_row(f"c{number}.{section.kernels[0]}", _code_element(rows), class_="rxs-line rxs-text")
         return
-    plain: list[Tokens] = []
+    unlinked: list[Tokens] = []
     for line, row in enumerate(rows, section.first):
-        if line in called:
-            if plain:
-                yield _text(plain)
-            plain = []
-            yield _row(f"c{number}.{called[line].number}", _text([row]), class_="rxs-line rxs-text")
+        if line in called_at:
+            if unlinked:
+                yield _code_element(unlinked)
+            unlinked = []
+            yield _pickable_row(f"c{number}.{called_at[line].number}", _code_element([row]), class_="rxs-line rxs-text")
         else:
-            plain.append(row)
-    if plain:
-        yield _text(plain)
+            unlinked.append(row)
+    if unlinked:
+        yield _code_element(unlinked)
 
 
-def _text(rows: Sequence[Tokens]) -> Node:
+def _code_element(rows: Sequence[Tokens]) -> Node:
     """Return lines of code as one element; adjacent tokens of the same kind are merged."""
-    found: list[tuple[str, str]] = []
+    merged: list[tuple[str, str]] = []
     for row in rows:
         for kind, text in [*row, ("", "\n")]:
-            if found and found[-1][0] == kind:
-                found[-1] = (kind, found[-1][1] + text)
+            if merged and merged[-1][0] == kind:
+                merged[-1] = (kind, merged[-1][1] + text)
             else:
-                found.append((kind, text))
-    inside = [verbatim("span", text, class_=f"rxs-{kind}") if kind else sendable(text) for kind, text in found]
+                merged.append((kind, text))
+    inside = [verbatim("span", text, class_=f"rxs-{kind}") if kind else sendable(text) for kind, text in merged]
     return [*node("code"), *inside]
 
 
-def _row(key: str, *inside: Node | None, class_: str) -> Node:
-    return node("div", *inside, class_=class_, role="option", tabindex="-1", data_do="pick", data_of=key)
+def _pickable_row(key: str, *children: Node | None, class_: str) -> Node:
+    return node("div", *children, class_=class_, role="option", tabindex="-1", data_do="pick", data_of=key)
 
 
-def _id(part: PartitionCode, name: str) -> str:
-    return sendable(f"{part.partition.graph}:{name}")
+def _node_id(code: PartitionCode, name: str) -> str:
+    return sendable(f"{code.partition.graph}:{name}")

@@ -10,12 +10,12 @@ from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.viewer.overlay import scale
 
-FIND = (
+FIND_BUTTONS = (
     ("previous", "↑", "Previous match (Shift+Enter)"),
     ("next", "↓", "Next match (Enter)"),
     ("matched", "Select", "Select all matches (s)"),
 )
-TOOLS = (
+TOOL_BUTTONS = (
     (
         ("fit", "Fit", "Fit the graph to the view (f)"),
         ("out", "−", "Zoom out (−)"),
@@ -32,9 +32,9 @@ TOOLS = (
     ),
 )
 """The command, text and title of each button, in groups."""
-OVERLAY = "Next overlay, or none (o)"
-SWITCHES = {"lasso", "help"}
-KEYS = (
+OVERLAY_TITLE = "Next overlay, or none (o)"
+SWITCH_TOOLS = {"lasso", "help"}
+KEY_HELP = (
     ("Drag, arrows", "pan; arrows with Shift faster"),
     ("Ctrl+wheel, + −", "zoom; ⌘+wheel on a Mac"),
     ("N P, Home End", "move between boxes; with Shift select"),
@@ -48,7 +48,7 @@ KEYS = (
     ("G, T", "next graph, previous graph"),
     ("O, M", "next overlay; minimap on or off"),
 )
-HINT = "Words, name: op: shape: dtype: module: line: region: state: or /a regular expression/ (key /)"
+SEARCH_HINT = "Words, name: op: shape: dtype: module: line: region: state: or /a regular expression/ (key /)"
 
 
 def graph_bars(
@@ -79,18 +79,18 @@ def graph_bars(
         type="search",
         placeholder="Search   op:gelu  2x128  /regex/",
         aria_label="Search nodes",
-        title=HINT,
+        title=SEARCH_HINT,
         spellcheck="false",
         autocomplete="off",
     )
-    count = _part("count", aria_live="polite")
-    keys = (part for key, text in KEYS for part in (node("dt", key), node("dd", text)))
+    count = _div("count", aria_live="polite")
+    keys = (element for key, text in KEY_HELP for element in (node("dt", key), node("dd", text)))
     stage = node(
         "div",
         node("canvas", class_="rxg-canvas", aria_hidden="true"),
-        _part("empty"),
+        _div("empty"),
         node("canvas", class_="rxg-map", aria_hidden="true", hidden=True),
-        _part("tip", role="tooltip", hidden=True),
+        _div("tip", role="tooltip", hidden=True),
         node("dl", *keys, class_="rxg-help", hidden=True),
         class_="rxg-stage",
         tabindex="0",
@@ -98,27 +98,27 @@ def graph_bars(
         aria_roledescription="graph",
         aria_description="N and P move between boxes, ? lists the keys.",
     )
-    tools = [_group(group) for group in TOOLS]
+    tools = [_button_group(group) for group in TOOL_BUTTONS]
     label = f"Overlay: {overlay.get('title', '')}" if overlay else "Overlay"
-    tools[-1].append(_button("overlay", label, OVERLAY, pressed=overlay is not None, disabled=not figures))
-    tools.append(_group([("help", "?", "Keys (?)")]))
+    tools[-1].append(_tool_button("overlay", label, OVERLAY_TITLE, pressed=overlay is not None, disabled=not figures))
+    tools.append(_button_group([("help", "?", "Keys (?)")]))
     return [
-        _part("bar", _tabs(tabs, tab), _part("find", field, count, _group(FIND))),
-        _part("bar", *tools, role="toolbar", aria_label="Graph tools"),
-        _crumbs(next((title for known, title in tabs if known == tab), "graph"), crumbs),
-        _part("problem", problem, role="alert", hidden=not problem),
+        _div("bar", _tab_buttons(tabs, tab), _div("find", field, count, _button_group(FIND_BUTTONS))),
+        _div("bar", *tools, role="toolbar", aria_label="Graph tools"),
+        _crumb_buttons(next((title for tab_id, title in tabs if tab_id == tab), "graph"), crumbs),
+        _div("problem", problem, role="alert", hidden=not problem),
         stage,
-        _part("status", _part("selected"), _part("trail"), _part("wait", "arranging…" if arranging else "")),
-        _part("legend", *_legend(legend, overlay), role="group", aria_label="Legend"),
-        _part("live", aria_live="polite", role="status"),
+        _div("status", _div("selected"), _div("trail"), _div("wait", "arranging…" if arranging else "")),
+        _div("legend", *_legend_nodes(legend, overlay), role="group", aria_label="Legend"),
+        _div("live", aria_live="polite", role="status"),
     ]
 
 
-def _part(name: str, /, *inside: Node | str, **attributes: Any) -> Node:
-    return node("div", *inside, class_=f"rxg-{name}", **attributes)
+def _div(name: str, /, *children: Node | str, **attributes: Any) -> Node:
+    return node("div", *children, class_=f"rxg-{name}", **attributes)
 
 
-def _tabs(tabs: Iterable[Sequence[str]], current: str) -> Node:
+def _tab_buttons(tabs: Iterable[Sequence[str]], current: str) -> Node:
     buttons = (
         node(
             "button",
@@ -133,12 +133,12 @@ def _tabs(tabs: Iterable[Sequence[str]], current: str) -> Node:
         )
         for tab, title in tabs
     )
-    return _part("tabs", *buttons, role="tablist", aria_label="Graphs")
+    return _div("tabs", *buttons, role="tablist", aria_label="Graphs")
 
 
-def _crumbs(top: str, crumbs: Iterable[tuple[str, str]]) -> Node:
+def _crumb_buttons(top: str, crumbs: Iterable[tuple[str, str]]) -> Node:
     """Return buttons that lead back to the graph, and to each fold around the one that was opened last."""
-    places = [("", top), *crumbs]
+    path = [("", top), *crumbs]
     buttons = (
         node(
             "button",
@@ -147,18 +147,18 @@ def _crumbs(top: str, crumbs: Iterable[tuple[str, str]]) -> Node:
             title=f"Back to {title}",
             data_do="back",
             data_of=key,
-            aria_current="location" if (key, title) == places[-1] else None,
+            aria_current="location" if (key, title) == path[-1] else None,
         )
-        for key, title in places
+        for key, title in path
     )
-    return _part("crumbs", *buttons, role="navigation", aria_label="What is open")
+    return _div("crumbs", *buttons, role="navigation", aria_label="What is open")
 
 
-def _group(tools: Iterable[tuple[str, str, str]]) -> Node:
-    return _part("group", *(_button(*tool, pressed=False if tool[0] in SWITCHES else None) for tool in tools))
+def _button_group(tools: Iterable[tuple[str, str, str]]) -> Node:
+    return _div("group", *(_tool_button(*tool, pressed=False if tool[0] in SWITCH_TOOLS else None) for tool in tools))
 
 
-def _button(do: str, text: str, title: str, *, pressed: bool | None = None, disabled: bool = False) -> Node:
+def _tool_button(do: str, text: str, title: str, *, pressed: bool | None = None, disabled: bool = False) -> Node:
     switch = None if pressed is None else str(pressed).lower()
     label = f"{text}: {title}" if text[0].isalpha() else title  # a label begins with the visible text
     return node(
@@ -166,28 +166,28 @@ def _button(do: str, text: str, title: str, *, pressed: bool | None = None, disa
     )
 
 
-def _legend(legend: Iterable[Entry | str], overlay: Mapping[str, Any] | None) -> Iterable[Node]:
+def _legend_nodes(legend: Iterable[Entry | str], overlay: Mapping[str, Any] | None) -> Iterable[Node]:
     """Yield a button for each region, the meanings of signs, and the scale of the overlay."""
-    for one in legend:
-        yield node("span", one) if isinstance(one, str) else _chip(one)
-    if overlay and (found := scale(overlay)):
-        low, high, bars = found
+    for entry in legend:
+        yield node("span", entry) if isinstance(entry, str) else _legend_button(entry)
+    if overlay and (overlay_scale := scale(overlay)):
+        low, high, bars = overlay_scale
         yield node(
             "span", f"{overlay.get('title', '')} {low}", node("i", style=_css_variables(bars)), high, class_="rxg-key"
         )
 
 
-def _chip(entry: Entry) -> Node:
-    own = paint(entry.region)
+def _legend_button(entry: Entry) -> Node:
+    look = paint(entry.region)
     colours = {
-        "light": own.light.fill,
-        "light-ink": own.light.text,
-        "dark": own.dark.fill,
-        "dark-ink": own.dark.text,
+        "light": look.light.fill,
+        "light-ink": look.light.text,
+        "dark": look.dark.fill,
+        "dark-ink": look.dark.text,
     }
     return node(
         "button",
-        node("span", own.letter, class_="rxg-chip", style=f"{_css_variables(colours)};border-style:{own.line}"),
+        node("span", look.letter, class_="rxg-chip", style=f"{_css_variables(colours)};border-style:{look.line}"),
         node("b", entry.title),
         node("span", entry.state),
         type="button",

@@ -20,13 +20,13 @@ from regional_explorer.render.style.untrusted import clean, sendable
 MICRO = 1e6
 SHARE = "share of the time"
 """The title of the overlay of a profile."""
-STEPS = 16
+SHADES = 16
 """How many steps of colour shares of the time are rounded to."""
 
-_FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...] = (
-    ("compiled time", "µs", lambda one: None if one.compiled_s is None else one.compiled_s * one.runs * MICRO),
-    ("eager time", "µs", lambda one: one.eager_s * one.runs * MICRO),
-    ("speedup", "×", lambda one: None if one.numerics is NumericsVerdict.NOT_COMPARABLE else one.speedup),
+_PARTITION_FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...] = (
+    ("compiled time", "µs", lambda times: None if times.compiled_s is None else times.compiled_s * times.runs * MICRO),
+    ("eager time", "µs", lambda times: times.eager_s * times.runs * MICRO),
+    ("speedup", "×", lambda times: None if times.numerics is NumericsVerdict.NOT_COMPARABLE else times.speedup),
 )
 
 
@@ -37,23 +37,23 @@ Overlay = Mapping[str, Any]
 def overlays(session: Session) -> list[dict[str, Any]]:
     """Return the available overlays, each with numbers by partition; empty before regions were measured."""
     measured = current_timings(session)
-    found = []
-    for title, unit, figure in _FIGURES:
-        values = {sendable(one.partition): value for one in measured if (value := figure(one)) is not None}
+    available = []
+    for title, unit, figure in _PARTITION_FIGURES:
+        values = {sendable(timing.partition): value for timing in measured if (value := figure(timing)) is not None}
         if values:
-            found.append({"title": title, "unit": unit, "values": values})
+            available.append({"title": title, "unit": unit, "values": values})
     shares = TimeShares.of(session)
-    return [*found, {"title": SHARE, "unit": "%", "shares": shares}] if shares else found
+    return [*available, {"title": SHARE, "unit": "%", "shares": shares}] if shares else available
 
 
-def titled(found: Sequence[Overlay], title: str) -> Overlay | None:
+def titled(available: Sequence[Overlay], title: str) -> Overlay | None:
     """Return the overlay with this title, or None."""
-    return next((one for one in found if title and one.get("title") == title), None)
+    return next((overlay for overlay in available if title and overlay.get("title") == title), None)
 
 
-def next_title(found: Sequence[Overlay], title: str) -> str:
+def next_title(available: Sequence[Overlay], title: str) -> str:
     """Return the title of the overlay after this one; empty, for no overlay, after the last one."""
-    titles = ["", *(str(one.get("title", "")) for one in found), ""]
+    titles = ["", *(str(overlay.get("title", "")) for overlay in available), ""]
     return titles[titles.index(title) + 1] if title in titles else titles[1]
 
 
@@ -71,66 +71,66 @@ def box_heat(shares: TimeShares, picture: Picture, tab: str) -> dict[str, Any]:
 
     A box has the time of its ops, forward and backward; in the backward graph, the backward alone.
     """
-    whole, backward = shares.profile.whole_s or 1.0, shares.is_backward(tab)
-    figure = shares.own_seconds if backward else shares.seconds
+    whole_s, backward = shares.profile.whole_s or 1.0, shares.is_backward(tab)
+    seconds_of = shares.own_seconds if backward else shares.seconds
     boxes: list[list[str]] = [[] for _ in range(len(picture.facts["box_pieces"]) // 4)]
     for name, box in zip(picture.reads, array("I", picture.facts["node_boxes"]), strict=True):
         boxes[box].append(name)
-    seconds = [sum(map(figure, nodes)) for nodes in boxes]
-    most = max(seconds, default=0.0) or 1.0
+    seconds = [sum(map(seconds_of, nodes)) for nodes in boxes]
+    most_s = max(seconds, default=0.0) or 1.0
     where = " in the backward" if backward else ""
     return {
-        "steps": [round(STEPS * one / most) if nodes else -1 for one, nodes in zip(seconds, boxes, strict=True)],
-        "labels": [percent(one / whole) for one in seconds],
-        "tooltips": [f"{percent(one / whole)} of the call, {duration(one)}{where}" for one in seconds],
+        "steps": [round(SHADES * time / most_s) if nodes else -1 for time, nodes in zip(seconds, boxes, strict=True)],
+        "labels": [percent(time / whole_s) for time in seconds],
+        "tooltips": [f"{percent(time / whole_s)} of the call, {duration(time)}{where}" for time in seconds],
         **{
-            theme: [_painted(mix(cold, warm, _REACH * step / STEPS)) for step in range(STEPS + 1)]
-            for theme, (cold, warm) in _SCALES.items()
+            theme: [_readable_fill(mix(cold, warm, _SCALE_REACH * step / SHADES)) for step in range(SHADES + 1)]
+            for theme, (cold, warm) in _SCALE_COLOURS.items()
         },
     }
 
 
-def _painted(fill: str) -> dict[str, str]:
+def _readable_fill(fill: str) -> dict[str, str]:
     """Return a fill, and the colour in which text on it is readable."""
     return {"fill": fill, "text": max("#000000", "#ffffff", key=partial(contrast, fill))}
 
 
-_SCALES = {"light": ("#f3f6fa", "#08306b"), "dark": ("#22303f", "#9ecbff")}
+_SCALE_COLOURS = {"light": ("#f3f6fa", "#08306b"), "dark": ("#22303f", "#9ecbff")}
 """The colours of the lowest and the highest value by theme; they differ in lightness, for colour-blind people."""
-_REACH = 0.8
+_SCALE_REACH = 0.8
 """How far towards the second colour the scale goes."""
 
 
 def partition_heat(overlay: Overlay) -> dict[str, Any]:
     """Return for each partition of ``overlay`` its label, and its colours in each theme."""
-    values = _finite(overlay)
+    values = _finite_values(overlay)
     low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
-    found: dict[str, Any] = {}
+    heats: dict[str, Any] = {}
     for partition, value in values.items():
         share = (value - low) / (high - low) if high > low else 0.5
-        label = _figure(value, overlay)
-        found[partition] = {
-            theme: {"label": label, **_painted(mix(cold, warm, share * _REACH))}
-            for theme, (cold, warm) in _SCALES.items()
+        label = _figure_text(value, overlay)
+        heats[partition] = {
+            theme: {"label": label, **_readable_fill(mix(cold, warm, share * _SCALE_REACH))}
+            for theme, (cold, warm) in _SCALE_COLOURS.items()
         }
-    return found
+    return heats
 
 
 def scale(overlay: Overlay) -> tuple[str, str, dict[str, str]] | None:
     """Return the labels of the lowest and highest value, and a CSS gradient by theme; None without values."""
-    values = _finite(overlay).values()
+    values = _finite_values(overlay).values()
     if not values and "shares" not in overlay:
         return None
-    ends = {theme: (cold, mix(cold, warm, _REACH)) for theme, (cold, warm) in _SCALES.items()}
+    ends = {theme: (cold, mix(cold, warm, _SCALE_REACH)) for theme, (cold, warm) in _SCALE_COLOURS.items()}
     bars = {theme: f"linear-gradient(90deg, {low}, {high})" for theme, (low, high) in ends.items()}
     if not values:
         return "none", "most", bars
-    return _figure(min(values), overlay), _figure(max(values), overlay), bars
+    return _figure_text(min(values), overlay), _figure_text(max(values), overlay), bars
 
 
-def _finite(overlay: Overlay) -> dict[str, float]:
+def _finite_values(overlay: Overlay) -> dict[str, float]:
     return {sendable(name): value for name, value in overlay.get("values", {}).items() if math.isfinite(value)}
 
 
-def _figure(value: float, overlay: Overlay) -> str:
+def _figure_text(value: float, overlay: Overlay) -> str:
     return clean(f"{float(f'{value:.3g}'):.15g} {overlay.get('unit', '')}")

@@ -42,114 +42,114 @@ SOURCE_HEIGHT = 10_000
 
 def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     """Return ``session`` as a page; ``plans`` is the table of measured plans."""
-    number = {name: place for place, name in enumerate(_names(session))}
-    code = script("page")
-    sheet = page_css([paint(place) for place in range(len(session.plan.regions))])
+    numbers = {name: number for number, name in enumerate(_node_names(session))}
+    page_script = script("page")
+    sheet = page_css([paint(number) for number in range(len(session.plan.regions))])
     views = (style(name, common=False) for name in ("common", "panel", "graph", "source"))
     styles = "".join([sheet, CODE_CSS, *views, saved_css()])
     facts = " · ".join(f"{word} {text}" for word, text in summary(session))
     results = results_nodes(session)
-    first = 1 if headline(session) else 0
-    above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *results[:first]]
+    headlines = 1 if headline(session) else 0
+    above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *results[:headlines]]
     below = [
         *table_nodes(regions_table(session), regions=session),
         *([node("div", *plans, class_="rxt")] if plans else []),
-        *results[first:],
+        *results[headlines:],
     ]
-    diagnostics = to_html(*diagnostics_nodes(session.diagnostics, _show(session, number)))
+    diagnostics = to_html(*diagnostics_nodes(session.diagnostics, _show_button(session, numbers)))
     beside = (
-        _pane("Source", '<div data-view="source"></div>', opened=True),
+        _side_fold("Source", '<div data-view="source"></div>', opened=True),
         *(
-            _pane(f"Code of {name}", "".join(code_parts(found, lambda name: str(number[sendable(name)]))))
-            for name, found in _codes(session)
+            _side_fold(f"Code of {name}", "".join(code_parts(codes, lambda node_id: str(numbers[sendable(node_id)]))))
+            for name, codes in _region_codes(session)
         ),
-        _pane(f"Diagnostics ({len(session.diagnostics)})", diagnostics, classes="rx-printed"),
+        _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, classes="rx-printed"),
     )
     return (
         '<!DOCTYPE html><html lang="en" style="color-scheme:light dark"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(code)}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_security_policy(page_script)}">'
         f"<title>{markup(session.title)}</title><style>{styles}</style></head>"
         f'<body style="margin:0"><main class="rx rx-panel rx-page">{to_html(*above)}'
         '<div class="rx-views" hidden><div data-view="graph"></div>'
         f'<div class="rx-beside"><div class="rx-pane"><div>{"".join(beside)}</div></div></div></div>'
         f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'
-        f'<div class="rx-results">{to_html(*map(_reachable, below))}</div></main>'
-        f'<script type="application/json" id="rx-data">{_json(_data(session, number))}</script>'
-        f'<script type="module">{code}</script></body></html>\n'
+        f'<div class="rx-results">{to_html(*map(_keyboard_reachable, below))}</div></main>'
+        f'<script type="application/json" id="rx-data">{_script_json(_page_data(session, numbers))}</script>'
+        f'<script type="module">{page_script}</script></body></html>\n'
     )
 
 
-def _policy(code: str) -> str:
+def _security_policy(page_script: str) -> str:
     """Return the content security policy of the page: it runs this script only, and loads nothing."""
-    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(page_script.encode()).digest()).decode()
     return (
         f"default-src 'none';style-src 'unsafe-inline';script-src 'sha256-{digest}';base-uri 'none';form-action 'none'"
     )
 
 
-def _json(data: Any) -> str:
+def _script_json(data: Any) -> str:
     """Return ``data`` as JSON for a script element: nothing in it can end the element or begin a comment."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _names(session: Session) -> dict[str, None]:
+def _node_names(session: Session) -> dict[str, None]:
     """Return the nodes of all graphs as ``graph:name``; the page refers to them by their positions."""
-    return {sendable(f"{graph.id}:{one.name}"): None for graph in session.graphs for one in graph.nodes}
+    return {sendable(f"{graph.id}:{graph_node.name}"): None for graph in session.graphs for graph_node in graph.nodes}
 
 
-def _data(session: Session, number: Mapping[str, int]) -> dict[str, Any]:
-    outlines, known, overlaid = Outlines(session), tabs(session), [None, *overlays(session)]
-    drawn = []
-    for tab, _ in known:
-        found, now = folded(session, tab, outlines)
+def _page_data(session: Session, numbers: Mapping[str, int]) -> dict[str, Any]:
+    outlines, titles, layers = Outlines(session), tabs(session), [None, *overlays(session)]
+    tab_payloads = []
+    for tab, _ in titles:
+        payload, picture = folded(session, tab, outlines)
         bars = [
-            graph_bars(known, tab, (), now.legend, figures=len(overlaid) > 1, overlay=overlay) for overlay in overlaid
+            graph_bars(titles, tab, (), picture.legend, figures=len(layers) > 1, overlay=overlay) for overlay in layers
         ]
-        drawn.append({**found, "bars": bars})
+        tab_payloads.append({**payload, "bars": bars})
     functions = listing(session)
     lines = [
-        ([number[name] for name in line.own], [number[name] for name in line.passing], place)
-        for place, function in enumerate(functions)
+        ([numbers[name] for name in line.own], [numbers[name] for name in line.passing], index)
+        for index, function in enumerate(functions)
         for line in function.lines
         if line.passing
     ]
     return {
-        "tabs": drawn,
-        "first": max((place for place, (tab, _) in enumerate(known) if tab == first_tab(session)), default=0),
-        "names": list(number),
+        "tabs": tab_payloads,
+        "first": max((index for index, (tab, _) in enumerate(titles) if tab == first_tab(session)), default=0),
+        "names": list(numbers),
         "lines": lines,
-        "heats": [partition_heat(overlay) if overlay else {} for overlay in overlaid],
+        "heats": [partition_heat(overlay) if overlay else {} for overlay in layers],
         "source": source_tree(functions, session, SOURCE_HEIGHT),
     }
 
 
-def _codes(session: Session) -> list[tuple[str, Any]]:
+def _region_codes(session: Session) -> list[tuple[str, Any]]:
     names = (region.name for region in session.plan.regions)
-    return [(name, parts) for name in names if (parts := region_code(session, name))]
+    return [(name, codes) for name in names if (codes := region_code(session, name))]
 
 
-def _pane(title: str, inside: str, *, opened: bool = False, classes: str = "") -> str:
+def _side_fold(title: str, inside: str, *, opened: bool = False, classes: str = "") -> str:
     """Return one of the folds beside the graph; only one of them is open at a time."""
     head = f'<details name="beside" class="{classes}"{" open" if opened else ""}>'
     return f"{head}<summary>{markup(title)}</summary>{inside}</details>"
 
 
-def _show(session: Session, number: Mapping[str, int]) -> Extra:
+def _show_button(session: Session, numbers: Mapping[str, int]) -> Extra:
     """Return the function that makes the button of a diagnostic, which shows its nodes."""
 
-    def show(_number: int, found: Diagnostic) -> Node | None:
-        nodes = [str(number[name]) for name in map(sendable, nodes_of_diagnostic(found, session)) if name in number]
-        label = f"Show the nodes of {found.code}"
+    def show(_number: int, finding: Diagnostic) -> Node | None:
+        nodes = [str(numbers[name]) for name in map(sendable, nodes_of_diagnostic(finding, session)) if name in numbers]
+        label = f"Show the nodes of {finding.code}"
         return node("button", "Show", type="button", data_nodes=" ".join(nodes), aria_label=label) if nodes else None
 
     return show
 
 
-def _reachable(part: Node) -> Node:
+def _keyboard_reachable(element: Node) -> Node:
     """Return an element whose scrollable parts can be reached by keyboard."""
-    if not isinstance(part, list):
-        return part
-    tag, attributes, *inside = part
-    more = {"tabindex": "0"} if "rx-wide" in str(attributes.get("class", "")) else {}
-    return [tag, {**attributes, **more}, *map(_reachable, inside)]
+    if not isinstance(element, list):
+        return element
+    tag, attributes, *children = element
+    focusable = {"tabindex": "0"} if "rx-wide" in str(attributes.get("class", "")) else {}
+    return [tag, {**attributes, **focusable}, *map(_keyboard_reachable, children)]

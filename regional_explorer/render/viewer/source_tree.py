@@ -17,17 +17,17 @@ from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 LIVE_REGION = node("div", role="status", class_="rxs-live")
 """The element whose text screen readers announce."""
 
-MOST_CHIPS = 4
+MOST_REGION_CHIPS = 4
 """A line with more regions shows their number in place of a chip for each."""
-MOST_NAMED = 12
+MOST_REGION_NAMES = 12
 
-Names = Mapping[str, tuple[int, str]]
+RegionOfNode = Mapping[str, tuple[int, str]]
 """Number and name of the region of each node, by ``graph:name``."""
 
 
 def source_tree(functions: Sequence[Function], session: Session, height: int) -> list[Node]:
     """Return the functions as selectable lines; library code is folded."""
-    regions = {
+    region_of = {
         sendable(f"{graph}:{name}"): (number, region.name)
         for number, region in enumerate(session.plan.regions)
         for graph, names in session.members.get(region.name, {}).items()
@@ -36,38 +36,38 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
     if not functions:
         return [node("div", "The nodes of this session have no source lines.", class_="rxs-empty"), LIVE_REGION]
     colours = style_sheet(page_css([paint(number) for number in range(len(session.plan.regions))]))
-    numbers = iter(range(sum(len(one.lines) for one in functions)))
+    row_numbers = iter(range(sum(len(function.lines) for function in functions)))
     blocks = [
         node(
             "details",
-            node("summary", node("b", one.name), node("span", start), title=f"{one.name} {start}"),
+            node("summary", node("b", function.name), node("span", start), title=f"{function.name} {start}"),
             node(
                 "div",
-                *(_row(line, regions, next(numbers) if line.passing else None) for line in one.lines),
+                *(_line_row(line, region_of, next(row_numbers) if line.passing else None) for line in function.lines),
                 role="listbox",
                 aria_multiselectable="true",
-                aria_label=f"{one.name} in {one.file}",
+                aria_label=f"{function.name} in {function.file}",
             ),
-            open=not one.library,
+            open=not function.library,
         )
-        for one in functions
-        for start in [f"{one.file}:{one.lines[0].number}"]
+        for function in functions
+        for start in [f"{function.file}:{function.lines[0].number}"]
     ]
     listed = node("div", colours, *blocks, class_="rx rxs-list", style=f"max-height:{height}px", role="group")
     listed[1]["aria-label"] = "Source lines"
     return [listed, LIVE_REGION]
 
 
-def _row(line: Line, regions: Names, number: int | None) -> Node:
-    inside = {regions[name] for name in line.own if name in regions}
-    through = dict.fromkeys(regions[name] for name in line.passing if name in regions)
-    marks = tuple((*region, region in inside) for region in through)
-    tint = f"--tint:var(--rx-f{next(iter(inside))[0]})" if len(inside) == 1 else None
-    return _row_of(number, line.number, line.text, (len(line.own), len(line.passing)), marks, tint)
+def _line_row(line: Line, region_of: RegionOfNode, number: int | None) -> Node:
+    own_regions = {region_of[name] for name in line.own if name in region_of}
+    passing_regions = dict.fromkeys(region_of[name] for name in line.passing if name in region_of)
+    marks = tuple((*region, region in own_regions) for region in passing_regions)
+    tint = f"--tint:var(--rx-f{next(iter(own_regions))[0]})" if len(own_regions) == 1 else None
+    return _cached_row(number, line.number, line.text, (len(line.own), len(line.passing)), marks, tint)
 
 
 @functools.lru_cache(maxsize=4096)  # an edit of the plan changes few of a thousand rows
-def _row_of(
+def _cached_row(
     number: int | None,
     line: int,
     text: str,
@@ -83,7 +83,7 @@ def _row_of(
     row = node(
         "div",
         node("span", str(line), class_="rxs-number"),
-        node("span", *_chips(marks), class_="rxs-marks"),
+        node("span", *_region_chips(marks), class_="rxs-marks"),
         ["code", {}, text or " "],
         node(
             "span",
@@ -101,10 +101,10 @@ def _row_of(
     return row
 
 
-def _chips(marks: Sequence[tuple[int, str, bool]]) -> list[Node]:
+def _region_chips(marks: Sequence[tuple[int, str, bool]]) -> list[Node]:
     """Return a chip for each region of a line: filled if the line itself is in it, outlined if a called function is."""
-    if len(marks) > MOST_CHIPS:
-        names = listing([name for _, name, _ in marks], MOST_NAMED)
+    if len(marks) > MOST_REGION_CHIPS:
+        names = listing([name for _, name, _ in marks], MOST_REGION_NAMES)
         return [node("span", count(len(marks), "region"), title=names, class_="rx-quiet")]
     return [
         chip(number, title=clean(name, SHORT), style=None if inside else "background:none")

@@ -15,9 +15,9 @@ from regional_explorer.ui.panel.controls import alert, button, choice, copy_butt
 from regional_explorer.ui.panel.key_list import key_facts, key_list, no_effect
 from regional_explorer.ui.state import InvalidInput, Setting
 
-BOTH = "both"
-DIRECTIONS = (
-    (BOTH, "forward and backward"),
+BOTH_WAYS = "both"
+DIRECTION_OPTIONS = (
+    (BOTH_WAYS, "forward and backward"),
     (str(Direction.FORWARD), "forward"),
     (str(Direction.BACKWARD), "backward"),
 )
@@ -48,20 +48,20 @@ def config_editor(
         return [node("p", "Select a region: its config is shown here.", class_="rx-quiet")]
     config = config_of(region, direction or Direction.FORWARD)
     fields = [
-        _field(key, value, (invalid or {}).get((region.name, direction, key)), device=device, busy=busy)
+        _key_field(key, value, (invalid or {}).get((region.name, direction, key)), device=device, busy=busy)
         for key, value in config.items()
     ]
-    mine = [
+    config_elements = [
         node("h4", f"Config of {clean(region.name)}"),
-        *([choice("Config of", "direction", DIRECTIONS, direction or BOTH, disabled=busy)] if grad else []),
+        *([choice("Config of", "direction", DIRECTION_OPTIONS, direction or BOTH_WAYS, disabled=busy)] if grad else []),
         *(fields or [node("span", "No keys set: Inductor's defaults apply.", class_="rx-quiet")]),
         choice("Apply a preset", "preset", (("", ""), *((name, name) for name in PRESETS)), "", disabled=busy),
-        *_as_python(region),
+        *_python_code(region),
     ]
     search = field(
         "Add a key", "key query", query, placeholder="search name, type or text", data_live=True, class_="rx-key-search"
     )
-    return [node("div", *mine), node("div", search, *key_list(query, device, tuple(config), busy=busy))]
+    return [node("div", *config_elements), node("div", search, *key_list(query, device, tuple(config), busy=busy))]
 
 
 def first_value(entry: ConfigKey) -> Any:
@@ -69,14 +69,14 @@ def first_value(entry: ConfigKey) -> Any:
     return not entry.default if isinstance(entry.default, bool) else entry.default
 
 
-def _field(key: str, value: Any, invalid: InvalidInput | None, *, device: str, busy: bool) -> Node:
+def _key_field(key: str, value: Any, invalid: InvalidInput | None, *, device: str, busy: bool) -> Node:
     entry = catalogue()[key]
     inert = inert_reason(key, device)
     facts = node("div", node("span", key_facts(entry), class_="rx-quiet"), *([no_effect(inert)] if inert else []))
     remove = button("×", "unset", key, title=f"Remove {key} from the config", disabled=busy, class_="rxt-small")
     return node(
         "div",
-        node("label", node("span", key), _input(entry, value, invalid, busy=busy)),
+        node("label", node("span", key), _value_input(entry, value, invalid, busy=busy)),
         facts,
         remove,
         *alert(invalid.error if invalid else ""),
@@ -84,8 +84,8 @@ def _field(key: str, value: Any, invalid: InvalidInput | None, *, device: str, b
     )
 
 
-def _input(entry: ConfigKey, value: Any, invalid: InvalidInput | None, *, busy: bool) -> Node:
-    common: dict[str, Any] = {
+def _value_input(entry: ConfigKey, value: Any, invalid: InvalidInput | None, *, busy: bool) -> Node:
+    attrs: dict[str, Any] = {
         "data_do": "set",
         "data_of": entry.key,
         "title": entry.doc or entry.key,
@@ -93,17 +93,17 @@ def _input(entry: ConfigKey, value: Any, invalid: InvalidInput | None, *, busy: 
         "class_": "rx-wrong" if invalid else None,
     }
     if entry.choices and value in entry.choices:
-        names = (str(one) for one in entry.choices)
-        return node("select", *(node("option", one, value=one, selected=one == str(value)) for one in names), **common)
+        options = (node("option", name, value=name, selected=name == str(value)) for name in map(str, entry.choices))
+        return node("select", *options, **attrs)
     if entry.type_name == "True or False" and isinstance(value, bool):
-        return node("input", type="checkbox", checked=value, **common)
+        return node("input", type="checkbox", checked=value, **attrs)
     text = invalid.text if invalid else value if isinstance(value, str) else repr(value)
     if entry.type_name in {"an int", "a number"} and isinstance(value, (int, float)):
-        return node("input", type="number", step="1" if entry.type_name == "an int" else "any", value=text, **common)
-    return node("input", type="text", value=text, placeholder=entry.type_name[: 2 * SHORT], **common)
+        return node("input", type="number", step="1" if entry.type_name == "an int" else "any", value=text, **attrs)
+    return node("input", type="text", value=text, placeholder=entry.type_name[: 2 * SHORT], **attrs)
 
 
-def _as_python(region: Region) -> list[Node]:
+def _python_code(region: Region) -> list[Node]:
     """Return the configs as Python code with a copy button."""
     text = "\n".join(configure_calls(region))
     if not text:

@@ -11,12 +11,12 @@ from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.presets import PRESETS
 from regional_explorer.record.region import Direction, config_of
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.config_editor import BOTH, first_value
+from regional_explorer.ui.panel.config_editor import BOTH_WAYS, first_value
 from regional_explorer.ui.panel.event import Event, Handler
 from regional_explorer.ui.state import PanelState, Setting
 
 
-def _opened(state: PanelState) -> tuple[str, Direction | None]:
+def _opened_config(state: PanelState) -> tuple[str, Direction | None]:
     """Return the region whose config is shown, and the direction.
 
     Raises:
@@ -27,18 +27,18 @@ def _opened(state: PanelState) -> tuple[str, Direction | None]:
     return state.opened, state.direction_of(state.plan[state.opened])
 
 
-def _setting(control: Control, event: Event) -> Setting:
-    return (*_opened(control.state), event.of)
+def _event_setting(control: Control, event: Event) -> Setting:
+    return (*_opened_config(control.state), event.of)
 
 
-def _set(control: Control, event: Event) -> None:
-    control.set_config(_setting(control, event), event.value if isinstance(event.value, bool) else event.text)
+def _set_value(control: Control, event: Event) -> None:
+    control.set_config(_event_setting(control, event), event.value if isinstance(event.value, bool) else event.text)
 
 
-def _direction(control: Control, event: Event) -> None:
+def _choose_direction(control: Control, event: Event) -> None:
     """Show the config of the chosen direction; choosing both copies the forward's config to the backward."""
-    name, _ = _opened(control.state)
-    direction = None if event.text == BOTH else Direction(event.text)
+    name, _ = _opened_config(control.state)
+    direction = None if event.text == BOTH_WAYS else Direction(event.text)
     region = control.state.plan[name]
     control.change(replace(control.state, direction=direction))
     if direction is None and region.backward_config is not None:
@@ -46,29 +46,29 @@ def _direction(control: Control, event: Event) -> None:
         control.edit(lambda ex: ex.reset(name).configure(name, config))
 
 
-def _preset(control: Control, event: Event) -> None:
+def _apply_preset(control: Control, event: Event) -> None:
     if event.text in PRESETS:
-        _configure(control, PRESETS[event.text])
+        _configure_opened(control, PRESETS[event.text])
 
 
-def _add(control: Control, event: Event) -> None:
+def _add_key(control: Control, event: Event) -> None:
     entry = check_key(event.of)
-    _configure(control, {entry.key: first_value(entry)})
+    _configure_opened(control, {entry.key: first_value(entry)})
 
 
-def _configure(control: Control, values: Mapping[str, Any]) -> None:
+def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
     """Merge ``values`` into the config shown, or reset it to Inductor's defaults if empty."""
-    name, direction = _opened(control.state)
+    name, direction = _opened_config(control.state)
     control.edit(
         lambda ex: ex.configure(name, values, direction=direction) if values else ex.reset(name, direction=direction)
     )
 
 
 CONFIG_EVENTS: Mapping[str, Handler] = {
-    "direction": _direction,
-    "set": _set,
-    "unset": lambda control, event: control.remove_config(_setting(control, event)),
-    "preset": _preset,
+    "direction": _choose_direction,
+    "set": _set_value,
+    "unset": lambda control, event: control.remove_config(_event_setting(control, event)),
+    "preset": _apply_preset,
     "key query": lambda control, event: control.change(replace(control.state, key_query=event.text)),
-    "add": _add,
+    "add": _add_key,
 }

@@ -13,10 +13,10 @@ from regional_explorer.ui.panel.controls import button
 def diagnostics_list(session: Session) -> list[Node]:
     """Return the diagnostics as a list, folded if there are many."""
 
-    def show(number: int, found: Diagnostic) -> Node | None:
-        if not nodes_of_diagnostic(found, session):
+    def show_button(number: int, diagnostic: Diagnostic) -> Node | None:
+        if not nodes_of_diagnostic(diagnostic, session):
             return None
         title = "Select its nodes in the graph and in the source"
-        return button("Show", "show", str(number), title=title, aria_label=f"Show the nodes of {found.code}")
+        return button("Show", "show", str(number), title=title, aria_label=f"Show the nodes of {diagnostic.code}")
 
-    return diagnostics_nodes(session.diagnostics, show)
+    return diagnostics_nodes(session.diagnostics, show_button)

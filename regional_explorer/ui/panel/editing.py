@@ -14,7 +14,7 @@ from regional_explorer.ui.panel.controls import alert, button
 from regional_explorer.ui.state import NameForm
 
 MIN_MERGED = 2
-MOST_NAMED = 6
+MOST_NAMED_REGIONS = 6
 
 
 def edit_bar(
@@ -32,13 +32,13 @@ def edit_bar(
     regions = [plan[name] for name in picked if name in plan]
     if not regions and not carvable:
         return []
-    one = len(regions) == 1
+    single = len(regions) == 1
     selected = (
-        [node("b", listing([clean(name, SHORT) for name in picked], MOST_NAMED)), " selected"]
+        [node("b", listing([clean(name, SHORT) for name in picked], MOST_NAMED_REGIONS)), " selected"]
         if regions
-        else ["Ops of ", node("b", listing([clean(name, SHORT) for name in carvable], MOST_NAMED))]
+        else ["Ops of ", node("b", listing([clean(name, SHORT) for name in carvable], MOST_NAMED_REGIONS))]
     )
-    name = node(
+    name_field = node(
         "input",
         type="text",
         value=form.name,
@@ -49,26 +49,26 @@ def edit_bar(
         data_live=True,
         disabled=busy,
     )
-    possible = {
-        "Rename": (one, "rename", "Give the selected region this name"),
+    edits = {
+        "Rename": (single, "rename", "Give the selected region this name"),
         "Merge": (len(regions) >= MIN_MERGED, "merge", "Merge the selected regions into one, with the first's config"),
-        "Split": (one, "split", "Split at the node selected in the graph, or else by instance"),
+        "Split": (single, "split", "Split at the node selected in the graph, or else by instance"),
         "Carve out": (bool(carvable), "carve", "Run the ops selected in the graph eagerly"),
-        "Take back": (one and bool(regions[0].carved), "uncarve", "Return carved ops to the selected region"),
+        "Take back": (single and bool(regions[0].carved), "uncarve", "Return carved ops to the selected region"),
     }
-    buttons = (button(text, do, title=title, disabled=busy or not can) for text, (can, do, title) in possible.items())
+    buttons = (button(text, do, title=title, disabled=busy or not can) for text, (can, do, title) in edits.items())
     return [
-        node("div", node("span", *selected, class_="rx-quiet"), name, *buttons, class_="rx-line"),
+        node("div", node("span", *selected, class_="rx-quiet"), name_field, *buttons, class_="rx-line"),
         *alert(form.error),
     ]
 
 
 def partly_selected(session: Session, selection: Sequence[str]) -> dict[str, list[str]]:
     """Return the nodes selected in the graph by region, without regions that are selected completely."""
-    found: dict[str, list[str]] = {}
+    nodes_by_region: dict[str, list[str]] = {}
     for region in session.plan.regions if selection else ():
-        mine = set(nodes_of_region(session, region.name))
-        partly = [one for one in selection if one in mine]
-        if 0 < len(partly) < len(mine):
-            found[region.name] = partly
-    return found
+        region_nodes = set(nodes_of_region(session, region.name))
+        selected = [name for name in selection if name in region_nodes]
+        if 0 < len(selected) < len(region_nodes):
+            nodes_by_region[region.name] = selected
+    return nodes_by_region

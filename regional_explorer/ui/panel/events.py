@@ -21,14 +21,14 @@ def handle(control: Control, event: Event) -> None:
     """Handle ``event``; one that is unknown, or about a region that no longer exists, is ignored."""
     if event.do in ROW_EVENTS:
         # None where the page has not yet received that the region was removed.
-        name = next((one.name for one in control.state.plan.regions if sendable(one.name) == event.of), None)
+        name = next((region.name for region in control.state.plan.regions if sendable(region.name) == event.of), None)
         if name is not None:
             ROW_EVENTS[event.do](control, replace(event, of=name))
     elif event.do in EVENTS:
         EVENTS[event.do](control, event)
 
 
-def _save(control: Control, event: Event) -> None:
+def _save_exploration(control: Control, event: Event) -> None:
     if event.of not in {"html", "json"}:
         return
     stem = re.sub(r"\W+", "_", control.session.title).strip("_") or "exploration"
@@ -40,14 +40,14 @@ def _save(control: Control, event: Event) -> None:
     control.change(replace(control.state, note=f"Saved to {saved}."))
 
 
-def _pane(control: Control, event: Event) -> None:
+def _choose_pane(control: Control, event: Event) -> None:
     if event.of in PANES:
         control.change(control.state.with_pane(event.of))
     if event.of == CODE:
         control.read_code()
 
 
-def _take(control: Control, event: Event) -> None:
+def _use_measured_plan(control: Control, event: Event) -> None:
     run = control.runs[int(event.of)]
     control.edit(lambda ex: setattr(ex, "plan", run.plan))
     retrace(control, run.shapes)
@@ -61,8 +61,8 @@ EVENTS: Mapping[str, Handler] = {
     "redo": lambda control, _: control.redo(),
     "dismiss": lambda control, _: control.change(control.state.failed(None)),
     "clear": lambda control, _: control.change(control.state.with_rows_selected(()).with_selection(())),
-    "take": _take,
-    "pane": _pane,
-    "save": _save,
+    "take": _use_measured_plan,
+    "pane": _choose_pane,
+    "save": _save_exploration,
 }
 """All other events except ``show`` and ``show time``, which the panel handles: they need the graph view."""

@@ -16,21 +16,21 @@ from regional_explorer.ui.state import TIME
 from regional_explorer.ui.threads.progress import Throttle
 
 
-def _measure(control: Control, _event: Event) -> None:
-    names, budget_s = tuple(str(name) for name in control.state.variants), control.state.budget_s
+def _start_benchmark(control: Control, _event: Event) -> None:
+    variants, budget_s = tuple(str(name) for name in control.state.variants), control.state.budget_s
     control.jobs.start(
         "Compile & measure",
         lambda ex, cancelled, progress: ex.benchmark(
-            names, budget_s, cancelled=cancelled, progress=progress, executor=control.jobs.executor
+            variants, budget_s, cancelled=cancelled, progress=progress, executor=control.jobs.executor
         ),
     )
 
 
-def _compile(control: Control, _event: Event) -> None:
+def _start_compile(control: Control, _event: Event) -> None:
     control.jobs.start("Compile", lambda ex, cancelled, progress: ex.compile(cancelled=cancelled, progress=progress))
 
 
-def _profile(control: Control, _event: Event) -> None:
+def _start_profile(control: Control, _event: Event) -> None:
     budget_s = control.state.budget_s
     control.change(control.state.with_pane(TIME))
     control.jobs.start(
@@ -41,19 +41,19 @@ def _profile(control: Control, _event: Event) -> None:
     )
 
 
-def _compile_and_read_code(control: Control, _event: Event) -> None:
+def _start_compile_and_read(control: Control, _event: Event) -> None:
     """Compile what is stale, then read the generated code of the open region."""
-    name = control.state.opened
+    region = control.state.opened
 
-    def work(ex: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
+    def compile_and_read(ex: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
         ex.compile(cancelled=cancelled, progress=progress)
-        if name is not None and not cancelled():
-            ex.code(name, cancelled=cancelled, progress=progress)
+        if region is not None and not cancelled():
+            ex.code(region, cancelled=cancelled, progress=progress)
 
-    control.jobs.start("Compile", work)
+    control.jobs.start("Compile", compile_and_read)
 
 
-def _budget(control: Control, event: Event) -> None:
+def _set_budget(control: Control, event: Event) -> None:
     try:
         seconds = float(event.text)
     except ValueError:  # the page shows the old one again
@@ -62,10 +62,10 @@ def _budget(control: Control, event: Event) -> None:
         control.change(replace(control.state, budget_s=min(seconds, MAX_BUDGET_S)))
 
 
-def _variant(control: Control, event: Event) -> None:
+def _toggle_variant(control: Control, event: Event) -> None:
     chosen = {str(name) for name in control.state.variants} - {event.of} | ({event.of} if event.value else set())
-    kept = tuple(name for name in VariantName if name in chosen or name is VariantName.EAGER)
-    control.change(replace(control.state, variants=kept))
+    variants = tuple(name for name in VariantName if name in chosen or name is VariantName.EAGER)
+    control.change(replace(control.state, variants=variants))
 
 
 def retrace(control: Control, shapes: str) -> None:
@@ -81,26 +81,26 @@ def retrace(control: Control, shapes: str) -> None:
         control.change(replace(control.state, retracing=shapes))
 
 
-def _shapes(control: Control, event: Event) -> None:
+def _choose_shapes(control: Control, event: Event) -> None:
     if event.text in SHAPES:
         retrace(control, event.text)
 
 
-def _target(control: Control, event: Event) -> None:
+def _choose_target(control: Control, event: Event) -> None:
     if not event.text or event.text in GPU_TARGETS:
         control.change(replace(control.state, target=event.text))
         control.read_code()
 
 
 JOB_EVENTS: Mapping[str, Handler] = {
-    "measure": _measure,
-    "compile": _compile,
-    "profile": _profile,
+    "measure": _start_benchmark,
+    "compile": _start_compile,
+    "profile": _start_profile,
     "code": lambda control, _: control.read_code(),
-    "compile code": _compile_and_read_code,
+    "compile code": _start_compile_and_read,
     "cancel": lambda control, _: control.jobs.cancel(),
-    "budget": _budget,
-    "variant": _variant,
-    "shapes": _shapes,
-    "target": _target,
+    "budget": _set_budget,
+    "variant": _toggle_variant,
+    "shapes": _choose_shapes,
+    "target": _choose_target,
 }

@@ -32,11 +32,11 @@ from regional_explorer.ui.state import CODE, CONFIG, DIAGNOSTICS, SOURCE, TIME, 
 def frame(pane: str) -> list[Node]:
     """Return the containers of the parts and the views, with the tab ``pane`` shown beside the graph."""
 
-    def tab(name: str, *inside: Node, classes: str = "", **place: str) -> Node:
-        shown = {"role": "tabpanel", "aria_label": name, "hidden": name != pane, "class_": classes or None}
-        return node("div", *inside, **shown, **place)
+    def tab(name: str, *children: Node, classes: str = "", **data: str) -> Node:
+        attributes = {"role": "tabpanel", "aria_label": name, "hidden": name != pane, "class_": classes or None}
+        return node("div", *children, **attributes, **data)
 
-    beside = node(
+    panes = node(
         "div",
         node("div", class_="rx-tabs", role="tablist", aria_label="Beside the graph", data_part="tabs"),
         node(
@@ -56,7 +56,7 @@ def frame(pane: str) -> list[Node]:
         node("div", class_="rx-actions", data_part="tools", role="toolbar", aria_label="Actions"),
         node("div", class_="rx-progress", data_part="progress"),
         node("div", class_="rx-alert", data_part="problem"),
-        node("div", node("div", data_view="graph"), beside, class_="rx-views"),
+        node("div", node("div", data_view="graph"), panes, class_="rx-views"),
         node("div", class_="rxt rx-regions", data_part="regions"),
         node("div", class_="rx-editing", data_part="editing"),
         node("div", class_="rx-mark", data_part="marking"),
@@ -99,7 +99,7 @@ def panel(shown: Shown) -> dict[str, list[Node]]:
     return {name: part.make(**part.needs(shown)) for name, part in PARTS.items()}
 
 
-def _style(regions: int) -> list[Node]:
+def _panel_style(regions: int) -> list[Node]:
     return [style_sheet(page_css([paint(number) for number in range(regions)]))]
 
 
@@ -108,22 +108,22 @@ def _header(session: Session, plan: Plan, owner: str, *, shapes: str, busy: bool
     facts.pop("shapes", None)  # there is a field for them
     facts["torch"] = f"torch {facts['torch']}"
     facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
-    known = " · ".join(facts.values())
-    python = node("span", "in Python: ", node("code", owner), title="The exploration that this panel shows")
+    facts_text = " · ".join(facts.values())
+    owner_note = node("span", "in Python: ", node("code", owner), title="The exploration that this panel shows")
     return [
         node("h3", session.title),
         export_buttons(plan, owner, busy=busy),
-        node("div", known, " · ", shapes_field(shapes, busy=busy), " · ", python, class_="rx-quiet"),
+        node("div", facts_text, " · ", shapes_field(shapes, busy=busy), " · ", owner_note, class_="rx-quiet"),
     ]
 
 
-def _header_inputs(it: Shown) -> dict[str, Any]:
-    shapes, busy = it.state.retracing or it.session.shapes, it.state.busy
-    return {"session": it.session, "plan": it.state.plan, "owner": it.owner, "shapes": shapes, "busy": busy}
+def _header_inputs(shown: Shown) -> dict[str, Any]:
+    shapes, busy = shown.state.retracing or shown.session.shapes, shown.state.busy
+    return {"session": shown.session, "plan": shown.state.plan, "owner": shown.owner, "shapes": shapes, "busy": busy}
 
 
-def _config(it: Shown) -> dict[str, Any]:
-    state = it.state
+def _config_inputs(shown: Shown) -> dict[str, Any]:
+    state = shown.state
     if state.pane != CONFIG or state.opened is None or state.opened not in state.plan:
         return {"region": None}
     region = state.plan[state.opened]
@@ -132,32 +132,32 @@ def _config(it: Shown) -> dict[str, Any]:
         "direction": state.direction_of(region),
         "invalid": state.invalid_inputs,
         "query": state.key_query,
-        "device": it.session.environment.device_type,
-        "grad": it.session.grad,
+        "device": shown.session.environment.device_type,
+        "grad": shown.session.grad,
         "busy": state.busy,
     }
 
 
-def _code(it: Shown) -> dict[str, Any]:
-    code = it.code
-    parts = [part for part in it.session.partitions if code is not None and part.region == code.region]
+def _code_inputs(shown: Shown) -> dict[str, Any]:
+    code = shown.code
+    partitions = [part for part in shown.session.partitions if code is not None and part.region == code.region]
     return {
         "name": code and code.region,
-        "compiled": any(part.artifact is not None for part in parts),
-        "unread": it.unread,
+        "compiled": any(part.artifact is not None for part in partitions),
+        "unread": shown.unread,
         "note": code.note if code else "",
-        "target": it.state.target,
-        "busy": it.state.busy,
+        "target": shown.state.target,
+        "busy": shown.state.busy,
     }
 
 
-def _time(it: Shown) -> dict[str, Any]:
-    return {"session": it.session if it.state.pane == TIME else None, "busy": it.state.busy}
+def _time_inputs(shown: Shown) -> dict[str, Any]:
+    return {"session": shown.session if shown.state.pane == TIME else None, "busy": shown.state.busy}
 
 
-def _editing(it: Shown) -> dict[str, Any]:
-    state = it.state
-    carvable = partly_selected(it.session, state.selection)
+def _editing_inputs(shown: Shown) -> dict[str, Any]:
+    state = shown.state
+    carvable = partly_selected(shown.session, state.selection)
     return {
         "plan": state.plan,
         "picked": state.picked,
@@ -167,22 +167,22 @@ def _editing(it: Shown) -> dict[str, Any]:
     }
 
 
-def _marking(it: Shown) -> dict[str, Any]:
-    state = it.state
+def _marking_inputs(shown: Shown) -> dict[str, Any]:
+    state = shown.state
     return {
         "form": state.mark,
         "selected": len(state.selection),
-        "suggested": it.suggestions[state.mark.kind],
-        "key": it.key,
+        "suggested": shown.suggestions[state.mark.kind],
+        "key": shown.key,
         "first": not state.plan.regions,
         "busy": state.busy,
     }
 
 
-def _regions(it: Shown) -> dict[str, Any]:
-    state = it.state
+def _region_table_inputs(shown: Shown) -> dict[str, Any]:
+    state = shown.state
     return {
-        "summaries": it.summaries,
+        "summaries": shown.summaries,
         "sort": state.sort,
         "picked": state.picked,
         "opened": state.opened if state.pane == CONFIG else None,
@@ -190,31 +190,31 @@ def _regions(it: Shown) -> dict[str, Any]:
     }
 
 
-def _plans(runs: Sequence[Session], current: Session, *, busy: bool) -> list[Node]:
-    def use(number: int) -> Node:
+def _runs_table(runs: Sequence[Session], current: Session, *, busy: bool) -> list[Node]:
+    def use_button(number: int) -> Node:
         title = f"Switch to plan {number + 1}; Undo switches back"
         name = f"Use plan {number + 1}"
         return button("Use this plan", "take", str(number), disabled=busy, title=title, aria_label=name)
 
-    return measured_plans(runs, current, use)
+    return measured_plans(runs, current, use_button)
 
 
 PARTS: Mapping[str, Part] = {
-    "style": Part(lambda it: {"regions": len(it.session.plan.regions)}, _style),
+    "style": Part(lambda shown: {"regions": len(shown.session.plan.regions)}, _panel_style),
     "header": Part(_header_inputs, _header),
-    "regions": Part(_regions, region_table),
-    "config": Part(_config, config_editor),
-    "code": Part(_code, code_head),
-    "tabs": Part(lambda it: {"pane": it.state.pane, "session": it.session}, tabs),
-    "editing": Part(_editing, edit_bar),
-    "marking": Part(_marking, mark_form),
-    "preview": Part(lambda it: {"form": it.state.mark, "session": it.session}, preview_nodes),
-    "tools": Part(lambda it: {"state": it.state.without_progress}, tool_bar),
-    "progress": Part(lambda it: {"job": it.state.job, "note": it.state.note}, progress),
-    "problem": Part(lambda it: {"found": it.state.problem}, problem),
-    "plans": Part(lambda it: {"runs": it.runs, "current": it.session, "busy": it.state.busy}, _plans),
-    "time": Part(_time, time_table),
-    "diagnostics": Part(lambda it: {"session": it.session}, diagnostics_list),
-    "results": Part(lambda it: {"session": it.session}, results_nodes),
+    "regions": Part(_region_table_inputs, region_table),
+    "config": Part(_config_inputs, config_editor),
+    "code": Part(_code_inputs, code_head),
+    "tabs": Part(lambda shown: {"pane": shown.state.pane, "session": shown.session}, tabs),
+    "editing": Part(_editing_inputs, edit_bar),
+    "marking": Part(_marking_inputs, mark_form),
+    "preview": Part(lambda shown: {"form": shown.state.mark, "session": shown.session}, preview_nodes),
+    "tools": Part(lambda shown: {"state": shown.state.without_progress}, tool_bar),
+    "progress": Part(lambda shown: {"job": shown.state.job, "note": shown.state.note}, progress),
+    "problem": Part(lambda shown: {"found": shown.state.problem}, problem),
+    "plans": Part(lambda shown: {"runs": shown.runs, "current": shown.session, "busy": shown.state.busy}, _runs_table),
+    "time": Part(_time_inputs, time_table),
+    "diagnostics": Part(lambda shown: {"session": shown.session}, diagnostics_list),
+    "results": Part(lambda shown: {"session": shown.session}, results_nodes),
 }
 """Every part by name: its inputs, and the function that makes its elements."""

@@ -18,28 +18,29 @@ from regional_explorer.ui.state import SELECTION, MarkForm
 
 def preview_nodes(form: MarkForm, session: Session) -> list[Node]:
     """Return the partitions that the region would have, changes to other regions, and new diagnostics."""
-    found, name = form.preview, form.previewed_name
-    if found is None or form.error:  # the error says why there is none
+    preview, name = form.preview, form.previewed_name
+    if preview is None or form.error:  # the error says why there is none
         return []
-    if isinstance(found, str):
-        return [node("span", found, class_="rx-quiet")]
-    mine = [part for part in found.partitions if part.region == name]
-    ops = sorted({len(part.nodes) for part in mine})
+    if isinstance(preview, str):
+        return [node("span", preview, class_="rx-quiet")]
+    partitions = [part for part in preview.partitions if part.region == name]
+    ops = sorted({len(part.nodes) for part in partitions})
     sizes = f" of {ops[0]}{f'–{ops[-1]}' if len(ops) > 1 else ''} {'op' if ops == [1] else 'ops'}" if ops else ""
-    graphs = ", ".join(f"{number} in {graph}" for graph, number in _count_by(mine, "graph").items())
+    graphs = ", ".join(f"{number} in {graph}" for graph, number in _count_by(partitions, "graph").items())
     where = f" ({graphs})" if graphs else ""
-    others = "".join(f"; {text}" for text in _changed_counts(name, found.partitions, session.partitions))
-    parts = node("b", count(len(mine), "partition"))
+    other_changes = "".join(f"; {text}" for text in _changed_counts(name, preview.partitions, session.partitions))
+    partition_count = node("b", count(len(partitions), "partition"))
     head = node(
         "div",
         "Region ",
         node("b", clean(name, SHORT)),
         " would give ",
-        parts,
-        f"{sizes}{where}{others}.",
+        partition_count,
+        f"{sizes}{where}{other_changes}.",
         role="status",
     )
-    messages = [diagnostic_item(one, short=True) for one in _new_diagnostics(found.diagnostics, session.diagnostics)]
+    new_diagnostics = _new_diagnostics(preview.diagnostics, session.diagnostics)
+    messages = [diagnostic_item(diagnostic, short=True) for diagnostic in new_diagnostics]
     return [head, *([node("ul", *messages, class_="rx-list")] if messages else [])]
 
 
@@ -47,16 +48,16 @@ def previewed_nodes(form: MarkForm) -> list[str]:
     """Return what a pattern that is being typed matches, as ``graph:name``; nothing for nodes selected by hand."""
     if form.kind == SELECTION or not isinstance(form.preview, Preview):
         return []
-    parts = (part for part in form.preview.partitions if part.region == form.previewed_name)
-    return [f"{part.graph}:{name}" for part in parts for name in part.nodes]
+    partitions = (part for part in form.preview.partitions if part.region == form.previewed_name)
+    return [f"{part.graph}:{name}" for part in partitions for name in part.nodes]
 
 
-def _count_by(partitions: Iterable[Partition], what: str) -> Counter[str]:
-    return Counter(getattr(part, what) for part in partitions)
+def _count_by(partitions: Iterable[Partition], attribute: str) -> Counter[str]:
+    return Counter(getattr(part, attribute) for part in partitions)
 
 
-def _changed_counts(name: str, then: Iterable[Partition], now: Iterable[Partition]) -> list[str]:
-    before, after = _count_by(now, "region"), _count_by(then, "region")
+def _changed_counts(name: str, previewed: Iterable[Partition], current: Iterable[Partition]) -> list[str]:
+    before, after = _count_by(current, "region"), _count_by(previewed, "region")
     return [
         f"{other}: {before[other]} → {after[other]}"
         for other in before
@@ -64,6 +65,6 @@ def _changed_counts(name: str, then: Iterable[Partition], now: Iterable[Partitio
     ]
 
 
-def _new_diagnostics(then: Sequence[Diagnostic], now: Sequence[Diagnostic]) -> list[Diagnostic]:
-    known = {(one.code, one.message) for one in now}
-    return [one for one in then if (one.code, one.message) not in known]
+def _new_diagnostics(previewed: Sequence[Diagnostic], current: Sequence[Diagnostic]) -> list[Diagnostic]:
+    current_messages = {(diagnostic.code, diagnostic.message) for diagnostic in current}
+    return [diagnostic for diagnostic in previewed if (diagnostic.code, diagnostic.message) not in current_messages]

@@ -13,7 +13,7 @@ from regional_explorer.render.style.element import Node, node
 from regional_explorer.ui.panel.controls import alert, button, choice, field
 from regional_explorer.ui.state import SELECTION, MarkForm
 
-HINTS = {
+PATTERN_HINTS = {
     SELECTION: "the nodes selected in the graph or the source",
     "modules": "a glob over module paths, such as layers.*.mlp",
     "lines": "numbers beside the source, 22-25 or model.py:22-25, or function:3-7 (the def is line 1)",
@@ -22,7 +22,7 @@ HINTS = {
 }
 MAX_SUGGESTED = 300
 
-_FIRST = (
+_FIRST_REGION_TEXT = (
     "Select nodes in the graph or lines in the source and name them here, or select modules, lines or ops by a"
     " pattern; or mark the region in the source: "
 )
@@ -42,20 +42,20 @@ def mark_form(
         busy: whether a job is running.
     """
     by_selection = form.kind == SELECTION
-    chosen = f"{count(selected, 'node')} selected" if selected else ""
+    selection_text = f"{count(selected, 'node')} selected" if selected else ""
     title = (
-        [node("h4", "No region yet"), node("p", _FIRST, node("code", 'with rx.region("mlp"): …'))]
+        [node("h4", "No region yet"), node("p", _FIRST_REGION_TEXT, node("code", 'with rx.region("mlp"): …'))]
         if first
         else [node("h4", "Mark another region")]
     )
-    line = node(
+    fields = node(
         "div",
-        choice("Mark by", "kind", ((kind, kind) for kind in HINTS), form.kind, disabled=busy),
+        choice("Mark by", "kind", ((kind, kind) for kind in PATTERN_HINTS), form.kind, disabled=busy),
         field(
             "Pattern",
             "pattern",
-            chosen if by_selection else form.pattern,
-            placeholder=HINTS[form.kind],
+            selection_text if by_selection else form.pattern,
+            placeholder=PATTERN_HINTS[form.kind],
             list=None if by_selection else f"rx-{key}",
             data_live=True,
             disabled=busy or by_selection,
@@ -64,8 +64,8 @@ def mark_form(
         button("Mark", "mark", title="Mark this as a region, without tracing again", disabled=busy),
         class_="rx-marking",
     )
-    options = node("datalist", *(node("option", value=one) for one in suggested), id=f"rx-{key}")
-    return [*title, line, options, *alert(form.error)]
+    options = node("datalist", *(node("option", value=pattern) for pattern in suggested), id=f"rx-{key}")
+    return [*title, fields, options, *alert(form.error)]
 
 
 def suggestions(session: Session) -> dict[str, list[str]]:
@@ -73,20 +73,20 @@ def suggestions(session: Session) -> dict[str, list[str]]:
 
     Globs over equal modules, such as ``layers.*.attn``, come before the modules that they match.
     """
-    found: dict[str, dict[str, None]] = {kind: {} for kind in HINTS}
-    found["subgraphs"].update((name, None) for graph in subgraphs(session.graphs) for name in subgraph_names(graph))
-    calls = {call.path: call for graph in session.graphs for op in graph.ops for call in op.modules if call.path}
-    globs = Counter((over_layers(path), call.class_name) for path, call in calls.items())
-    found["modules"] = dict.fromkeys(sorted(glob for (glob, _), times in globs.items() if times > 1))
+    patterns: dict[str, dict[str, None]] = {kind: {} for kind in PATTERN_HINTS}
+    patterns["subgraphs"].update((name, None) for graph in subgraphs(session.graphs) for name in subgraph_names(graph))
+    module_calls = {call.path: call for graph in session.graphs for op in graph.ops for call in op.modules if call.path}
+    globs = Counter((over_layers(path), call.class_name) for path, call in module_calls.items())
+    patterns["modules"] = dict.fromkeys(sorted(glob for (glob, _), times in globs.items() if times > 1))
     for graph in session.graphs:
         for op in graph.ops:
             if graph.kind is not GraphKind.DYNAMO:
-                found["ops"][op.target] = None
+                patterns["ops"][op.target] = None
             if op.source is not None:
-                found["lines"][f"{op.source.function}:1-99"] = None
-    first = found.pop("modules")
-    single = dict.fromkeys(sorted(calls))
+                patterns["lines"][f"{op.source.function}:1-99"] = None
+    module_globs = patterns.pop("modules")
+    module_paths = dict.fromkeys(sorted(module_calls))
     return {
-        "modules": list({**first, **single})[:MAX_SUGGESTED],
-        **{kind: sorted(names)[:MAX_SUGGESTED] for kind, names in found.items()},
+        "modules": list({**module_globs, **module_paths})[:MAX_SUGGESTED],
+        **{kind: sorted(names)[:MAX_SUGGESTED] for kind, names in patterns.items()},
     }

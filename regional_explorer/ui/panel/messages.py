@@ -18,17 +18,17 @@ class InOrder:
 
     def __init__(self, handle: Callable[[str, int, Mapping[str, Any]], None]) -> None:
         self._handle = handle
-        self._next: dict[str, int] = {}
+        self._next_numbers: dict[str, int] = {}
         self._waiting: dict[str, dict[int, Mapping[str, Any]]] = {}
 
     def receive(self, page: str, number: int, message: Mapping[str, Any]) -> None:
         """Handle ``message`` and those that waited for it, or let it wait; the first of a page has the number 1."""
         waiting = self._waiting.setdefault(page, {})
         waiting[number] = message
-        first = self._next.get(page, 1)
+        next_number = self._next_numbers.get(page, 1)
         if len(waiting) > MAX_WAITING:
-            first = min(waiting)
-        while first in waiting:
-            self._next[page] = first + 1
-            self._handle(page, first, waiting.pop(first))
-            first = self._next[page]
+            next_number = min(waiting)
+        while next_number in waiting:
+            self._next_numbers[page] = next_number + 1
+            self._handle(page, next_number, waiting.pop(next_number))
+            next_number = self._next_numbers[page]

@@ -50,9 +50,9 @@ class Panel(ElementTree):
         self.code = CodeView()
         for view in (self.source, self.code):
             view.link(self.graph)
-        inside = {"graph": self.graph, SOURCE: self.source, CODE: self.code}
-        refs = {name: f"anywidget:{view.model_id}" for name, view in inside.items()}
-        self.add_traits(**{_trait(name): traitlets.List().tag(sync=True) for name in PARTS})
+        child_views = {"graph": self.graph, SOURCE: self.source, CODE: self.code}
+        refs = {name: f"anywidget:{view.model_id}" for name, view in child_views.items()}
+        self.add_traits(**{_part_trait(name): traitlets.List().tag(sync=True) for name in PARTS})
         super().__init__(
             self._on_event, kind="rx rx-panel", label="Regional explorer", tree=frame(control.state.pane), views=refs
         )
@@ -61,8 +61,8 @@ class Panel(ElementTree):
         self._session: Session | None = None
         self._plan: Plan | None = None
         self._profile = control.session.profile
-        self._code: tuple[PartitionCode, ...] = ()
-        self._needs: dict[str, dict[str, Any]] = {}
+        self._partition_codes: tuple[PartitionCode, ...] = ()
+        self._part_needs: dict[str, dict[str, Any]] = {}
         self._in_order = InOrder(self._on_message_in_order)
         self.graph.observe(self._on_selection, names="selection")
         control.listeners.append(self.show)
@@ -71,8 +71,8 @@ class Panel(ElementTree):
 
     def part(self, name: str) -> list[Any]:
         """Return the elements of a part."""
-        found: list[Any] = getattr(self, _trait(name))
-        return found
+        elements: list[Any] = getattr(self, _part_trait(name))
+        return elements
 
     def show(self, control: Control) -> None:
         """Show the state and the session of ``control``."""
@@ -96,8 +96,8 @@ class Panel(ElementTree):
                 self.plan = plan_line(self._plan)
             key, owner = f"{id(control):x}", control.owner()
             code, unread = (control.code, control.unread) if control.state.pane == CODE else (None, 0)
-            if code is not None and code.partitions != self._code:
-                self._code = code.partitions
+            if code is not None and code.partitions != self._partition_codes:
+                self._partition_codes = code.partitions
                 self.code.set_code(code.partitions)
             shown = Shown(
                 key,
@@ -113,9 +113,9 @@ class Panel(ElementTree):
             for name, part in PARTS.items():
                 needs = part.needs(shown)
                 # The inputs of a part are compared, not its elements: making them takes time from a running benchmark.
-                if self._needs.get(name) != needs:
-                    self._needs[name] = needs
-                    setattr(self, _trait(name), part.make(**needs))
+                if self._part_needs.get(name) != needs:
+                    self._part_needs[name] = needs
+                    setattr(self, _part_trait(name), part.make(**needs))
 
     def ping(self) -> None:
         """Ping the pages; each that shows the panel answers."""
@@ -156,14 +156,14 @@ class Panel(ElementTree):
         self.control.heartbeat.on_reply()
         with self.control.showing_errors():
             match message.get("selection"):
-                case [*nodes] if all(isinstance(one, str) for one in nodes):
+                case [*nodes] if all(isinstance(node, str) for node in nodes):
                     self.graph.set_state({"selection": nodes})
             fields = {name: message.get(name) for name in ("do", "of", "value")}
             event = Event(**fields, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))  # type: ignore[arg-type]
             if event.do == "show":
                 self._show_diagnostic(int(event.of))
             elif event.do == "show time" and (share := time_share(self.control.session, event.of)) is not None:
-                self._show(share[0].nodes_of(share[1]))
+                self._show_nodes(share[0].nodes_of(share[1]))
             else:
                 handle(self.control, event)
 
@@ -175,9 +175,9 @@ class Panel(ElementTree):
     def _show_diagnostic(self, number: int) -> None:
         """Select the nodes of a diagnostic, and scroll to them."""
         session = self.control.session
-        self._show(nodes_of_diagnostic(session.diagnostics[number], session))
+        self._show_nodes(nodes_of_diagnostic(session.diagnostics[number], session))
 
-    def _show(self, nodes: list[str]) -> None:
+    def _show_nodes(self, nodes: list[str]) -> None:
         graphs = {node.partition(":")[0] for node in nodes}
         if graphs and self.graph.tab not in graphs:
             self.graph.tab = min(graphs)
@@ -185,5 +185,5 @@ class Panel(ElementTree):
         self.graph.show_nodes(nodes)
 
 
-def _trait(part: str) -> str:
+def _part_trait(part: str) -> str:
     return f"part_{part}"

@@ -11,7 +11,7 @@ from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.editing import partly_selected
 from regional_explorer.ui.panel.event import Event, Handler
-from regional_explorer.ui.panel.marking import HINTS
+from regional_explorer.ui.panel.marking import PATTERN_HINTS
 from regional_explorer.ui.panel.region_table import ordered
 from regional_explorer.ui.panel.time_table import time_share
 from regional_explorer.ui.proposed_name import proposed_name
@@ -20,15 +20,15 @@ from regional_explorer.ui.state import CODE, NameForm
 # ---------------------------------------------------------------------------------------------------------------- rows
 
 
-def _switch(control: Control, event: Event) -> None:
+def _switch_region(control: Control, event: Event) -> None:
     control.edit(lambda ex: ex.enable(event.of) if event.value else ex.disable(event.of))
 
 
-def _pick(control: Control, event: Event) -> None:
+def _pick_row(control: Control, event: Event) -> None:
     state, name = control.state, event.of
     if event.shift:
-        shown = [one.region.name for one in ordered(control.summaries, state.sort)]
-        control.change(state.with_range_selected(name, shown))
+        row_names = [summary.region.name for summary in ordered(control.summaries, state.sort)]
+        control.change(state.with_range_selected(name, row_names))
     elif event.ctrl:
         control.change(state.with_row_toggled(name))
     else:
@@ -50,38 +50,38 @@ def _edit_picked(control: Control, change: Callable[[Exploration], object]) -> N
     control.change(replace(control.state, rename=NameForm()))
 
 
-def _rename(control: Control, _event: Event) -> None:
-    (name,), new = control.state.picked, control.state.rename.name.strip()
-    if not new:
+def _rename_region(control: Control, _event: Event) -> None:
+    (name,), new_name = control.state.picked, control.state.rename.name.strip()
+    if not new_name:
         control.change(replace(control.state, rename=NameForm(error="Type the new name first.")))
         return
-    _edit_picked(control, lambda ex: ex.rename(name, new))
+    _edit_picked(control, lambda ex: ex.rename(name, new_name))
 
 
-def _merge(control: Control, _event: Event) -> None:
-    plan, names, new = control.state.plan, control.state.picked, control.state.rename.name.strip()
-    _edit_picked(control, lambda ex: ex.merge(*names, name=new or None, config=plan[names[0]].config))
+def _merge_regions(control: Control, _event: Event) -> None:
+    plan, names, new_name = control.state.plan, control.state.picked, control.state.rename.name.strip()
+    _edit_picked(control, lambda ex: ex.merge(*names, name=new_name or None, config=plan[names[0]].config))
 
 
-def _split(control: Control, _event: Event) -> None:
+def _split_region(control: Control, _event: Event) -> None:
     (name,) = control.state.picked
-    at = partly_selected(control.session, control.state.selection).get(name, [])
-    _edit_picked(control, lambda ex: ex.split(name, at[0] if at else None))
+    nodes = partly_selected(control.session, control.state.selection).get(name, [])
+    _edit_picked(control, lambda ex: ex.split(name, nodes[0] if nodes else None))
 
 
-def _carve(control: Control, _event: Event) -> None:
-    found = partly_selected(control.session, control.state.selection)
+def _carve_nodes(control: Control, _event: Event) -> None:
+    nodes_by_region = partly_selected(control.session, control.state.selection)
 
-    def carve(ex: Exploration) -> None:
+    def carve_all(ex: Exploration) -> None:
         draft = ex.draft()
-        for name, nodes in found.items():
+        for name, nodes in nodes_by_region.items():
             draft.carve(name, nodes=nodes)
         ex.plan = draft.plan  # in one step: if one is invalid, none is carved
 
-    _edit_picked(control, carve)
+    _edit_picked(control, carve_all)
 
 
-def _uncarve(control: Control, _event: Event) -> None:
+def _uncarve_region(control: Control, _event: Event) -> None:
     (name,) = control.state.picked
     _edit_picked(control, lambda ex: ex.uncarve(name))
 
@@ -89,43 +89,43 @@ def _uncarve(control: Control, _event: Event) -> None:
 # -------------------------------------------------------------------------------------------------------------- marking
 
 
-def _mark(control: Control, _event: Event) -> None:
+def _mark_region(control: Control, _event: Event) -> None:
     if not control.state.selector:
-        hint = HINTS[control.state.mark.kind]
+        hint = PATTERN_HINTS[control.state.mark.kind]
         control.change(replace(control.state, mark=replace(control.state.mark, error=f"Enter a pattern: {hint}.")))
         return
     control.mark()
 
 
-def _mark_time(control: Control, event: Event) -> None:
-    found = time_share(control.session, event.of)
-    if found is not None and (selector := found[1].selector) is not None:
-        chosen: dict[str, Any] = {selector.kind: list(selector.patterns)}
+def _mark_time_row(control: Control, event: Event) -> None:
+    share = time_share(control.session, event.of)
+    if share is not None and (selector := share[1].selector) is not None:
+        patterns: dict[str, Any] = {selector.kind: list(selector.patterns)}
         name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
-        control.edit(lambda ex: ex.mark(name, **chosen))
+        control.edit(lambda ex: ex.mark(name, **patterns))
         control.change(control.state.with_rows_selected([name]))
 
 
 ROW_EVENTS: Mapping[str, Handler] = {
-    "switch": _switch,
+    "switch": _switch_region,
     "remove": lambda control, event: control.edit(lambda ex: ex.unmark(event.of)),
     "open": lambda control, event: control.change(control.state.with_config_toggled(event.of)),
-    "pick": _pick,
+    "pick": _pick_row,
 }
 """Events of a row of the region table: their ``of`` is the region's name."""
 
 REGION_EVENTS: Mapping[str, Handler] = {
     "sort": lambda control, event: control.change(control.state.sorted_by(event.of)),
     "new name": lambda control, event: control.change(replace(control.state, rename=NameForm(event.text))),
-    "rename": _rename,
-    "merge": _merge,
-    "split": _split,
-    "carve": _carve,
-    "uncarve": _uncarve,
+    "rename": _rename_region,
+    "merge": _merge_regions,
+    "split": _split_region,
+    "carve": _carve_nodes,
+    "uncarve": _uncarve_region,
     "kind": lambda control, event: control.change(control.state.with_mark(kind=event.text, pattern="")),
     "pattern": lambda control, event: control.change(control.state.with_mark(pattern=event.text)),
     "name": lambda control, event: control.change(control.state.with_mark(name=event.text)),
-    "mark": _mark,
-    "mark time": _mark_time,
+    "mark": _mark_region,
+    "mark time": _mark_time_row,
 }
 """Events of the buttons and forms that edit and mark regions."""

@@ -17,10 +17,10 @@ from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.panel.controls import button
 from regional_explorer.ui.state import Sort
 
-MOST_CHIPS = 4
-NOTHING = ([NONE], ["0"])
+MOST_CONFIG_CHIPS = 4
+EMPTY_CELLS = ([NONE], ["0"])
 """The contents of cells without information, which narrow rows leave out."""
-ARROWS = {None: "", False: " ↑", True: " ↓"}
+SORT_ARROWS = {None: "", False: " ↑", True: " ↓"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[Regio
     """Return ``summaries`` in the order of ``sort``; regions without a value in that column come last."""
     if sort is None:
         return list(summaries)
-    key = next(column.order for column in COLUMNS if column.key == sort.column)
-    known = [one for one in summaries if key(one) is not None]
+    key = next(column.order for column in REGION_COLUMNS if column.key == sort.column)
+    with_value = [summary for summary in summaries if key(summary) is not None]
     return [
-        *sorted(known, key=key, reverse=sort.descending),
-        *(one for one in summaries if key(one) is None),
+        *sorted(with_value, key=key, reverse=sort.descending),
+        *(summary for summary in summaries if key(summary) is None),
     ]
 
 
@@ -61,123 +61,123 @@ def region_table(
     """
     if not summaries:
         return []
-    head = node("thead", node("tr", *(_head(column, sort) for column in COLUMNS), node("th", "")))
+    head = node("thead", node("tr", *(_column_head(column, sort) for column in REGION_COLUMNS), node("th", "")))
     rows = [
-        _row(one, picked=one.region.name in picked, opened=one.region.name == opened, busy=busy)
-        for one in ordered(summaries, sort)
+        _region_row(summary, picked=summary.region.name in picked, opened=summary.region.name == opened, busy=busy)
+        for summary in ordered(summaries, sort)
     ]
     body = node("tbody", *rows)
     label = "Regions. Arrow keys move between rows, Enter selects one, Space adds one, Shift extends the selection."
     return [node("table", head, body, role="grid", aria_multiselectable="true", aria_label=label)]
 
 
-def _head(column: Column, sort: Sort | None) -> Node:
+def _column_head(column: Column, sort: Sort | None) -> Node:
     descending = sort.descending if sort is not None and sort.column == column.key else None
     order = {None: "none", False: "ascending", True: "descending"}[descending]
-    sort_button = button(column.head + ARROWS[descending], "sort", column.key, title=column.title)
-    return node("th", sort_button, aria_sort=order, class_=_class(column))
+    sort_button = button(column.head + SORT_ARROWS[descending], "sort", column.key, title=column.title)
+    return node("th", sort_button, aria_sort=order, class_=_column_class(column))
 
 
-def _class(column: Column) -> str:
+def _column_class(column: Column) -> str:
     return f"rxt-{column.key}{' rxt-figure' if column.figure else ''}"
 
 
-def _row(one: RegionSummary, *, picked: bool, opened: bool, busy: bool) -> Node:
-    name, shown = one.region.name, clean(one.region.name)
-    last = node(
+def _region_row(summary: RegionSummary, *, picked: bool, opened: bool, busy: bool) -> Node:
+    name, clean_name = summary.region.name, clean(summary.region.name)
+    buttons = node(
         "td",
         button(
             "Close" if opened else "Config",
             "open",
             name,
             aria_expanded=str(opened).lower(),
-            title=f"Show and change the config of {shown}",
+            title=f"Show and change the config of {clean_name}",
         ),
         button(
             "×",
             "remove",
             name,
             disabled=busy,
-            aria_label=f"Remove {shown} from the plan",
-            title=f"Remove the region {shown} from the plan",
+            aria_label=f"Remove {clean_name} from the plan",
+            title=f"Remove the region {clean_name} from the plan",
             class_="rxt-small",
         ),
         class_="rxt-last",
     )
-    cells = [column.cell(one) for column in COLUMNS[1:]]
-    for column, cell in zip(COLUMNS[1:], cells, strict=True):
-        none = " rxt-none" if cell[2:] in NOTHING else ""
-        cell[1] |= {"class": _class(column) + none, "data-head": column.head}
+    cells = [column.cell(summary) for column in REGION_COLUMNS[1:]]
+    for column, cell in zip(REGION_COLUMNS[1:], cells, strict=True):
+        empty_class = " rxt-none" if cell[2:] in EMPTY_CELLS else ""
+        cell[1] |= {"class": _column_class(column) + empty_class, "data-head": column.head}
     return node(
         "tr",
-        _name_cell(one, busy=busy),
+        _name_cell(summary, busy=busy),
         *cells,
-        last,
+        buttons,
         data_do="pick",
         data_of=name,
         tabindex="-1",
         aria_selected=str(picked).lower(),
-        aria_label=shown,
+        aria_label=clean_name,
     )
 
 
-def _name_cell(one: RegionSummary, *, busy: bool) -> Node:
-    shown = clean(one.region.name)
+def _name_cell(summary: RegionSummary, *, busy: bool) -> Node:
+    clean_name = clean(summary.region.name)
     switch = node(
         "input",
         type="checkbox",
-        checked=one.region.enabled,
+        checked=summary.region.enabled,
         disabled=busy,
         data_do="switch",
-        data_of=one.region.name,
-        aria_label=f"Compile {shown}",
-        title=f"Compile {shown}; when off it runs eagerly",
+        data_of=summary.region.name,
+        aria_label=f"Compile {clean_name}",
+        title=f"Compile {clean_name}; when off it runs eagerly",
     )
-    return node("td", switch, chip(one.number), node("b", shown, title=shown), class_="rxt-name")
+    return node("td", switch, chip(summary.number), node("b", clean_name, title=clean_name), class_="rxt-name")
 
 
-def _ops(one: RegionSummary) -> Node:
-    forward, backward = one.ops_forward, one.ops_backward
+def _ops_cell(summary: RegionSummary) -> Node:
+    forward, backward = summary.ops_forward, summary.ops_backward
     words = f"{forward} + {backward}" if backward else str(forward)
     return node("td", words, title=f"{count(forward, 'op')} in the forward, {backward} in the backward graph")
 
 
-def _state(one: RegionSummary) -> Node:
-    known = [count(len(one.partitions), "partition"), count(one.artifacts, "artifact"), one.note]
-    state = toned(f"{STATE_GLYPHS[one.state]} {one.state}", TONES.get(one.state, ""), {})
-    return node("td", state, title=", ".join(filter(None, known)))
+def _state_cell(summary: RegionSummary) -> Node:
+    details = [count(len(summary.partitions), "partition"), count(summary.artifacts, "artifact"), summary.note]
+    state = toned(f"{STATE_GLYPHS[summary.state]} {summary.state}", TONES.get(summary.state, ""), {})
+    return node("td", state, title=", ".join(filter(None, details)))
 
 
-def _config(one: RegionSummary) -> Node:
-    known = catalogue()
-    config = [
+def _config_cell(summary: RegionSummary) -> Node:
+    entries = catalogue()
+    settings = [
         f"{f'{direction} ' if direction else ''}{key}={value!r}"
-        for direction, config in one.region.configs
+        for direction, config in summary.region.configs
         for key, value in config.items()
         # Where the directions differ, a key at its default may be what makes the difference.
-        if direction is not None or value != known[key].default
+        if direction is not None or value != entries[key].default
     ]
-    if not config:
+    if not settings:
         return node("td", node("span", "default", class_="rx-quiet"))
-    chips = [node("span", clean(text, SHORT), class_="rx-key") for text in config[:MOST_CHIPS]]
-    more = f"and {len(config) - MOST_CHIPS} more" if len(config) > MOST_CHIPS else ""
+    chips = [node("span", clean(text, SHORT), class_="rx-key") for text in settings[:MOST_CONFIG_CHIPS]]
+    more = f"and {len(settings) - MOST_CONFIG_CHIPS} more" if len(settings) > MOST_CONFIG_CHIPS else ""
     return node("td", *chips, node("span", more, class_="rx-quiet"))
 
 
-def _keys_set(one: RegionSummary) -> int:
-    return sum(len(config) for _, config in one.region.configs)
+def _keys_set(summary: RegionSummary) -> int:
+    return sum(len(config) for _, config in summary.region.configs)
 
 
-def _eager(one: RegionSummary) -> float | None:
-    return None if one.timing is None else one.timing.eager_s
+def _eager(summary: RegionSummary) -> float | None:
+    return None if summary.timing is None else summary.timing.eager_s
 
 
-def _compiled(one: RegionSummary) -> float | None:
-    return None if one.timing is None else one.timing.compiled_s
+def _compiled(summary: RegionSummary) -> float | None:
+    return None if summary.timing is None else summary.timing.compiled_s
 
 
-def _speedup(one: RegionSummary) -> Node:
-    timing = one.timing
+def _speedup_cell(summary: RegionSummary) -> Node:
+    timing = summary.timing
     if timing is None or timing.speedup is None:
         return node("td", NONE)
     tone = TONES.get(timing.verdict, "quiet")
@@ -186,30 +186,36 @@ def _speedup(one: RegionSummary) -> Node:
     return node("td", figure, interval, title=f"eager ÷ compiled, with its CI: {timing.verdict}")
 
 
-def _numerics(one: RegionSummary) -> Node:
-    verdict = one.numerics
+def _numerics_cell(summary: RegionSummary) -> Node:
+    verdict = summary.numerics
     return node("td", toned(verdict, TONES.get(verdict, "quiet")) if verdict else NONE)
 
 
-def _diagnostics(one: RegionSummary) -> Node:
-    if one.worst is None:
+def _diagnostics_cell(summary: RegionSummary) -> Node:
+    if summary.worst is None:
         return node("td", "0", title="no diagnostic")
-    return node("td", toned(len(one.diagnostics), TONES[one.worst]))
+    return node("td", toned(len(summary.diagnostics), TONES[summary.worst]))
 
 
-COLUMNS = (
-    Column("name", "region", "Sort by name", lambda one: one.region.name, lambda _: node("td"), figure=False),
-    Column("ops", "ops", "Ops in forward + backward", lambda one: one.ops_forward + one.ops_backward, _ops),
-    Column("state", "state", "Sort by state", lambda one: one.state, _state, figure=False),
-    Column("config", "config", "Sort by the number of keys set", _keys_set, _config, figure=False),
-    Column("eager", "eager", "Run time eagerly", _eager, lambda one: node("td", duration(_eager(one)))),
-    Column("compiled", "compiled", "Run time compiled", _compiled, lambda one: node("td", duration(_compiled(one)))),
+REGION_COLUMNS = (
+    Column("name", "region", "Sort by name", lambda row: row.region.name, lambda _: node("td"), figure=False),
+    Column("ops", "ops", "Ops in forward + backward", lambda row: row.ops_forward + row.ops_backward, _ops_cell),
+    Column("state", "state", "Sort by state", lambda row: row.state, _state_cell, figure=False),
+    Column("config", "config", "Sort by the number of keys set", _keys_set, _config_cell, figure=False),
+    Column("eager", "eager", "Run time eagerly", _eager, lambda row: node("td", duration(_eager(row)))),
+    Column("compiled", "compiled", "Run time compiled", _compiled, lambda row: node("td", duration(_compiled(row)))),
     Column(
-        "speedup", "speedup", "Eager ÷ compiled, with its CI", lambda one: one.timing and one.timing.speedup, _speedup
+        "speedup",
+        "speedup",
+        "Eager ÷ compiled, with its CI",
+        lambda row: row.timing and row.timing.speedup,
+        _speedup_cell,
     ),
     Column(
-        "compile", "compile", "Compile time", lambda one: one.compile_s, lambda one: node("td", duration(one.compile_s))
+        "compile", "compile", "Compile time", lambda row: row.compile_s, lambda row: node("td", duration(row.compile_s))
     ),
-    Column("numerics", "numerics", "Compared with eager", lambda one: one.numerics or None, _numerics, figure=False),
-    Column("diagnostics", "notes", "Diagnostics of the region", lambda one: len(one.diagnostics), _diagnostics),
+    Column(
+        "numerics", "numerics", "Compared with eager", lambda row: row.numerics or None, _numerics_cell, figure=False
+    ),
+    Column("diagnostics", "notes", "Diagnostics of the region", lambda row: len(row.diagnostics), _diagnostics_cell),
 )

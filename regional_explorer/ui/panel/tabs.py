@@ -13,12 +13,12 @@ from regional_explorer.ui.state import DIAGNOSTICS, PANES
 
 def tabs(pane: str, session: Session) -> list[Node]:
     """Return the tabs; the diagnostics tab has the number of diagnostics and the sign of the worst."""
-    found = [TONES[one.severity] for one in session.diagnostics]
-    sign = next((SIGNS[tone] for tone in ("bad", "warn") if tone in found), "")
-    more = {DIAGNOSTICS: f" {sign}{len(found)}" if found else ""}
+    tones = [TONES[diagnostic.severity] for diagnostic in session.diagnostics]
+    sign = next((SIGNS[tone] for tone in ("bad", "warn") if tone in tones), "")
+    suffixes = {DIAGNOSTICS: f" {sign}{len(tones)}" if tones else ""}
     return [
         button(
-            f"{name.capitalize()}{more.get(name, '')}",
+            f"{name.capitalize()}{suffixes.get(name, '')}",
             "pane",
             name,
             role="tab",
@@ -43,13 +43,13 @@ def code_head(name: str | None, *, compiled: bool, unread: int, note: str, targe
     """
     if name is None:
         return [node("p", "Select a region: its generated code is shown here.", class_="rx-quiet")]
-    targets = [("", "what was compiled"), *((one.name, f"{one.title} (not here)") for one in GPU_TARGETS.values())]
-    line = [node("h4", f"Code of {clean(name)}"), choice("for", "target", targets, target, disabled=busy)]
+    targets = [("", "what was compiled"), *((gpu.name, f"{gpu.title} (not here)") for gpu in GPU_TARGETS.values())]
+    head = [node("h4", f"Code of {clean(name)}"), choice("for", "target", targets, target, disabled=busy)]
     if unread:
-        line.append(button("Read the code", "code", title="Find out what its kernels are", disabled=busy))
+        head.append(button("Read the code", "code", title="Find out what its kernels are", disabled=busy))
     elif not target and not compiled:
-        line += [
+        head += [
             node("p", "Not compiled yet.", class_="rx-quiet"),
             button("Compile", "compile code", title="Compile stale partitions, then read the code", disabled=busy),
         ]
-    return [node("div", *line, class_="rx-line"), *([node("p", note, class_="rx-quiet")] if note else [])]
+    return [node("div", *head, class_="rx-line"), *([node("p", note, class_="rx-quiet")] if note else [])]

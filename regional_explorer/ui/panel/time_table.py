@@ -16,9 +16,9 @@ from regional_explorer.render.style.formats import NONE, duration, percent, size
 from regional_explorer.render.style.untrusted import clean
 from regional_explorer.ui.panel.controls import button
 
-MOST_ROWS = 15
+MOST_TIME_ROWS = 15
 """How many rows of each kind are shown at most; ``ex.op_times`` has all."""
-ABOUT = "Times every op as eager mode runs it, forward and backward. Nothing is compiled, and no region is needed."
+ABOUT_TIME = "Times every op as eager mode runs it, forward and backward. Nothing is compiled, and no region is needed."
 
 
 def time_table(session: Session | None, *, busy: bool) -> list[Node]:
@@ -31,16 +31,16 @@ def time_table(session: Session | None, *, busy: bool) -> list[Node]:
     if session is None:
         return []
     shares = TimeShares.of(session)
-    again = button("Profile" if shares is None else "Profile again", "profile", title=ABOUT, disabled=busy)
+    start_button = button("Profile" if shares is None else "Profile again", "profile", title=ABOUT_TIME, disabled=busy)
     if shares is None:
-        return [node("h4", "Where does the time go?"), node("p", ABOUT), again]
-    found = [part for kind in ProfileKind for part in _table(shares, kind, session.plan, busy=busy)]
-    return [*found, node("p", _conditions(shares.profile), class_="rx-quiet"), again]
+        return [node("h4", "Where does the time go?"), node("p", ABOUT_TIME), start_button]
+    tables = [element for kind in ProfileKind for element in _kind_table(shares, kind, session.plan, busy=busy)]
+    return [*tables, node("p", _profile_conditions(shares.profile), class_="rx-quiet"), start_button]
 
 
 def rows_of(shares: TimeShares, kind: ProfileKind) -> Sequence[TimeShare]:
     """Return the rows of one kind that are shown."""
-    return shares.by(kind)[:MOST_ROWS]
+    return shares.by(kind)[:MOST_TIME_ROWS]
 
 
 def time_share(session: Session, key: str) -> tuple[TimeShares, TimeShare] | None:
@@ -51,14 +51,14 @@ def time_share(session: Session, key: str) -> tuple[TimeShares, TimeShare] | Non
     return (shares, rows[int(number)]) if shares is not None and int(number) < len(rows) else None
 
 
-def _table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool) -> Iterable[Node]:
+def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool) -> Iterable[Node]:
     rows = rows_of(shares, kind)
     heads = (kind, "share", "eager", "")
     head = node("tr", *(node("th", text, class_=None if text == kind else "rxt-figure") for text in heads))
-    body = (_row(share, number, plan, busy=busy) for number, share in enumerate(rows))
+    body = (_share_row(share, number, plan, busy=busy) for number, share in enumerate(rows))
     table = node("table", node("thead", head), node("tbody", *body), aria_label=f"Time by {kind}")
-    every = len(shares.by(kind))
-    more = [node("p", f"The longest {len(rows)} of {every}.", class_="rx-quiet")] if every > len(rows) else []
+    total = len(shares.by(kind))
+    more = [node("p", f"The longest {len(rows)} of {total}.", class_="rx-quiet")] if total > len(rows) else []
     if kind is ProfileKind.MODULE:
         return [table, *more]
     if kind is ProfileKind.AROUND:
@@ -66,7 +66,7 @@ def _table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool) -> 
     return [node("details", node("summary", f"By {kind}"), table, *more)]
 
 
-def _row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
+def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
     row, key = share.row, f"{share.row.kind} {number}"
     name = clean(row.name)
     times = f" × {share.times}" if share.times > 1 else ""
@@ -77,7 +77,7 @@ def _row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
         count(row.ops, "op") if row.ops else "",
         f"moves {size(row.moved_bytes)}, which a copy takes {duration(row.copy_s)} for" if row.moved_bytes else "",
     ]
-    mark = button(
+    mark_button = button(
         "Marked" if marked else "Mark",
         "mark time",
         key,
@@ -85,15 +85,15 @@ def _row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
         title=f"Make {name} a region",
         aria_label=f"Mark {name}",
     )
-    show = button(f"{name}{times}", "show time", key, title="Select its ops in the graph and in the source")
-    shown = show if row.ops else name
+    show_button = button(f"{name}{times}", "show time", key, title="Select its ops in the graph and in the source")
+    name_content = show_button if row.ops else name
     share_bar = node("i", style=f"width:{100 * row.share:.1f}%")
     return node(
         "tr",
-        node("td", shown),
+        node("td", name_content),
         node("td", percent(row.share), share_bar, class_="rxt-figure"),
         node("td", duration(row.seconds), class_="rxt-figure", title="; ".join(filter(None, facts))),
-        node("td", mark if share.selector is not None else NONE, class_="rxt-last"),
+        node("td", mark_button if share.selector is not None else NONE, class_="rxt-last"),
     )
 
 
@@ -102,12 +102,12 @@ def is_marked(selector: Selector, plan: Plan) -> bool:
     return any(selector in region.selectors for region in plan.regions)
 
 
-def _conditions(profile: Profile) -> str:
-    short = len(profile.short_ops)
+def _profile_conditions(profile: Profile) -> str:
+    short_count = len(profile.short_ops)
     facts = [
         sums(profile),
         f"{count(profile.rounds, 'round')}.",
-        f"{count(short, 'op')} too short for figures of their own are summed." if short else "",
+        f"{count(short_count, 'op')} too short for figures of their own are summed." if short_count else "",
         "A module holds those inside it.",
     ]
     return " ".join(filter(None, facts))

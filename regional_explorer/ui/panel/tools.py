@@ -45,12 +45,12 @@ def tool_bar(state: PanelState) -> list[Node]:
             disabled=busy,
             title="Seconds to measure, without compile time",
         ),
-        _variants(state.variants, busy=busy),
+        _variant_boxes(state.variants, busy=busy),
     ]
 
 
 def export_buttons(plan: Plan, owner: str, *, busy: bool) -> Node:
-    """Return what takes the plan and the results elsewhere; ``owner`` is the Python expression of the exploration."""
+    """Return the buttons that save and copy the results; ``owner`` is the Python expression of the exploration."""
     python = f"ex = {owner}\n{plan_source(plan)}" if owner != "ex" else plan_source(plan)
     return node(
         "div",
@@ -68,18 +68,18 @@ def export_buttons(plan: Plan, owner: str, *, busy: bool) -> Node:
 def shapes_field(shapes: str, *, busy: bool) -> Node:
     """Return the choice of shapes; another one traces the call again."""
     title = "Trace the call again with automatic, static or dynamic shapes, as dynamic= of torch.compile"
-    words = ((word, word) for word in SHAPES)
-    return choice("shapes", "shapes", words, shapes, disabled=busy, title=title, aria_label="Shapes")
+    options = ((word, word) for word in SHAPES)
+    return choice("shapes", "shapes", options, shapes, disabled=busy, title=title, aria_label="Shapes")
 
 
-_TITLES = {
+_VARIANT_TITLES = {
     VariantName.EAGER: "Always measured: all others are compared with it",
     VariantName.UPSTREAM: "The same marks under torch's own regional_inductor",
     VariantName.LITE: "The same marks under torch.compile(mode='lite')",
 }
 
 
-def _variants(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
+def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
     boxes = (
         checkbox(
             name,
@@ -87,7 +87,7 @@ def _variants(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
             name,
             checked=name in chosen,
             disabled=busy or name is VariantName.EAGER,
-            title=_TITLES.get(name),
+            title=_VARIANT_TITLES.get(name),
         )
         for name in VariantName
     )

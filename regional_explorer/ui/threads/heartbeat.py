@@ -20,16 +20,16 @@ class Heartbeat:
     def __init__(self) -> None:
         self.pings: list[Callable[[], None]] = []
         self._has_replied = False
-        self._unanswered = 0
+        self._unanswered_pings = 0
         self._stopped = threading.Event()
 
     def on_reply(self) -> None:
         """Record a reply of a page."""
-        self._has_replied, self._unanswered = True, 0
+        self._has_replied, self._unanswered_pings = True, 0
 
     def reset(self) -> None:
         """Restart the count of missing replies: a cell has run, and replies may be queued behind it."""
-        self._unanswered = 0
+        self._unanswered_pings = 0
 
     def start(self, wait_for_main_thread: Callable[[], None], on_lost: Callable[[], None]) -> None:
         """Ping until ``stop``; call ``on_lost`` once when no page replies any more.
@@ -38,7 +38,7 @@ class Heartbeat:
         handles messages on that thread, no reply arrives while a cell runs.
         """
         self.stop()
-        self._unanswered, self._stopped = 0, threading.Event()
+        self._unanswered_pings, self._stopped = 0, threading.Event()
         name = "regional_explorer heartbeat"
         threading.Thread(
             target=self._ping_pages, args=(self._stopped, wait_for_main_thread, on_lost), name=name, daemon=True
@@ -55,9 +55,9 @@ class Heartbeat:
             wait_for_main_thread()
             if stopped.is_set():
                 return
-            if self._has_replied and self._unanswered >= MAX_UNANSWERED:
+            if self._has_replied and self._unanswered_pings >= MAX_UNANSWERED:
                 on_lost()
                 return
-            self._unanswered += 1
+            self._unanswered_pings += 1
             for ping in list(self.pings):
                 ping()

@@ -20,31 +20,31 @@ class JobInterrupts:
         self._loop = loop
         self._stop_job = stop_job
         self._notify = notify
-        self._before: object = None
-        self._wanted = False
+        self._previous_handler: object = None
+        self._armed = False
 
     def start(self) -> None:
         """Install the handler as soon as the main thread is free."""
-        self._wanted = True
-        self._loop.add_callback(self._install)
+        self._armed = True
+        self._loop.add_callback(self._install_handler)
 
     def stop(self) -> None:
         """Restore the previous signal handler; an interrupt that comes before that is ignored."""
-        self._wanted = False
-        self._loop.add_callback(self._remove)
+        self._armed = False
+        self._loop.add_callback(self._restore_handler)
 
-    def _install(self) -> None:
-        if self._wanted:
-            self._before = signal.signal(signal.SIGINT, self._handle)
+    def _install_handler(self) -> None:
+        if self._armed:
+            self._previous_handler = signal.signal(signal.SIGINT, self._on_interrupt)
 
-    def _remove(self) -> None:
+    def _restore_handler(self) -> None:
         # While a cell runs, ipykernel replaces our handler and restores it afterwards: it is removed after the cell.
-        if signal.getsignal(signal.SIGINT) == self._handle:
-            signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
+        if signal.getsignal(signal.SIGINT) == self._on_interrupt:
+            signal.signal(signal.SIGINT, self._previous_handler)  # type: ignore[arg-type]
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self._wanted:
-            self._wanted = False
+    def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if self._armed:
+            self._armed = False
             self._stop_job()
             # Not inside the handler: the main thread may have been interrupted while sending a message.
             self._loop.add_callback(self._notify)

@@ -11,7 +11,7 @@ from regional_explorer.compiler.thread_modes import ThreadModes
 
 T = TypeVar("T")
 
-_POLL_S = 0.1
+_CANCEL_POLL_S = 0.1
 """Seconds between two checks for cancellation while timed work waits for the main thread."""
 
 
@@ -42,7 +42,7 @@ class MainThread:
             return work()
         task = _Task(work)
         self._loop.add_callback(task.run)
-        while wait([task.future], _POLL_S).not_done:
+        while wait([task.future], _CANCEL_POLL_S).not_done:
             if self._cancelled() and task.future.cancel():
                 raise CancelledError
         return task.future.result()

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-INTERVAL_S = 0.25
+REPORT_INTERVAL_S = 0.25
 """Seconds between two reports of the same kind of work. Each takes time that would disturb a benchmark."""
 
-_WIDTH = 24
-_NUMBERS = re.compile(r"\d+")
+_BAR_WIDTH = 24
+_DIGITS = re.compile(r"\d+")
 
 
 class Throttle:
@@ -20,14 +20,14 @@ class Throttle:
     def __init__(self, progress: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._callback = progress
         self._clock = clock
-        self._kind: str | None = None
-        self._last_s = 0.0
+        self._last_kind: str | None = None
+        self._last_report_s = 0.0
 
     def __call__(self, doing: str, fraction: float) -> None:
         """Report what is being done, and the fraction done."""
-        kind, now_s = _NUMBERS.sub("", doing), self._clock()
-        if kind != self._kind or now_s - self._last_s >= INTERVAL_S:
-            self._kind, self._last_s = kind, now_s
+        kind, now_s = _DIGITS.sub("", doing), self._clock()
+        if kind != self._last_kind or now_s - self._last_report_s >= REPORT_INTERVAL_S:
+            self._last_kind, self._last_report_s = kind, now_s
             self._callback(doing, fraction)
 
 
@@ -36,21 +36,21 @@ class StreamProgress:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._live = stream.isatty()
-        self._kind: str | None = None
+        self._on_terminal = stream.isatty()
+        self._last_kind: str | None = None
 
     def __call__(self, doing: str, fraction: float) -> None:
         """Write what is being done, and the fraction done."""
-        if self._live:
-            done = round(_WIDTH * fraction)
-            self._stream.write(f"\r\x1b[K{'━' * done}{'╌' * (_WIDTH - done)} {doing}")
-        elif (kind := _NUMBERS.sub("", doing)) != self._kind:
-            self._kind = kind
+        if self._on_terminal:
+            done = round(_BAR_WIDTH * fraction)
+            self._stream.write(f"\r\x1b[K{'━' * done}{'╌' * (_BAR_WIDTH - done)} {doing}")
+        elif (kind := _DIGITS.sub("", doing)) != self._last_kind:
+            self._last_kind = kind
             self._stream.write(f"{doing}\n")
         self._stream.flush()
 
     def close(self) -> None:
         """Erase the progress bar."""
-        if self._live:
+        if self._on_terminal:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

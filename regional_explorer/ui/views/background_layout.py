@@ -8,7 +8,7 @@ from collections.abc import Callable
 from regional_explorer.render.picture.placement import Placement, arranged
 from regional_explorer.render.picture.scene import Scene
 
-TIME_LIMIT_S = 6.0
+LAYOUT_TIME_LIMIT_S = 6.0
 """How long Graphviz may take to improve a layout that is already shown."""
 
 
@@ -24,7 +24,7 @@ class BackgroundLayout:
         lock: threading.RLock,
         on_layout: Callable[[int, Scene, Placement | None], None],
         *,
-        time_limit_s: float = TIME_LIMIT_S,
+        time_limit_s: float = LAYOUT_TIME_LIMIT_S,
         arrange: Callable[..., Placement | None] = arranged,
     ) -> None:
         self.time_limit_s = time_limit_s
@@ -32,23 +32,23 @@ class BackgroundLayout:
         self._on_layout = on_layout
         self._arrange = arrange
         self._thread = threading.Thread()
-        self._runs = False
-        self._waiting: tuple[int, Scene] | None = None
+        self._is_running = False
+        self._waiting_task: tuple[int, Scene] | None = None
         self._stop = threading.Event()
 
     def submit(self, number: int, scene: Scene) -> None:
         """Compute the layout of ``scene``, the picture called ``number``, in place of those before."""
         self._stop.set()
-        self._waiting = (number, scene)
-        if not self._runs:
-            self._runs = True
-            self._thread = threading.Thread(target=self._run, name="arranging a graph", daemon=True)
+        self._waiting_task = (number, scene)
+        if not self._is_running:
+            self._is_running = True
+            self._thread = threading.Thread(target=self._compute_layouts, name="arranging a graph", daemon=True)
             self._thread.start()
 
     def cancel(self) -> None:
         """Stop the layout that is being computed, and discard one that waits."""
         self._stop.set()
-        self._waiting = None
+        self._waiting_task = None
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until no layout is being computed; return whether that is so."""
@@ -56,16 +56,16 @@ class BackgroundLayout:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _run(self) -> None:
+    def _compute_layouts(self) -> None:
         """Compute the layout of the latest picture until there is no newer one."""
         while True:
             with self._lock:
-                task, self._waiting = self._waiting, None
+                task, self._waiting_task = self._waiting_task, None
                 self._stop = stop = threading.Event()
-                self._runs = task is not None
+                self._is_running = task is not None
             if task is None:
                 return
             number, scene = task
-            found = self._arrange(scene, time_limit_s=self.time_limit_s, stop=stop)
+            placement = self._arrange(scene, time_limit_s=self.time_limit_s, stop=stop)
             with self._lock:
-                self._on_layout(number, scene, found)
+                self._on_layout(number, scene, placement)

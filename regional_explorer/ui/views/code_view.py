@@ -20,17 +20,17 @@ class CodeView(LinkedView):
     def __init__(self, **traits: Any) -> None:
         super().__init__(self._on_row_message, kind="rxs", **traits)
         self._rows = CodeRows([])
-        self._keys: dict[str, list[str]] = {}
+        self._keys_by_node: dict[str, list[str]] = {}
         self.observe(lambda _: self._highlight_rows(), ("selection", "hover"))
         self.set_code(())
 
-    def set_code(self, parts: Sequence[PartitionCode]) -> None:
+    def set_code(self, partitions: Sequence[PartitionCode]) -> None:
         """Show the code of a region's partitions."""
-        self._rows = code_rows(parts)
-        self._keys = {}
+        self._rows = code_rows(partitions)
+        self._keys_by_node = {}
         for key, nodes in self._rows.nodes.items():
             for name in nodes:
-                self._keys.setdefault(name, []).append(key)
+                self._keys_by_node.setdefault(name, []).append(key)
         with self.hold_sync():
             self.tree = self._rows.tree
             self._highlight_rows()
@@ -41,20 +41,20 @@ class CodeView(LinkedView):
             case "point":
                 self._point_at(nodes)
             case "pick" if nodes:
-                now = set(self.selection)
-                chosen = set(nodes)
+                selected = set(self.selection)
+                picked = set(nodes)
                 if message.get("ctrl"):
-                    chosen = now - chosen if chosen <= now else now | chosen
-                self._select_nodes(sorted(chosen))
-                self._highlight_rows(f"{count(len(chosen), 'node')} selected")
+                    picked = selected - picked if picked <= selected else selected | picked
+                self._select_nodes(sorted(picked))
+                self._highlight_rows(f"{count(len(picked), 'node')} selected")
             case "clear":
                 self._select_nodes([])
 
     def _highlight_rows(self, announcement: str = "") -> None:
         """Send the page which rows to highlight; it scrolls to the rows of nodes that are hovered in another view."""
         rows: dict[str, dict[str, None]] = {}
-        for word, nodes in (("selected chosen", self.selection), ("", self.hover)):
+        for highlight, nodes in (("selected chosen", self.selection), ("", self.hover)):
             for name in nodes:
-                for key in self._keys.get(name, ()):
-                    rows.setdefault(key, {})[word or ("hovered" if key.startswith("c") else "above")] = None
-        self.lit = {"rows": {key: " ".join(words) for key, words in rows.items()}, "say": announcement}
+                for key in self._keys_by_node.get(name, ()):
+                    rows.setdefault(key, {})[highlight or ("hovered" if key.startswith("c") else "above")] = None
+        self.lit = {"rows": {key: " ".join(highlights) for key, highlights in rows.items()}, "say": announcement}

@@ -25,13 +25,13 @@ from regional_explorer.render.static import script, style
 from regional_explorer.render.style.untrusted import clean_page
 from regional_explorer.render.viewer.graph_bars import graph_bars
 from regional_explorer.render.viewer.overlay import Overlay, heat, next_title, titled
-from regional_explorer.ui.views.background_layout import TIME_LIMIT_S, BackgroundLayout
+from regional_explorer.ui.views.background_layout import LAYOUT_TIME_LIMIT_S, BackgroundLayout
 from regional_explorer.ui.views.element_tree import ElementTree
 
-MOST_ARRANGED = 2500
+MOST_ARRANGED_BOXES = 2500
 """A picture with more boxes keeps its first layout: Graphviz would not finish in time."""
 
-_numbers = itertools.count(1)
+_picture_numbers = itertools.count(1)
 
 
 class GraphView(ElementTree):
@@ -74,7 +74,7 @@ class GraphView(ElementTree):
         self,
         session: Session | None = None,
         *,
-        time_limit_s: float = TIME_LIMIT_S,
+        time_limit_s: float = LAYOUT_TIME_LIMIT_S,
         arrange: Callable[..., Placement | None] = arranged,
         **traits: Any,
     ) -> None:
@@ -86,7 +86,7 @@ class GraphView(ElementTree):
         self._overlay_title = ""
         self._openings: dict[str, Opening] = {}
         self._focus: dict[str, str] = {}
-        self._number = 0
+        self._picture_number = 0
         self._lock = threading.RLock()  # reentrant: observers of the traits set under it take it again
         self._background_layout = BackgroundLayout(
             self._lock, self._on_layout, time_limit_s=time_limit_s, arrange=arrange
@@ -105,9 +105,9 @@ class GraphView(ElementTree):
         self._session = session
         self._outlines = Outlines(session, self._outlines)
         self.tabs = tabs(session)
-        known = {f"{graph.id}:{node.name}" for graph in session.graphs for node in graph.nodes}
-        self.selection = [node for node in self.selection if node in known]
-        tab = self.tab if any(known == self.tab for known, _ in self.tabs) else first_tab(session)
+        node_names = {f"{graph.id}:{node.name}" for graph in session.graphs for node in graph.nodes}
+        self.selection = [node for node in self.selection if node in node_names]
+        tab = self.tab if any(tab_id == self.tab for tab_id, _ in self.tabs) else first_tab(session)
         if tab == self.tab:
             self._draw()
         else:
@@ -133,33 +133,35 @@ class GraphView(ElementTree):
 
     def selected(self) -> Mapping[str, tuple[str, ...]]:
         """Return the names of the selected nodes, per graph id."""
-        found: dict[str, list[str]] = {}
+        names_by_graph: dict[str, list[str]] = {}
         for node in self.selection:
             graph, _, name = node.partition(":")
-            found.setdefault(graph, []).append(name)
-        return {graph: tuple(names) for graph, names in found.items()}
+            names_by_graph.setdefault(graph, []).append(name)
+        return {graph: tuple(names) for graph, names in names_by_graph.items()}
 
     def fold(self, key: str, *, opened: bool) -> None:
         """Open or close a fold of the current tab; keys come with the payload."""
-        now, around = self._opening, [found for found, _ in self._crumbs(key)]
-        self._open(replace(now, chosen={**now.chosen, key: opened}), focus=key if opened else "".join(around[-2:-1]))
+        opening, fold_keys = self._opening, [fold_key for fold_key, _ in self._fold_crumbs(key)]
+        focus = key if opened else "".join(fold_keys[-2:-1])
+        self._draw_opening(replace(opening, chosen={**opening.chosen, key: opened}), focus=focus)
 
     def back_to(self, key: str) -> None:
         """Show the fold ``key`` as it was when it was opened; without a key, the current tab in its initial state."""
         if not key:
-            self._open(Opening())
+            self._draw_opening(Opening())
             return
-        now = self._opening
-        inside = {other for other in now.chosen if other != key and key in dict(self._crumbs(other))}
-        self._open(replace(now, chosen={one: on for one, on in now.chosen.items() if one not in inside}), focus=key)
+        opening = self._opening
+        inner_folds = {fold for fold in opening.chosen if fold != key and key in dict(self._fold_crumbs(fold))}
+        chosen = {fold: opened for fold, opened in opening.chosen.items() if fold not in inner_folds}
+        self._draw_opening(replace(opening, chosen=chosen), focus=key)
 
     def expand_all(self) -> None:
         """Open every fold of the current tab."""
-        self._open(Opening(Detail.OPS))
+        self._draw_opening(Opening(Detail.OPS))
 
     def collapse_all(self) -> None:
         """Close every fold of the current tab."""
-        self._open(Opening(Detail.NOTHING))
+        self._draw_opening(Opening(Detail.NOTHING))
 
     def wait_arranged(self, timeout_s: float | None = None) -> bool:
         """Wait until the layout is final; return whether it is."""
@@ -184,7 +186,7 @@ class GraphView(ElementTree):
         try:
             match message:
                 case {"do": "select", "nodes": [*nodes], "number": int(number)} if all(
-                    isinstance(one, str) for one in nodes
+                    isinstance(node, str) for node in nodes
                 ):
                     self.set_state({"selection": nodes})
                     self.send({"heard": number})
@@ -194,29 +196,29 @@ class GraphView(ElementTree):
             self._show_error(error)
 
     def _on_view_message(self, message: Mapping[str, Any]) -> None:
-        what, of = message["do"], message["of"]
-        match what:
+        do, of = message["do"], message["of"]
+        match do:
             case "open all":
                 self.expand_all()
             case "close all":
                 self.collapse_all()
             case "open" | "close":
-                self.fold(of, opened=what == "open")
+                self.fold(of, opened=do == "open")
             case "back":
                 self.back_to(of)
             case "tab":
                 self.tab = of
             case "next tab" | "tab before":
-                self._go_to_tab(1 if what == "next tab" else -1)
+                self._go_to_tab(1 if do == "next tab" else -1)
             case "upstream" | "downstream" if self._picture is not None:
-                self.select_on_page(self._picture.reach(self.selection, upstream=what == "upstream"))
+                self.select_on_page(self._picture.reach(self.selection, upstream=do == "upstream"))
             case "overlay":
                 self.show_overlay(next_title(self.overlays, self._overlay_title))
 
     def _go_to_tab(self, step: int) -> None:
-        known = [tab for tab, _ in self.tabs]
-        if self.tab in known:
-            self.tab = known[(known.index(self.tab) + step) % len(known)]
+        tab_ids = [tab for tab, _ in self.tabs]
+        if self.tab in tab_ids:
+            self.tab = tab_ids[(tab_ids.index(self.tab) + step) % len(tab_ids)]
 
     def _follow_tab(self, _change: Any) -> None:
         try:
@@ -234,11 +236,11 @@ class GraphView(ElementTree):
     def _opening(self) -> Opening:
         return self._openings.get(self.tab, Opening())
 
-    def _open(self, opening: Opening, *, focus: str = "") -> None:
+    def _draw_opening(self, opening: Opening, *, focus: str = "") -> None:
         self._openings[self.tab], self._focus[self.tab] = opening, focus
         self._draw()
 
-    def _crumbs(self, key: str) -> Sequence[tuple[str, str]]:
+    def _fold_crumbs(self, key: str) -> Sequence[tuple[str, str]]:
         """Return the key and title of the folds around ``key``, from the outside in, and of itself."""
         return self._picture.crumbs.get(key, ()) if self._picture else ()
 
@@ -248,7 +250,7 @@ class GraphView(ElementTree):
             self.tree = graph_bars(
                 self.tabs,
                 self.tab,
-                self._crumbs(self._focus.get(self.tab, "")),
+                self._fold_crumbs(self._focus.get(self.tab, "")),
                 self._picture.legend if self._picture else (),
                 figures=bool(self.overlays),
                 overlay=self._overlay,
@@ -262,36 +264,36 @@ class GraphView(ElementTree):
 
     def _apply_overlay(self) -> None:
         with self._lock, self.hold_sync():
-            self.heat = heat(self._overlay, self._picture, self.tab, self._number)
+            self.heat = heat(self._overlay, self._picture, self.tab, self._picture_number)
             self._update_bars()
 
     def _draw(self) -> None:
         if self._session is None:
             return
-        self._picture = now = picture(self._session, self.tab, self._opening, outlines=self._outlines)
-        self._number = number = next(_numbers)
-        first: Payload = {
+        self._picture = drawing = picture(self._session, self.tab, self._opening, outlines=self._outlines)
+        self._picture_number = number = next(_picture_numbers)
+        payload: Payload = {
             "number": number,
             "tab": self.tab,
-            **now.facts,
-            "places": places(now.scene, layers(now.scene)),
+            **drawing.facts,
+            "places": places(drawing.scene, layers(drawing.scene)),
         }
         with self._lock:
-            improve = 0 < len(now.scene.boxes) <= MOST_ARRANGED and self._background_layout.time_limit_s > 0
+            improve = 0 < len(drawing.scene.boxes) <= MOST_ARRANGED_BOXES and self._background_layout.time_limit_s > 0
             if improve:
-                self._background_layout.submit(number, now.scene)
+                self._background_layout.submit(number, drawing.scene)
             else:
                 self._background_layout.cancel()
             with self.hold_sync():
                 self.problem = ""
                 self.arranging = improve
-                self.payload = first
+                self.payload = payload
                 self._apply_overlay()
 
-    def _on_layout(self, number: int, scene: Scene, found: Placement | None) -> None:
+    def _on_layout(self, number: int, scene: Scene, placement: Placement | None) -> None:
         """Show a better layout, unless there is a newer picture; called on the layout's thread."""
-        if number == self._number:
+        if number == self._picture_number:
             with self.hold_sync():
                 self.arranging = False
-                if found is not None:
-                    self.places = {"of": number, **places(scene, found)}
+                if placement is not None:
+                    self.places = {"of": number, **places(scene, placement)}

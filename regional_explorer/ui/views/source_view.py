@@ -34,10 +34,10 @@ class SourceView(LinkedView):
         self._graphs: tuple[Graph, ...] = ()
         self._functions: tuple[Function, ...] = ()
         self._lines: dict[str, tuple[Function, Line]] = {}
-        self._own: dict[str, list[str]] = {}
-        self._passing: dict[str, list[str]] = {}
-        self._order: dict[str, int] = {}
-        self._anchor = ""
+        self._own_lines: dict[str, list[str]] = {}
+        self._passing_lines: dict[str, list[str]] = {}
+        self._node_order: dict[str, int] = {}
+        self._anchor_line = ""
         self.observe(lambda _: self._highlight_lines(), ("selection", "hover"))
         if session is not None:
             self.set_session(session)
@@ -46,22 +46,22 @@ class SourceView(LinkedView):
         """Show the source of ``session``."""
         if session.graphs != self._graphs:  # an edit of the plan changes no graph, unless it carves
             self._read_lines(session)
-        self._anchor = ""
+        self._anchor_line = ""
         with self.hold_sync():
             self.tree = source_tree(self._functions, session, self.height)
             self._highlight_lines()
 
     def _read_lines(self, session: Session) -> None:
         self._graphs, self._functions = session.graphs, listing(session)
-        lines = [(one, line) for one in self._functions for line in one.lines if line.passing]
+        lines = [(function, line) for function in self._functions for line in function.lines if line.passing]
         self._lines = {str(number): line for number, line in enumerate(lines)}
-        self._own, self._passing = {}, {}
+        self._own_lines, self._passing_lines = {}, {}
         for key, (_, line) in self._lines.items():
             for name in line.own:
-                self._own.setdefault(name, []).append(key)
+                self._own_lines.setdefault(name, []).append(key)
             for name in line.passing:
-                self._passing.setdefault(name, []).append(key)
-        self._order = {name: place for place, name in enumerate(_nodes(session))}
+                self._passing_lines.setdefault(name, []).append(key)
+        self._node_order = {name: position for position, name in enumerate(_node_names(session))}
 
     def _on_line_message(self, message: Mapping[str, Any]) -> None:
         key = message["of"]
@@ -69,40 +69,40 @@ class SourceView(LinkedView):
             case "point":
                 self._point_at(self._lines[key][1].passing if key in self._lines else ())
             case "pick" if key in self._lines:
-                nodes = self._picked(key, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))
-                self._select_nodes(sorted(nodes, key=lambda name: self._order.get(name, len(self._order))))
+                nodes = self._nodes_to_select(key, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))
+                self._select_nodes(sorted(nodes, key=lambda name: self._node_order.get(name, len(self._node_order))))
                 self._highlight_lines(f"{count(len(nodes), 'node')} selected")
             case "clear":
                 self._select_nodes([])
 
-    def _picked(self, key: str, *, shift: bool, ctrl: bool) -> set[str]:
+    def _nodes_to_select(self, key: str, *, shift: bool, ctrl: bool) -> set[str]:
         """Return the nodes to select after a click on the line ``key``."""
-        anchor = self._anchor if shift and self._anchor else key
+        anchor = self._anchor_line if shift and self._anchor_line else key
         if self._lines[anchor][0] is not self._lines[key][0]:
             anchor = key
         if not shift:
-            self._anchor = key
+            self._anchor_line = key
         first, last = sorted((int(anchor), int(key)))
-        found = {name for number in range(first, last + 1) for name in self._lines[str(number)][1].passing}
+        nodes = {name for number in range(first, last + 1) for name in self._lines[str(number)][1].passing}
         if not ctrl:
-            return found
-        now = set(self.selection)
-        return now - found if found <= now else now | found
+            return nodes
+        selected = set(self.selection)
+        return selected - nodes if nodes <= selected else selected | nodes
 
     def _highlight_lines(self, announcement: str = "") -> None:
         """Send the page which lines to highlight, for nodes of their own or of functions they call."""
         rows: dict[str, dict[str, None]] = {}
-        for word, nodes, lines in (
-            ("selected", self.selection, self._passing),
-            ("chosen", self.selection, self._own),
-            ("hovered", self.hover, self._own),
-            ("above", self.hover, self._passing),
+        for highlight, nodes, lines in (
+            ("selected", self.selection, self._passing_lines),
+            ("chosen", self.selection, self._own_lines),
+            ("hovered", self.hover, self._own_lines),
+            ("above", self.hover, self._passing_lines),
         ):
             for name in nodes:
                 for key in lines.get(name, ()):
-                    rows.setdefault(key, {})[word] = None
-        self.lit = {"rows": {key: " ".join(words) for key, words in rows.items()}, "say": announcement}
+                    rows.setdefault(key, {})[highlight] = None
+        self.lit = {"rows": {key: " ".join(highlights) for key, highlights in rows.items()}, "say": announcement}
 
 
-def _nodes(session: Session) -> Iterable[str]:
-    return (sendable(f"{graph.id}:{one.name}") for graph in session.graphs for one in graph.nodes)
+def _node_names(session: Session) -> Iterable[str]:
+    return (sendable(f"{graph.id}:{node.name}") for graph in session.graphs for node in graph.nodes)
