@@ -68,8 +68,7 @@ class PlannedProgram(CutProgram):
                 return results
             args_copy.clear()
             for switch in cut.switches:
-                if switch.inputs is None and switch.failure is None:
-                    switch.assume()
+                switch.assume_if_unreached()
             self._compile_and_report(cut.switches)
             cut.live.implementation = cut.run
             return results

@@ -23,7 +23,7 @@ from regional_explorer.capture.restore.muted_output import silent
 from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.capture.restore.reachable_state import Reach, reach
 from regional_explorer.capture.restore.undo_log import UndoLog
-from regional_explorer.capture.source_lines import user_line
+from regional_explorer.capture.source_lines import at_line, user_line
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, ClosedError, RefusalCode
 from regional_explorer.torch_api import compile_lock, is_marked_dynamic, unmark_dynamic
@@ -223,6 +223,5 @@ def _raising_capture_error(what: str) -> Iterator[None]:
     except CaptureError:
         raise
     except Exception as error:
-        line = user_line(error)
-        where = f" at {line}: {line.text}" if line else ""
+        where = at_line(user_line(error))
         raise CaptureError(RefusalCode.CALL_RAISES, f"{what} raises {type(error).__name__}{where}: {error}") from error

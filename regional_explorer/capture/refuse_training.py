@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from regional_explorer.capture.source_lines import innermost_user_line
+from regional_explorer.capture.source_lines import at_line, innermost_user_line
 from regional_explorer.errors import CaptureError, RefusalCode
 
 _PATCHING = threading.RLock()
@@ -29,8 +29,7 @@ def refuse_training() -> Iterator[None]:
     thread = threading.get_ident()
 
     def refuse(what: str) -> NoReturn:
-        line = innermost_user_line(traceback.extract_stack())
-        where = f" at {line}: {line.text}" if line else ""
+        where = at_line(innermost_user_line(traceback.extract_stack()))
         raise CaptureError(
             RefusalCode.CALL_TRAINS,
             f"The call itself runs {what}{where}. Pass the function that returns the loss instead: the explorer takes "

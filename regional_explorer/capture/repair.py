@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from regional_explorer.capture.source_lines import at_line
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph
 from regional_explorer.torch_api import size_hint
@@ -48,8 +49,7 @@ class RepairRun(fx.Interpreter):
             return self._run_or_repair(n)
         except Exception as error:
             message = (str(error).splitlines() or [""])[0]
-            line = self._record[n.name].source
-            where = f" at {line}: {line.text}" if line else ""
+            where = at_line(self._record[n.name].source)
             raise CaptureError(
                 RefusalCode.GRAPH_FAILED,
                 f"torch traced the call, but the graph it made fails when it runs: {n.name} ({n.target}) raises "

@@ -69,6 +69,11 @@ def original_function(name: str) -> str:
     return re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1", name)
 
 
+def at_line(line: SourceLine | None) -> str:
+    """Return `` at model.py:3: x = y`` for messages, or nothing where the line is not known."""
+    return f" at {line}: {line.text}" if line else ""
+
+
 def user_line(error: BaseException) -> SourceLine | None:
     """Return the innermost line of the user's program in the traceback of ``error``, or None."""
     return innermost_user_line(traceback.extract_tb(error.__traceback__))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
 from regional_explorer.record.partition import State
+from regional_explorer.record.timing import NumericsVerdict
+from regional_explorer.record.variant_name import VariantName
 
 if TYPE_CHECKING:
     from regional_explorer.compiler.run_context import ProgressCallback
@@ -82,16 +84,20 @@ def check_saved_plan(
     partitioner = explored.partitioner if explored else "default"
     exploration = explore(fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan, partitioner=partitioner)
     with closing(exploration):
-        exploration.benchmark(("eager", "regional"), NUMERICS_BUDGET_S, regions=False, progress=progress)
+        exploration.benchmark(
+            (VariantName.EAGER, VariantName.REGIONAL), NUMERICS_BUDGET_S, regions=False, progress=progress
+        )
         session = exploration.session
     problems = [
         f"[{diagnostic.code}] {diagnostic.message}"
         for diagnostic in session.diagnostics
         if diagnostic.code in BROKEN_PLAN_CODES and diagnostic.severity is not Severity.INFO
     ]
-    verdict = next((timing.numerics for timing in session.timings if timing.variant == "regional"), "not checked")
-    if verdict == "failed":
-        tensors = [row.tensor for row in session.numerics if row.variant == "regional" and row.verdict == "failed"]
+    verdicts = (timing.numerics for timing in session.timings if timing.variant == VariantName.REGIONAL)
+    verdict = next(verdicts, NumericsVerdict.NOT_CHECKED)
+    if verdict is NumericsVerdict.FAILED:
+        rows = (row for row in session.numerics if row.variant == VariantName.REGIONAL)
+        tensors = [row.tensor for row in rows if row.verdict is NumericsVerdict.FAILED]
         problems.append(f"The numerics check failed: {', '.join(tensors[:4])}.")
     enabled = [partition for partition in session.partitions if session.plan[partition.region].enabled]
     compiled = sum(partition.state is State.COMPILED for partition in enabled)

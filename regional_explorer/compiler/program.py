@@ -77,8 +77,7 @@ class Program(CutProgram):
             with self.capture.call.kept():
                 self.capture.call.run(self.capture.run)
             for switch in self.switches:
-                if switch.inputs is None and switch.failure is None:
-                    switch.assume()
+                switch.assume_if_unreached()
             self._recorded, self._unknown = settings, False
         finally:
             self._recording = False

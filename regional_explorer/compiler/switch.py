@@ -147,8 +147,10 @@ class Switch:
         finally:
             self.implementation = previous
 
-    def assume(self) -> None:
-        """Take the layouts from the trace: the recorded run did not reach this piece, as in a branch not taken."""
+    def assume_if_unreached(self) -> None:
+        """Take the layouts from the trace if no recorded run reached this piece, as in a branch not taken."""
+        if self.inputs is not None or self.failure is not None:
+            return
         graph = self.piece.gm.graph
         inputs = traced_layouts(graph.find_nodes(op="placeholder"))
         self._set_layouts(inputs, traced_layouts(graph.output_node().all_input_nodes) or ())

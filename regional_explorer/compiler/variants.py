@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +60,16 @@ class Variants:
         self.dynamic = dynamic
         self._compiled: dict[VariantName, Compiled] = {}
         self._retraced: set[VariantName] = set()
+
+    def measurable(self, names: Sequence[VariantName]) -> list[VariantName]:
+        """Return those of ``names`` that can run and differ from each other."""
+        excluded: set[VariantName] = set()
+        if self.program.capture.failed_ops:  # reported as aot-eager-failed
+            excluded = {VariantName.AOT_EAGER}
+        elif VariantName.AOT_EAGER in names and not self.program.switches:
+            # With nothing cut out they would run the same code as aot_eager.
+            excluded = {VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE}
+        return [name for name in names if name not in excluded]
 
     def get(self, name: VariantName) -> Variant:
         """Return the variant ``name``; those of ``BY_TORCH`` need ``compile`` first."""

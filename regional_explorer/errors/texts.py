@@ -1,4 +1,4 @@
-"""Words for messages and tables: a number with its noun, and a list cut to its first items."""
+"""Words for messages and tables: a number with its noun, a list cut to its first items, ranges of numbers."""
 
 from __future__ import annotations
 
@@ -15,3 +15,14 @@ def listing(texts: Iterable[str], most: int = 4, *, joint: str = ", ") -> str:
     items = list(texts)
     more = f"{joint}… ({len(items) - most} more)" if len(items) > most else ""
     return joint.join(items[:most]) + more
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return ``0–3, 5`` for 0, 1, 2, 3, 5."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return listing([f"{low}–{high}" if high > low else str(low) for low, high in ranges])

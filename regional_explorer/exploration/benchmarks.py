@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -16,7 +16,7 @@ from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.variants import Variants
-from regional_explorer.errors import InvalidArgumentError, MeasureError, NoCompilerError, did_you_mean
+from regional_explorer.errors import InvalidArgumentError, NoCompilerError
 from regional_explorer.errors.arguments import check_flag, shown_value
 from regional_explorer.exploration.measurements import MAX_PLANS, Measurements
 from regional_explorer.measure.benchmark import Outcome, benchmark
@@ -32,7 +32,7 @@ from regional_explorer.record.plan_content import partition_content
 from regional_explorer.record.region_timing import region_timings
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import Reconciled
-from regional_explorer.record.variant_name import BY_TORCH, VariantName
+from regional_explorer.record.variant_name import BY_TORCH, VariantName, checked_variants
 
 REGION_SHARE = 0.5
 """Measuring regions alone takes this much of the budget in addition."""
@@ -68,15 +68,9 @@ class Benchmarks:
         ``session`` returns the current session of the exploration.
         """
         options = BenchmarkOptions(budget_s=budget_s)
-        names = _checked_variants(variants)
+        names = self._variants.measurable(checked_variants(variants))
         check_flag("regions", regions)
         check_clock(clock)
-        if self._variants.program.capture.failed_ops:  # reported as aot-eager-failed
-            names = [name for name in names if name is not VariantName.AOT_EAGER]
-        if (
-            VariantName.AOT_EAGER in names and not self._variants.program.switches
-        ):  # nothing is cut out: they would be the same
-            names = [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.FULL)]
         outcome = Outcome()
         if VariantName.REGIONAL in names or set(BY_TORCH).intersection(names):
             names, outcome = run.executor.run_untimed(functools.partial(self._compile_stale, names, run))
@@ -156,16 +150,3 @@ def check_clock(clock: object) -> None:
     for method in ("now", "flush", "mark", "synchronize", "seconds"):
         if clock is not None and not callable(getattr(clock, method, None)):
             raise InvalidArgumentError(f"clock={shown_value(clock)}: it has no {method}(); leave it out.")
-
-
-def _checked_variants(names: Sequence[str]) -> list[VariantName]:
-    valid = [str(name) for name in VariantName]
-    if isinstance(names, (str, Mapping)) or not isinstance(names, Iterable):
-        raise MeasureError(f"variants={shown_value(names)}: give a tuple of names, such as ('eager', 'regional').")
-    names = list(names)
-    for name in names:
-        if not isinstance(name, str) or name not in valid:
-            raise MeasureError(
-                f"No variant is called {shown_value(name)}.{did_you_mean(name, valid)} Variants: {', '.join(valid)}."
-            )
-    return [name for name in VariantName if name in names or name is VariantName.EAGER]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from regional_explorer.errors import InvalidArgumentError, SessionError
 from regional_explorer.errors.arguments import shown_value
-from regional_explorer.export.region_frames import US_PER_S
 from regional_explorer.export.session_changes import (
     SpeedChange,
     changes,
@@ -15,6 +14,7 @@ from regional_explorer.export.session_changes import (
 )
 from regional_explorer.record.plan_differences import differences
 from regional_explorer.record.session import Session
+from regional_explorer.record.timing import US_PER_S
 from regional_explorer.record.variant_name import VariantName
 
 if TYPE_CHECKING:

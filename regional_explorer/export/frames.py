@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from regional_explorer.export.region_frames import US_PER_S, measured_plan, micro, times
+from regional_explorer.export.region_frames import measured_plan, micro, times
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Numerics
+from regional_explorer.record.timing import US_PER_S, Numerics
 
 REGION_COLUMNS = (
     "region",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from regional_explorer.export.region_frames import US_PER_S
 from regional_explorer.record.session import Session
+from regional_explorer.record.timing import US_PER_S
 
 PROFILE_COLUMNS = (
     "by",

@@ -8,8 +8,7 @@ import pandas as pd
 
 from regional_explorer.record.region_timing import RegionTiming, region_timings
 from regional_explorer.record.session import Session
-
-US_PER_S = 1e6
+from regional_explorer.record.timing import US_PER_S
 
 REGION_TIMING_COLUMNS = (
     "region",

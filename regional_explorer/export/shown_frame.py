@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from regional_explorer.record.timing import US_PER_S
 from regional_explorer.render.style.formats import NONE, config_text, duration, significant, size
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean, markup
 
@@ -42,7 +43,7 @@ class ShownFrame(pd.DataFrame):
 def _unit_format(column: str) -> Callable[[float], str] | None:
     """Return the function that formats a column by the unit at the end of its name, None without a unit."""
     if column.endswith("_us"):
-        return lambda value: duration(value / 1e6)
+        return lambda value: duration(value / US_PER_S)
     if column.endswith("_s"):
         return duration
     return (lambda value: size(int(value))) if column.endswith("_bytes") else None

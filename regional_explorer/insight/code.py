@@ -14,6 +14,7 @@ from regional_explorer.record.gpu_targets import GPU_TARGETS, GpuTarget
 from regional_explorer.record.kernels import ArtifactCode, Kernel
 from regional_explorer.record.region_code import Coverage, PartitionCode, region_code, total_coverage
 from regional_explorer.record.session import Session
+from regional_explorer.record.timing import US_PER_S
 from regional_explorer.render.report.code_html import code_html
 from regional_explorer.render.report.code_tables import refusals
 from regional_explorer.render.report.code_text import code_text
@@ -37,7 +38,6 @@ KERNEL_COLUMNS = (
 )
 GPU_COLUMNS = ("bound_us", "registers", "spilled_bytes", "shared_bytes", "occupancy", "launch")
 """More columns where the code is for a GPU that is not there."""
-MICRO = 1e6
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _gpu_figures(kernel: Kernel, target_name: str) -> tuple[Any, ...]:
         return ()
     bound_s = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype)
     resources = (getattr(kernel.gpu, column, None) for column in GPU_COLUMNS[1:])
-    return (None if bound_s is None else bound_s * MICRO, *resources)
+    return (None if bound_s is None else bound_s * US_PER_S, *resources)
 
 
 def _gpu_note(target: GpuTarget | None) -> str:

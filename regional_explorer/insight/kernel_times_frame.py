@@ -9,11 +9,11 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kernel_times import ArtifactKernelTimes
 from regional_explorer.record.region_code import PartitionCode, region_code
 from regional_explorer.record.session import Session
+from regional_explorer.record.timing import US_PER_S
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MICRO = 1e6
 KERNEL_TIME_COLUMNS = (
     "partition",
     "runs",
@@ -68,18 +68,18 @@ def _partition_rows(equal_parts: list[PartitionCode], times: ArtifactKernelTimes
         if time is not None:
             bound, wasted = time.bound_s, time.wasted_s
             row |= {
-                "time_us": time.median_s * MICRO,
-                "iqr_us": time.iqr_s * MICRO,
+                "time_us": time.median_s * US_PER_S,
+                "iqr_us": time.iqr_s * US_PER_S,
                 "share": time.median_s / times.whole_s,
-                "bound_us": None if bound is None else bound * MICRO,
+                "bound_us": None if bound is None else bound * US_PER_S,
                 "bound_by": None if time.bound_by is None else str(time.bound_by),
                 "times_bound": time.median_s / bound if bound else None,
-                "wasted_us": None if wasted is None else wasted * MICRO,
+                "wasted_us": None if wasted is None else wasted * US_PER_S,
             }
         yield row
     outside_s = {BETWEEN_KERNELS: times.between_s, AROUND_CODE: times.around_s}
     if not times.adds_up:
         outside_s[UNACCOUNTED] = times.whole_s - times.kernels_s - times.between_s - times.around_s
     for name, seconds in outside_s.items():
-        figures = {"kernel": name, "time_us": seconds * MICRO, "share": seconds / times.whole_s}
+        figures = {"kernel": name, "time_us": seconds * US_PER_S, "share": seconds / times.whole_s}
         yield dict.fromkeys(KERNEL_TIME_COLUMNS) | common | figures

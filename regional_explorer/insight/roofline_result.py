@@ -16,6 +16,7 @@ from regional_explorer.record.roofline import (
     RegionReach,
     Roundings,
 )
+from regional_explorer.record.timing import US_PER_S
 from regional_explorer.render.report.roofline_tables import (
     borders_table,
     ops_table,
@@ -57,7 +58,9 @@ class Roofline:
     def border_frame(self) -> pd.DataFrame:
         """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
         frame, rate = _records_frame(self.borders), self.bandwidth.bytes_per_s if self.bandwidth else None
-        frame["at_most_us"] = [None if rate is None else border.fused_bytes / rate * 1e6 for border in self.borders]
+        frame["at_most_us"] = [
+            None if rate is None else border.fused_bytes / rate * US_PER_S for border in self.borders
+        ]
         return frame
 
     @property
@@ -86,7 +89,7 @@ class Roofline:
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         nodes = [node for table in self._tables() for node in table_nodes(table)]
-        html = f'<div class="{PAGE}"><style>{page_css(())}</style>{to_html(*nodes)}</div>'
+        html = f'<div class="{PAGE}"><style>{page_css()}</style>{to_html(*nodes)}</div>'
         return {"text/plain": str(self), "text/html": html}
 
 

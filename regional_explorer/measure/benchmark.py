@@ -14,7 +14,15 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.variants import Variant, Variants, failed
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.measure.accuracy.numerics import Reference, compare, not_comparable, run_once, verdict
+from regional_explorer.measure.accuracy.numerics import (
+    TWIN_NOTE,
+    Reference,
+    compare,
+    not_comparable,
+    run_once,
+    verdict,
+    without_twin,
+)
 from regional_explorer.measure.accuracy.reference import find_reference
 from regional_explorer.measure.partition_benchmark import NO_RESULTS, PartitionResults
 from regional_explorer.measure.peak_memory import Gauge, gauge_for, peak
@@ -228,11 +236,11 @@ def _numerics_rows(call: Call, program: Program, variant: Variant, reference: Re
     needs_twin = variant.name is VariantName.REGIONAL and marked_draws
     try:
         with program.drawing_as_eager() if needs_twin else nullcontext():
-            note = "checked on a twin compiled with fallback_random" if needs_twin else ""
+            note = TWIN_NOTE if needs_twin else ""
             rows = compare(variant.name, run_once(call, variant.function), reference, note)
     except RegionCompileError as error:
         rows = compare(variant.name, run_once(call, variant.function), reference)
-        return not_comparable(rows, f"draws random numbers, and no twin with fallback_random compiles: {error}")
+        return without_twin(rows, error)
     finally:
         program.select_regional(on=True)
     if call.draws and (variant.name in (VariantName.FULL, VariantName.LITE) or (marked_draws and is_upstream)):

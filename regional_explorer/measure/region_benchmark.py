@@ -9,7 +9,7 @@ from regional_explorer.compiler.run_context import no_progress
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.measure.benchmark import Outcome, timed_call
 from regional_explorer.measure.partition_benchmark import distinct, measure_partitions
-from regional_explorer.measure.reconcile import AOT_EAGER, CUT_GRAPH
+from regional_explorer.measure.reconcile import CUT_GRAPH
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.measure.timing.rounds import run_rounds
@@ -47,7 +47,7 @@ def _measure_dispatch(variants: Variants, options: BenchmarkOptions, context: Me
         return run_rounds(
             entries,
             options,
-            baseline=AOT_EAGER,
+            baseline=VariantName.AOT_EAGER,
             clock=context.clock,
             context=replace(context.run, progress=no_progress),
         )

@@ -64,6 +64,11 @@ class Plan:
         """Return whether a region is called ``name``."""
         return any(region.name == name for region in self.regions)
 
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The number of each region by name: its place, colour and letter."""
+        return {region.name: number for number, region in enumerate(self.regions)}
+
     def added(self, region: Region) -> Plan:
         """Return the plan with ``region`` at its end, replacing one of the same name."""
         check_argument("region", region, Region, "an rx.Region", PlanError)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.region_timing import current_timings
 from regional_explorer.record.session import Session
 
 
@@ -40,11 +41,11 @@ def plan_content(partitions: Iterable[Partition]) -> PlanContent:
 
 def with_measured_states(session: Session) -> Session:
     """Return the session with each compiled partition in state ``measured`` if it has figures, else ``compiled``."""
-    measured = {(timing.partition, timing.artifact) for timing in session.partition_timings}
+    measured = {timing.partition for timing in current_timings(session)}
 
     def state(part: Partition) -> State:
         if part.state not in (State.COMPILED, State.MEASURED):
             return part.state
-        return State.MEASURED if (part.id, part.artifact) in measured else State.COMPILED
+        return State.MEASURED if part.id in measured else State.COMPILED
 
     return replace(session, partitions=tuple(replace(part, state=state(part)) for part in session.partitions))

@@ -14,7 +14,7 @@ from regional_explorer.regions.instances import Claim, Instance, Picked, number_
 from regional_explorer.regions.line_ranges import LineRange
 from regional_explorer.regions.module_selector import pick_modules
 from regional_explorer.regions.source_marks import annotation_key
-from regional_explorer.regions.subgraphs import SUBGRAPH_KINDS, call_origins, pick_subgraphs, whole_bodies
+from regional_explorer.regions.subgraphs import SUBGRAPH_KINDS, body_regions, call_origins, pick_subgraphs, whole_bodies
 from regional_explorer.regions.sums import claims_of_sums
 
 
@@ -104,14 +104,13 @@ def assign(
     )
     joined = [region.name for region in plan.regions if region.joined]
     number_instances(graphs, owners, picked, joined)
-    by_body = {region.name for region in plan.regions if any(sel.kind in SUBGRAPH_KINDS for sel in region.selectors)}
     assigned = Assignment(
         owners,
         by_annotation,
         {regions: tuple(lost) for regions, lost in overruled.items()},
         carved,
         frozenset(calls),
-        whole_bodies(graphs, owners, by_body, calls),
+        whole_bodies(graphs, owners, body_regions(plan), calls),
     )
     return replace(assigned, sums=claims_of_sums(graphs, assigned.claim)) if plan.cut is Cut.INSTANCES else assigned
 

@@ -8,12 +8,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from regional_explorer.record.graph import Graph, GraphKind, Node
 from regional_explorer.record.named_subgraphs import short_name, subgraph_names, subgraphs
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.instances import Claim, Instance
 
 SUBGRAPH_KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
 """The selectors that pick whole bodies."""
+
+
+def body_regions(plan: Plan) -> set[str]:
+    """Return the names of the regions that select whole bodies."""
+    return {region.name for region in plan.regions if any(sel.kind in SUBGRAPH_KINDS for sel in region.selectors)}
 
 
 def subgraph_key(graph: Graph) -> str:

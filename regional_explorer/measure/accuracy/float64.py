@@ -89,7 +89,7 @@ def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
         copy = graph.node_copy(node, copies.__getitem__)
         if node.op == "get_attr":
             attr = resolve(gm, node)
-            copy.target = f"held_{len(attributes)}"
+            copy.target = f"float64_{len(attributes)}"
             attributes[copy.target] = _attribute_in_float64(attr)
         elif node.op == "call_function":
             copy.args = _with_float64_dtypes(copy.args)

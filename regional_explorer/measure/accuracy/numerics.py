@@ -32,6 +32,7 @@ from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
 BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"
+TWIN_NOTE = "checked on a twin compiled with fallback_random"
 NONDETERMINISTIC = "two eager calls differ by more than rounding"
 EXPLAINED_BY_STEPS = "off by a step: eager changes as much if the inputs of its step functions change by rounding"
 
@@ -99,6 +100,11 @@ def in_words(row: Numerics) -> str:
     return (
         f"{row.tensor}: {row.note if math.isinf(row.error) and not row.dtype else f'off by up to {row.max_error:.2g}'}"
     )
+
+
+def without_twin(rows: Sequence[Numerics], error: Exception) -> tuple[Numerics, ...]:
+    """Return the rows of code that draws random numbers and has no twin that draws as eager does."""
+    return not_comparable(rows, f"draws random numbers, and no twin with fallback_random compiles: {error}")
 
 
 def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:

@@ -15,7 +15,7 @@ from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.float64 import LOW_DTYPES, to_float64
-from regional_explorer.measure.accuracy.numerics import Reference, compare, not_comparable, repeats, verdict
+from regional_explorer.measure.accuracy.numerics import TWIN_NOTE, Reference, compare, repeats, verdict, without_twin
 from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.accuracy.steps import Shifted, Steps, has_steps
 from regional_explorer.measure.accuracy.values import Values
@@ -90,11 +90,9 @@ def check_partition(
 
         draw_config = {"fallback_random": True} if switch.draws else {}
         try:
-            rows = rows_of(draw_config, "checked on a twin compiled with fallback_random" if draw_config else "")
+            rows = rows_of(draw_config, TWIN_NOTE if draw_config else "")
         except RegionCompileError as error:
-            return Check(
-                not_comparable(rows_of({}), f"draws random numbers, and no twin with fallback_random compiles: {error}")
-            )
+            return Check(without_twin(rows_of({}), error))
         return Check(rows, _find_cure(rows_of, draw_config) if verdict(rows) == NumericsVerdict.FAILED else None)
     finally:
         random_state.restore()

@@ -9,18 +9,16 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.graph import Node
 from regional_explorer.record.partition import Partition
 from regional_explorer.regions.checks.evidence import Evidence, lines
-from regional_explorer.regions.subgraphs import SUBGRAPH_KINDS, calls_of
+from regional_explorer.regions.subgraphs import body_regions, calls_of
 
 
 def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-merged`` per region with partitions in a body that several calls share."""
     partition_nodes = {(part.graph, name) for part in evidence.partitions for name in part.nodes}
     shared_by_region: dict[str, list[tuple[Partition, list[Node]]]] = {}
-    body_regions = {
-        region.name for region in evidence.plan.regions if any(sel.kind in SUBGRAPH_KINDS for sel in region.selectors)
-    }
+    regions_of_bodies = body_regions(evidence.plan)
     for part in evidence.partitions:
-        if part.region in body_regions:  # the body itself was marked
+        if part.region in regions_of_bodies:  # the body itself was marked
             continue
         body = evidence.by_id[part.graph]
         outer_id = body.parent[0] if body.parent is not None else ""

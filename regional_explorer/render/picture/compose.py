@@ -11,6 +11,7 @@ from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
+from regional_explorer.record.stage_change import NONCOMPUTING_OPS
 from regional_explorer.render.picture.drawn import sources
 from regional_explorer.render.picture.opening import Detail, Opening, shown
 from regional_explorer.render.picture.outline import Fold, FoldKind, outline
@@ -25,10 +26,7 @@ FEW_INPUTS = 6
 FEW_USERS = 3
 """With more inputs, or more users of an input, signs on boxes replace the edges, which would fill the picture."""
 
-VIEW_OPS = frozenset(
-    {"_unsafe_view", "alias", "as_strided", "clone", "detach", "expand", "permute", "reshape", "select", "slice"}
-    | {"split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unsqueeze", "view"}
-)
+VIEW_OPS = NONCOMPUTING_OPS | {"clone"}
 """Ops that move or rename data and compute nothing: drawn smaller."""
 
 _INPUT_BADGES = {

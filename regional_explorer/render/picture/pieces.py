@@ -28,7 +28,7 @@ class RegionPiece:
 
 def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
     """Return the pieces of ``graph`` in the order they run: its partitions, and marked ops that are in none."""
-    numbers = {region.name: number for number, region in enumerate(session.plan.regions)}
+    numbers = session.plan.numbers
     ops = {node.name: node for node in graph.nodes if node.role is Role.OP}
     assigned: set[str] = set()
     result: list[RegionPiece] = []

@@ -35,7 +35,7 @@ def code_html(region: str, codes: Sequence[PartitionCode], note: str = "") -> st
     """Return the kernels and the code of each partition as one fragment; equal code is shown once."""
     note_html = f'<p class="rx-note">{markup(note, LONG_TEXT)}</p>' if note else ""
     content = "".join(code_parts(codes)) or f'<p class="rx-empty">{markup(not_compiled(region))}</p>'
-    return f'<div class="{PAGE}"><style>{page_css(())}{CODE_CSS}</style>{note_html}{content}</div>'
+    return f'<div class="{PAGE}"><style>{page_css()}{CODE_CSS}</style>{note_html}{content}</div>'
 
 
 def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[str]:

@@ -48,7 +48,7 @@ def phases_table(session: Session) -> Table:
         for phase in CompilePhase:
             phases_by_region[partition.region][phase] += compiled.phases.get(phase, 0.0)
     longest = max((sum(phases.values()) for phases in phases_by_region.values()), default=0.0)
-    region_numbers = {region.name: number for number, region in enumerate(session.plan.regions)}
+    region_numbers = session.plan.numbers
     rows = tuple(
         (
             Cell(clean(region, SHORT), region=region_numbers.get(region)),

@@ -29,7 +29,7 @@ def diff_html(region: str, diffs: Sequence[CodeDiff]) -> str:
     """Return the differences as an HTML fragment with changed lines coloured."""
     content = "".join(f"<h4>{markup(_diff_head(diff))}</h4>{_resource_list(diff)}{_diff_lines(diff)}" for diff in diffs)
     summary = f"<p>{markup(_diff_summary(region, diffs))}</p>"
-    return f'<div class="{PAGE}"><style>{page_css(())}{CODE_CSS}</style>{summary}{content}</div>'
+    return f'<div class="{PAGE}"><style>{page_css()}{CODE_CSS}</style>{summary}{content}</div>'
 
 
 def _diff_summary(region: str, diffs: Sequence[CodeDiff]) -> str:

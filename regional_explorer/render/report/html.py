@@ -9,14 +9,14 @@ from regional_explorer.render.picture.svg import picture_html
 from regional_explorer.render.report.compile_tables import compile_tables
 from regional_explorer.render.report.diagnostics_list import diagnostics_nodes
 from regional_explorer.render.report.headline import headline
-from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table, summary
+from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table
 from regional_explorer.render.report.profile_tables import profile_tables
 from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
 from regional_explorer.render.report.result_tables import compile_table, numerics_table, timings_table
+from regional_explorer.render.report.session_facts import session_facts
 from regional_explorer.render.report.table_node import folded_table, table_nodes
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.element import Node, node, style_sheet, to_html
-from regional_explorer.render.style.palette import paint
 
 
 def session_html(session: Session, *, picture: str | None = None) -> str:
@@ -26,7 +26,7 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
         session: The record.
         picture: SVG of ``session_svg``; None leaves the picture out.
     """
-    facts = (element for label, text in summary(session) for element in (node("dt", label), node("dd", text)))
+    facts = (element for label, text in session_facts(session) for element in (node("dt", label), node("dd", text)))
     above = [node("h3", session.title), node("dl", *facts), *diagnostics_nodes(session.diagnostics)]
     below = [
         *table_nodes(timings_table(session), regions=session),
@@ -35,7 +35,7 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
         *table_nodes(regions_table(session), regions=session),
         *_detail_nodes(session),
     ]
-    sheet = to_html(style_sheet(page_css([paint(number) for number in range(len(session.plan.regions))])))
+    sheet = to_html(style_sheet(page_css(len(session.plan.regions))))
     drawn = picture_html(picture) if picture else ""
     return f'<div class="{PAGE}">{sheet}{to_html(*above)}{drawn}{to_html(*below)}</div>'
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from regional_explorer.errors.texts import count, listing
-from regional_explorer.record.graph import GraphKind
+from regional_explorer.errors.texts import listing, number_ranges
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.region import Region
@@ -55,7 +54,7 @@ def _equality_key(partition: Partition) -> Hashable:
 def partitions_table(session: Session) -> Table:
     """Return one row per group of equal partitions of a region."""
     groups = grouped((_equality_key(partition), partition) for partition in session.partitions)
-    region_numbers = {region.name: number for number, region in enumerate(session.plan.regions)}
+    region_numbers = session.plan.numbers
     empty = (
         "Nothing is cut yet. ex.compile() cuts the regions out and compiles them."
         if session.plan.regions
@@ -68,23 +67,6 @@ def partitions_table(session: Session) -> Table:
         empty,
         "\n".join(_partition_notes(session, groups.values())),
         figures=frozenset({"ops", "artifacts", "compile"}),
-    )
-
-
-def summary(session: Session) -> tuple[tuple[str, str], ...]:
-    """Return labels and texts of the first lines: what was captured, and where."""
-    environment = session.environment
-    graphs = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
-    sizes = ", ".join(f"{clean(graph.id, SHORT)} {count(len(graph.ops), 'op')}" for graph in graphs[:MOST_ENTRIES])
-    more = f" and {len(graphs) - MOST_ENTRIES} more" if len(graphs) > MOST_ENTRIES else ""
-    shapes = [("shapes", session.shapes)] if session.dynamic is not None else []
-    return (
-        ("graphs", (sizes + more) or "none was captured"),
-        *shapes,
-        ("gradients", "captured for training" if session.grad else "captured without gradients"),
-        ("graph breaks", str(len(session.breaks)) if session.breaks else "none"),
-        ("torch", f"{clean(environment.torch, SHORT)}, Python {clean(environment.python, SHORT)}"),
-        ("device", f"{clean(environment.device)}, {count(environment.threads, 'thread')}"),
     )
 
 
@@ -118,7 +100,7 @@ def _partition_row(group: Sequence[Partition], region_numbers: Mapping[str, int]
     return (
         Cell(clean(first.region), region=region_numbers.get(first.region)),
         Cell(clean(first.graph, SHORT)),
-        Cell(_instance_ranges([partition.instance for partition in group])),
+        Cell(number_ranges([partition.instance for partition in group])),
         Cell(str(len(first.nodes)) + (f" ×{len(group)}" if len(group) > 1 else "")),
         Cell(first.state, TONES.get(first.state, "")),
         Cell(config_text(first.config_requested) or "default"),
@@ -152,14 +134,3 @@ def _applied_key(key: str, requested: Mapping[str, Any], applied: Mapping[str, A
         return f"{key} missing"
     note = " (not requested)" if key not in requested else " (differs)" if applied[key] != requested[key] else ""
     return f"{key}={applied[key]!r}{note}"
-
-
-def _instance_ranges(numbers: Sequence[int]) -> str:
-    """Return ``0–3, 5`` for 0, 1, 2, 3, 5."""
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return listing([f"{low}–{high}" if high > low else str(low) for low, high in spans], 4)

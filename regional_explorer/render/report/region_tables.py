@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isinf
 
 from regional_explorer.errors.texts import count
@@ -50,7 +51,7 @@ def region_times_table(session: Session) -> Table:
 
 def reconciliation_table(session: Session) -> Table:
     """Return how the gains of regions and the rest add up from eager to regional and full, for the whole call."""
-    region_numbers = {region.name: number for number, region in enumerate(session.plan.regions)}
+    region_numbers = session.plan.numbers
     table = Table(
         "How it adds up",
         ("part", "time", "CI", "what it is"),
@@ -103,7 +104,7 @@ def paid_after(timing: RegionTiming) -> str:
     return "never" if isinf(calls) else count(int(calls), "call")
 
 
-def _gain_row(row: Reconciled, region_numbers: dict[str, int]) -> tuple[Cell, ...]:
+def _gain_row(row: Reconciled, region_numbers: Mapping[str, int]) -> tuple[Cell, ...]:
     interval = NONE if row.low_s is None or row.high_s is None else f"{signed(row.low_s)} to {signed(row.high_s)}"
     return (
         Cell(f"= {clean(row.part)}" if row.total else clean(row.part), region=region_numbers.get(row.region or "")),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from regional_explorer.errors.texts import listing
 from regional_explorer.record.session import Session
-from regional_explorer.record.stages import PartitionStages, StageKind
+from regional_explorer.record.stages import PartitionStages
 from regional_explorer.render.picture.stage_picture import stage_svg
 from regional_explorer.render.picture.svg import picture_html
 from regional_explorer.render.report.table import Cell, Table
@@ -19,8 +19,6 @@ from regional_explorer.render.style.untrusted import LONG_TEXT, markup
 
 PICTURE_LIMIT_S = 2.0
 """Seconds that the layout of one picture may take before a simpler layout is used."""
-
-Followed = Mapping[StageKind, frozenset[str]]
 
 
 def stages_text(region: str, partitions: Sequence[PartitionStages], followed: Sequence[str], note: str = "") -> str:
@@ -61,7 +59,7 @@ def stages_html(
     note_html = f'<p class="rx-note">{markup(note, LONG_TEXT)}</p>' if note else ""
     content = "".join(_stage_fragments(session, partitions, followed))
     empty = "" if content else f'<p class="rx-empty">Region {markup(repr(region))} has no partition.</p>'
-    return f'<div class="{PAGE}"><style>{page_css(())}</style>{note_html}{content}{empty}</div>'
+    return f'<div class="{PAGE}"><style>{page_css()}</style>{note_html}{content}{empty}</div>'
 
 
 def _stage_fragments(session: Session, partitions: Sequence[PartitionStages], followed: Sequence[str]) -> Iterator[str]:

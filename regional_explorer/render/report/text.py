@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.compile_tables import compile_tables
-from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table, summary
+from regional_explorer.render.report.plan_tables import breaks_table, partitions_table, regions_table
 from regional_explorer.render.report.profile_tables import profile_tables
 from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
 from regional_explorer.render.report.result_tables import compile_table, numerics_table, timings_table
+from regional_explorer.render.report.session_facts import session_facts
 from regional_explorer.render.report.table import Table
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean
 
@@ -46,7 +47,7 @@ def session_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
 
 def summary_text(session: Session) -> str:
     """Return the first lines of a session."""
-    facts = summary(session)
+    facts = session_facts(session)
     label_width = max(len(label) for label, _ in facts)
     return "\n".join([clean(session.title), *(f"  {label:<{label_width}}  {text}" for label, text in facts)])
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from regional_explorer.render.style.palette import DARK, LIGHT, Ground, Paint, Tone
+from regional_explorer.render.style.palette import DARK, LIGHT, Ground, Paint, Tone, paint
 
 _DARK_PAGE = ':is([data-jp-theme-light="false"],[data-theme="dark"],.vscode-dark)'
 _UNDECIDED = ':root:not([data-theme="light"]):not(:has([data-jp-theme-light="true"],.vscode-light))'
@@ -68,12 +68,14 @@ def _picture_colours(ground: Ground, tones: Mapping[int, Tone]) -> dict[str, str
     return colours | {".x rect": f"stroke:{ground.bad}", ".x text": f"fill:{ground.bad}"}
 
 
-def page_css(paints: Sequence[Paint]) -> str:
-    """Return the style sheet of pages and fragments in which the regions are painted with ``paints``, in order."""
+def page_css(regions: int = 0) -> str:
+    """Return the style sheet of pages and fragments that show this many regions."""
+    paints = [paint(number) for number in range(regions)]
+    light_tones, dark_tones = [one.light for one in paints], [one.dark for one in paints]
     scope = f".{PAGE}"
-    light = f"{scope}{{{_theme_variables(LIGHT, [paint.light for paint in paints], '#1a7f37', '#8a5300')}}}"
-    dark = f"{{{_theme_variables(DARK, [paint.dark for paint in paints], '#56d364', '#f0b72f')}}}"
-    chips = "".join(_chip_rule(scope, number, paint.line) for number, paint in enumerate(paints))
+    light = f"{scope}{{{_theme_variables(LIGHT, light_tones, '#1a7f37', '#8a5300')}}}"
+    dark = f"{{{_theme_variables(DARK, dark_tones, '#56d364', '#f0b72f')}}}"
+    chips = "".join(_chip_rule(scope, number, one.line) for number, one in enumerate(paints))
     return light + themed(dark, f"{_UNDECIDED} {scope}", f"{_DARK_PAGE} {scope}") + _rules("page") + chips
 
 

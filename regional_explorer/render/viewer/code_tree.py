@@ -44,7 +44,7 @@ def code_rows(codes: Sequence[PartitionCode]) -> CodeRows:
     for number, equal in enumerate(by_artifact(codes)):
         blocks += _code_block(number, equal, row_nodes)
     coverage = node("p", f"{total_coverage([code.coverage for code in codes])}.", class_="rx-quiet")
-    listed = node("div", style_sheet(page_css(())), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox")
+    listed = node("div", style_sheet(page_css()), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox")
     listed[1] |= {"aria-multiselectable": "true", "aria-label": "Kernels and code"}
     return CodeRows([listed, LIVE_REGION], row_nodes)
 

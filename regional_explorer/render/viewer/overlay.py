@@ -11,21 +11,24 @@ from typing import Any
 from regional_explorer.record.region_timing import current_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
-from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
+from regional_explorer.record.timing import US_PER_S, NumericsVerdict, PartitionTiming
 from regional_explorer.render.picture.payload import Picture
 from regional_explorer.render.style.formats import duration, percent
 from regional_explorer.render.style.palette import contrast, mix
 from regional_explorer.render.style.untrusted import clean, sendable
 
-MICRO = 1e6
 SHARE = "share of the time"
 """The title of the overlay of a profile."""
 SHADES = 16
 """How many steps of colour shares of the time are rounded to."""
 
 _PARTITION_FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...] = (
-    ("compiled time", "µs", lambda times: None if times.compiled_s is None else times.compiled_s * times.runs * MICRO),
-    ("eager time", "µs", lambda times: times.eager_s * times.runs * MICRO),
+    (
+        "compiled time",
+        "µs",
+        lambda times: None if (call_s := times.compiled_s) is None else call_s * times.runs * US_PER_S,
+    ),
+    ("eager time", "µs", lambda times: times.eager_s * times.runs * US_PER_S),
     ("speedup", "×", lambda times: None if times.numerics is NumericsVerdict.NOT_COMPARABLE else times.speedup),
 )
 

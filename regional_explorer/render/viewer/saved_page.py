@@ -24,13 +24,13 @@ from regional_explorer.render.report.code_html import CODE_CSS, code_parts
 from regional_explorer.render.report.diagnostics_list import Extra, diagnostics_nodes
 from regional_explorer.render.report.headline import headline
 from regional_explorer.render.report.html import results_nodes
-from regional_explorer.render.report.plan_tables import regions_table, summary
+from regional_explorer.render.report.plan_tables import regions_table
+from regional_explorer.render.report.session_facts import session_facts
 from regional_explorer.render.report.source_listing import listing
 from regional_explorer.render.report.table_node import table_nodes
 from regional_explorer.render.static import script, style
 from regional_explorer.render.style.css import page_css, saved_css
 from regional_explorer.render.style.element import Node, node, to_html
-from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import markup, sendable
 from regional_explorer.render.viewer.graph_bars import graph_bars
 from regional_explorer.render.viewer.overlay import overlays, partition_heat
@@ -44,10 +44,10 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     """Return ``session`` as a page; ``plans`` is the table of measured plans."""
     numbers = {name: number for number, name in enumerate(_node_names(session))}
     page_script = script("page")
-    sheet = page_css([paint(number) for number in range(len(session.plan.regions))])
+    sheet = page_css(len(session.plan.regions))
     views = (style(name, common=False) for name in ("common", "panel", "graph", "source"))
     styles = "".join([sheet, CODE_CSS, *views, saved_css()])
-    facts = " · ".join(f"{word} {text}" for word, text in summary(session))
+    facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
     results = results_nodes(session)
     headlines = 1 if headline(session) else 0
     above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *results[:headlines]]

@@ -11,7 +11,6 @@ from regional_explorer.render.report.source_listing import Function, Line
 from regional_explorer.render.report.table_node import chip
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet
-from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean, sendable
 
 LIVE_REGION = node("div", role="status", class_="rxs-live")
@@ -28,14 +27,14 @@ RegionOfNode = Mapping[str, tuple[int, str]]
 def source_tree(functions: Sequence[Function], session: Session, height: int) -> list[Node]:
     """Return the functions as selectable lines; library code is folded."""
     region_of = {
-        sendable(f"{graph}:{name}"): (number, region.name)
-        for number, region in enumerate(session.plan.regions)
-        for graph, names in session.members.get(region.name, {}).items()
+        sendable(f"{graph}:{name}"): (number, region)
+        for region, number in session.plan.numbers.items()
+        for graph, names in session.members.get(region, {}).items()
         for name in names
     }
     if not functions:
         return [node("div", "The nodes of this session have no source lines.", class_="rxs-empty"), LIVE_REGION]
-    colours = style_sheet(page_css([paint(number) for number in range(len(session.plan.regions))]))
+    colours = style_sheet(page_css(len(session.plan.regions)))
     row_numbers = iter(range(sum(len(function.lines) for function in functions)))
     blocks = [
         node(

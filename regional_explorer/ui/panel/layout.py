@@ -11,10 +11,9 @@ from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.html import results_nodes
 from regional_explorer.render.report.measured_plans import measured_plans
-from regional_explorer.render.report.plan_tables import summary
+from regional_explorer.render.report.session_facts import session_facts
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet
-from regional_explorer.render.style.palette import paint
 from regional_explorer.ui.open_code import ShownCode
 from regional_explorer.ui.panel.config_editor import config_editor
 from regional_explorer.ui.panel.controls import button
@@ -100,11 +99,11 @@ def panel(shown: Shown) -> dict[str, list[Node]]:
 
 
 def _panel_style(regions: int) -> list[Node]:
-    return [style_sheet(page_css([paint(number) for number in range(regions)]))]
+    return [style_sheet(page_css(regions))]
 
 
 def _header(session: Session, plan: Plan, owner: str, *, shapes: str, busy: bool) -> list[Node]:
-    facts = dict(summary(session))
+    facts = dict(session_facts(session))
     facts.pop("shapes", None)  # there is a field for them
     facts["torch"] = f"torch {facts['torch']}"
     facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
