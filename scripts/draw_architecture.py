@@ -3,7 +3,7 @@
 ``python -m scripts.draw_architecture`` writes it; a test fails where it is out of date. The drawing is made from the
 imports: an arrow means "imports", and an arrow that others imply is left out. The list has the first line of each
 Python and JavaScript file, the names of the classes and functions that other files may use, and the names inside that
-no other file has.
+at most two other files have.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ FILES = "<!-- The rest of the page is written by scripts/draw_architecture.py. -
 
 SMALL = 400
 """An `__init__.py` of fewer bytes holds nothing but the docstring of its package."""
+
+MOST_FILES = 3
+"""A name that more files define says little of any of them."""
 
 SCRIPT_NAME = r"^(?:export )?(?:class|(?:async )?function|const) (\w+)|^  (?:async )?(\w+)\(.*\) \{$"
 """A class, function or constant of a script, or a method of a class."""
@@ -51,7 +54,7 @@ def drawing() -> str:
 def files() -> str:
     """Return the files of each package, each with the first line of its docstring and its public names."""
     lines = []
-    own = names_of_one_file()
+    rare = rare_names()
     folders = [ROOT / PACKAGE, *sorted(path.parent for path in (ROOT / PACKAGE).rglob("*/__init__.py"))]
     for folder in folders:
         paths = [
@@ -65,18 +68,18 @@ def files() -> str:
                 f"`{folder.relative_to(ROOT / PACKAGE)}/`" if folder != ROOT / PACKAGE else f"`{PACKAGE}/`",
                 "",
             ]
-            lines += [f"- `{path.name}`: {summary(path, own)}" for path in paths]
+            lines += [f"- `{path.name}`: {summary(path, rare)}" for path in paths]
     return "\n".join([*lines, ""])
 
 
-def summary(path: Path, own: Collection[str]) -> str:
+def summary(path: Path, rare: Collection[str]) -> str:
     """Return the first line of a file's docstring and the names that it defines, as Markdown.
 
-    Those for other files come first, then those of ``own``, the names that no other file defines.
+    Those for other files come first, then those of ``rare``, the names that few other files define.
     """
     code = path.read_text(encoding="utf-8")
     first_line, defined = (python_summary if path.suffix == ".py" else script_summary)(code)
-    inside = [name for name in names_in(path) if name in own and name not in defined]
+    inside = [name for name in names_in(path) if name in rare and name not in defined]
     texts = [listed(defined), f"inside: {listed(inside)}" if inside else ""]
     return f"{first_line} {'; '.join(filter(None, texts))}".rstrip()
 
@@ -86,11 +89,11 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def names_of_one_file() -> set[str]:
-    """Return the names of all ``names_in`` that only one file defines."""
+def rare_names() -> set[str]:
+    """Return the names of all ``names_in`` that at most ``MOST_FILES`` files define."""
     paths = ((ROOT / PACKAGE).rglob(pattern) for pattern in ("*.py", "*.js"))
     files_with = Counter(name for path in chain.from_iterable(paths) for name in names_in(path))
-    return {name for name, files in files_with.items() if files == 1}
+    return {name for name, files in files_with.items() if files <= MOST_FILES}
 
 
 def names_in(path: Path) -> list[str]:
