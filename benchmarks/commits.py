@@ -29,7 +29,7 @@ RATIO = "[f'{row.what}, beside {row.against}', row.ratio, row.goal]"
 PICTURE = "[row.graph, row.kernel_s + row.page_s, 3.0 if '10,000' in row.graph else 1.0]"
 FRAMES = "[f'{row.graph}, seconds for 50 frames', 50 / min(row.near_fps, row.whole_fps), 1.0]"
 ROWS = {
-    "edit": ("engine.edit_rows(12, 0.6, 1)", RATIO),
+    "edit": ("engine.edit_rows(12, 0.6, 5)", RATIO),
     "cold": ("engine.cold_rows(repeats=1)", RATIO),
     "parallel": ("engine.parallel_rows(repeats=1)", RATIO),
     "capture": ("engine.capture_rows(3)", RATIO),

@@ -50,8 +50,9 @@ def _numerics_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, An
 
 def region_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for the others."""
-    rows = sorted(whole_region_timings(session).values(), key=lambda row: -(row.gain_s or 0.0))
-    return [*map(_slower_diagnostic, (row for row in rows if row.verdict is Verdict.SLOWER)), *_worth_diagnostic(rows)]
+    timings = sorted(whole_region_timings(session).values(), key=lambda timing: -(timing.gain_s or 0.0))
+    slower = [timing for timing in timings if timing.verdict is Verdict.SLOWER]
+    return [*map(_slower_diagnostic, slower), *_worth_diagnostic(timings)]
 
 
 def _slower_diagnostic(row: RegionTiming) -> Diagnostic:

@@ -29,9 +29,10 @@ _GENERATORS = ("torch's generator", "NumPy's generator", "Python's generator")
 
 def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
     """Return the diagnostic of a trace that differs from eager; ``wrong`` are the tensors that differ."""
-    first = _first_difference(capture, reference, gradients_alone=all(row.tensor.startswith("grad ") for row in wrong))
+    in_gradients_alone = all(row.tensor.startswith("grad ") for row in wrong)
+    difference = _first_difference(capture, reference, gradients_alone=in_gradients_alone)
     same_under_dynamo = _same_under_dynamo(capture, reference)
-    location = "" if first is None else f" They part at {first.graph}:{first.node}{first.why}."
+    location = "" if difference is None else f" They part at {difference.graph}:{difference.node}{difference.why}."
     blame = (
         " The same under torch.compile(backend='eager')."
         if same_under_dynamo
@@ -39,14 +40,14 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
         if same_under_dynamo is False
         else ""
     )
-    source = first.record.source if first is not None and first.record is not None else None
+    source = difference.record.source if difference is not None and difference.record is not None else None
     return Diagnostic(
         DiagnosticCode.TRACE_DIFFERS,
         f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "
         f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors).{location}{blame}",
         Severity.ERROR,
-        graph=None if first is None else first.graph,
-        nodes=() if first is None else (first.node,),
+        graph=None if difference is None else difference.graph,
+        nodes=() if difference is None else (difference.node,),
         where=() if source is None else (source,),
         upstream="the same, without a warning: whatever compiles this trace gives these values.",
         remedy="Every variant is compared with eager alone. Look for what does something else while it is traced: a "
