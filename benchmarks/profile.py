@@ -1,12 +1,15 @@
 """``ex.profile()`` beside ``aot_eager``'s step and ``torch.profiler``: ``python -m benchmarks profile``.
 
 ``torch.profiler`` records the operators of the captured graphs with their shapes, each inside a range that names its
-node. The times of these ranges, which contain the call from Python as the times of ``ex.profile()`` do, are summed by
-module; a second correlation takes the operators inside of them alone. It runs half before and half after
+node. As in its own table by input shapes, equal operators on equal shapes share the mean of their times; these are
+summed by module. The times are those of the ranges, which contain the call from Python as the times of ``ex.profile()``
+do; a second correlation takes the operators inside of them alone. ``torch.profiler`` runs half before and half after
 ``ex.profile()``, so that a machine that slows down slows both. Of each recording only the last call counts: the first
-ones after a start are slower. Modules that repeat (``layers.0.attn``, ``layers.1.attn``, …) take nearly the same time.
-So the ranking of kinds has each kind summed, and how well the two halves of ``torch.profiler``'s own runs agree on the
-modules stands beside.
+ones after a start are slower.
+
+Modules that repeat (``layers.0.attn``, ``layers.1.attn``, …) take nearly the same time, so their order among each other
+is chance. Three columns tell how much that is: the correlation with each node's own range in place of the mean, the one
+between the two halves of ``torch.profiler``'s runs, and the one over kinds of modules, each kind summed.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import json
 import re
 import statistics
 import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ from torch import fx
 
 import regional_explorer as rx
 from benchmarks.models import explore
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.torch_api import BoxedCall, boxed
 
@@ -39,8 +44,23 @@ LEAST_SHARE = 0.01
 QUICKSTART = Path(__file__).parent.parent / "notebooks" / "quickstart.ipynb"
 
 
-Times = dict[tuple[str, str], list[tuple[float, float]]]
-"""By graph and node, for each run the seconds of the op's range, and of the operators inside."""
+OpKey = tuple[str, str]
+"""Graph and node."""
+
+
+@dataclass
+class OpTimes:
+    """One op under ``torch.profiler``: its operators with their shapes, and the seconds of each run.
+
+    ``ranges_s`` are those of the op's range, ``operators_s`` those of the operators inside.
+    """
+
+    operators: tuple[tuple[str, str], ...] = ()
+    ranges_s: list[float] = field(default_factory=list)
+    operators_s: list[float] = field(default_factory=list)
+
+
+Times = dict[OpKey, OpTimes]
 
 
 @dataclass(frozen=True)
@@ -56,6 +76,7 @@ class Row:
     modules: int
     spearman: float
     spearman_of_operators: float
+    spearman_of_nodes: float
     spearman_of_halves: float
     kinds: int
     spearman_of_kinds: float
@@ -66,15 +87,16 @@ class Row:
             f"| {self.model} | {self.ops} | {self.rounds} | {self.sum_s * 1e3:.3g} ms | {self.whole_s * 1e3:.3g} ms "
             f"| {self.step_s * 1e3:.3g} ms | {self.sum_s / self.step_s:.3f} | {self.whole_s / self.step_s:.3f} "
             f"| {self.modules} | {self.spearman:.3f} | {self.spearman_of_operators:.3f} "
-            f"| {self.spearman_of_halves:.3f} | {self.kinds} | {self.spearman_of_kinds:.3f} |"
+            f"| {self.spearman_of_nodes:.3f} | {self.spearman_of_halves:.3f} | {self.kinds} "
+            f"| {self.spearman_of_kinds:.3f} |"
         )
 
 
 HEADER = (
     "| model | ops | rounds | ops | ops and around | aot_eager | ops/aot_eager | all/aot_eager (goal 0.9 to 1.1) "
-    "| modules of 1 % | Spearman (goal ≥ 0.95) | without the calls from Python | torch.profiler with itself "
-    "| kinds of modules | Spearman of kinds |\n"
-    "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    "| modules of 1 % | Spearman (goal ≥ 0.95) | without the calls from Python | each node's own range "
+    "| torch.profiler with itself | kinds of modules | Spearman of kinds |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -103,33 +125,37 @@ def row(name: str, ex: rx.Exploration) -> Row:
     before = profiled(ex, RUNS // 2)
     ex.profile(BUDGET_S)
     after = profiled(ex, RUNS // 2)
-    theirs = {op: before.get(op, []) + after.get(op, []) for op in before | after}
-    found = ex.session.profile
-    assert found is not None
-    mine = {(op.graph, op.node): op.seconds for op in found.ops}
+    profile = ex.session.profile
+    assert profile is not None
+    ours = {(op.graph, op.node): op.seconds for op in profile.ops}
+    first, second = (medians({op: times.ranges_s for op, times in half.items()}) for half in (before, after))
+    ranges = medians({op: times.ranges_s + after[op].ranges_s for op, times in before.items()})
+    operators = medians({op: times.operators_s + after[op].operators_s for op, times in before.items()})
     both = pd.DataFrame(
         {
-            "ours": by_module(ex, mine),
-            "theirs": by_module(ex, medians(theirs, 0)),
-            "operators": by_module(ex, medians(theirs, 1)),
-            "before": by_module(ex, medians(before, 0)),
-            "after": by_module(ex, medians(after, 0)),
+            "ours": by_module(ex, ours),
+            "theirs": by_module(ex, by_shapes(ranges, before)),
+            "operators": by_module(ex, by_shapes(operators, before)),
+            "nodes": by_module(ex, ranges),
+            "first": by_module(ex, first),
+            "second": by_module(ex, second),
         }
     ).fillna(0.0)
     kinds = both.groupby(lambda path: re.sub(r"(?<=\.)\d+|^\d+", "*", path)).sum()
-    least_s = LEAST_SHARE * found.seconds
+    least_s = LEAST_SHARE * profile.seconds
     modules, kinds = both[both.ours >= least_s], kinds[kinds.ours >= least_s]
     return Row(
         name,
-        len(found.ops),
-        found.rounds,
-        found.seconds,
-        found.whole_s,
-        found.step_s,
+        len(profile.ops),
+        profile.rounds,
+        profile.seconds,
+        profile.whole_s,
+        profile.step_s,
         len(modules),
         spearman(modules),
         spearman(modules, other="operators"),
-        spearman(modules, "before", "after"),
+        spearman(modules, other="nodes"),
+        spearman(modules, "first", "second"),
         len(kinds),
         spearman(kinds),
     )
@@ -140,12 +166,19 @@ def spearman(both: pd.DataFrame, one: str = "ours", other: str = "theirs") -> fl
     return float(both[one].rank().corr(both[other].rank())) if len(both) > 1 else 1.0
 
 
-def medians(times: Times, which: int) -> dict[tuple[str, str], float]:
-    """Return the median seconds of each op: of its range (0), or of the operators inside alone (1)."""
-    return {op: statistics.median(sample[which] for sample in samples) for op, samples in times.items()}
+def medians(samples: Mapping[OpKey, Sequence[float]]) -> dict[OpKey, float]:
+    """Return the median seconds of each op."""
+    return {op: statistics.median(seconds) for op, seconds in samples.items()}
 
 
-def by_module(ex: rx.Exploration, seconds: dict[tuple[str, str], float]) -> pd.Series[float]:
+def by_shapes(seconds: Mapping[OpKey, float], times: Times) -> dict[OpKey, float]:
+    """Return the seconds with those of equal operators on equal shapes replaced by their mean."""
+    alike = grouped((times[op].operators, op) for op in seconds)
+    means = {operators: statistics.mean(seconds[op] for op in ops) for operators, ops in alike.items()}
+    return {op: means[times[op].operators] for op in seconds}
+
+
+def by_module(ex: rx.Exploration, seconds: Mapping[OpKey, float]) -> pd.Series[float]:
     """Return seconds by op summed by module, those inside it included."""
     nodes = {graph.id: graph.by_name() for graph in ex.session.graphs}
     found: dict[str, float] = {}
@@ -159,7 +192,7 @@ def profiled(ex: rx.Exploration, runs: int) -> Times:
     """Return the seconds of each op in each run, of its range and of the operators inside, by ``torch.profiler``."""
     call, variant = ex.live.capture.call, ex.live.variants.get(VariantName.AOT_EAGER)
     labelled = {live.id: with_ranges(live.id, live.gm) for live in ex.live.program.capture.live}
-    found: Times = {}
+    times: Times = defaultdict(OpTimes)
     for run in range(runs + 1):
         variant.select()
         for live in ex.live.program.capture.live:
@@ -171,17 +204,16 @@ def profiled(ex: rx.Exploration, runs: int) -> Times:
                     if variant.backward is not None:
                         variant.backward(outputs)
         events: Iterable[Any] = recorded.events() or ()
-        last: dict[tuple[str, str], tuple[float, float]] = {}
-        for event in events if run else ():  # the first run warms up
-            if event.name.startswith(RANGE):
-                graph, _, node = event.name.removeprefix(RANGE).partition(":")
-                inside = (child for child in event.cpu_children if child.name.startswith("aten::"))
-                alone = sum(child.cpu_time_total for child in inside)
-                last[graph, node] = event.cpu_time_total * 1e-6, alone * 1e-6
-        for op, seconds in last.items():
-            found.setdefault(op, []).append(seconds)
+        last_call = {event.name: event for event in events if event.name.startswith(RANGE)}
+        for name, event in last_call.items() if run else ():  # the first run warms up
+            graph, _, node = name.removeprefix(RANGE).partition(":")
+            operators = [child for child in event.cpu_children if child.name.startswith("aten::")]
+            op_times = times[graph, node]
+            op_times.operators = tuple((operator.name, str(operator.input_shapes)) for operator in operators)
+            op_times.ranges_s.append(event.cpu_time_total * 1e-6)
+            op_times.operators_s.append(sum(operator.cpu_time_total for operator in operators) * 1e-6)
     ex.live.program.select_regional(on=True)
-    return found
+    return times
 
 
 def with_ranges(graph_id: str, gm: fx.GraphModule) -> BoxedCall:
