@@ -105,6 +105,7 @@ def test_a_trace_with_dynamic_sizes_marks_the_arguments(tmp_path):
         run("A trace with dynamic sizes leaves marks", tmp_path)
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.11."), reason="2.11 does not hang")
 def test_two_threads_that_use_one_parameter_deadlock(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(program("Two threads that use one parameter deadlock"), encoding="utf-8")
