@@ -12,13 +12,16 @@ import pytest
 from regional_explorer.compiler.run_context import SAME_THREAD, RunContext, SameThread, T
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop, TimedCall, run_rounds
-from regional_explorer.measure.timing.rounds import FIRST_CALLS
+from regional_explorer.measure.timing.rounds import COLD_MATTERS_S, FIRST_CALLS
 from regional_explorer.record.timing import Phase
 from tests.measure.fakes import FakeClock, Make
 
 FORWARD = Phase.FORWARD
 LONG = 2.0**-6
 """Seconds of a call that is a sample of its own; a power of two, so that sums of it are exact."""
+
+LONGER = 2 * LONG
+"""Seconds of a call that is too long for calls between samples."""
 
 WARMUP = FIRST_CALLS + 2
 """Calls of a steady, long variant before its first round: the first ones, and two that are equally quick."""
@@ -109,13 +112,15 @@ def test_long_calls_leave_room_for_rounds(clock: FakeClock, taking: Make) -> Non
 def test_every_round_has_every_variant_in_an_order_of_its_own(clock: FakeClock, taking: Make) -> None:
     names = ["eager", "aot_eager", "regional", "full"]
     options = BenchmarkOptions(8.0, control=False, seed=3)
-    result = run_rounds([taking(name, LONG) for name in names], options, clock=clock)
+    result = run_rounds([taking(name, LONGER) for name in names], options, clock=clock)
     measured = clock.log[len(names) * WARMUP :]
-    assert {len(phases[FORWARD]) for phases in result.samples.values()} == {result.rounds}
-    assert len({tuple(measured[start : start + 4]) for start in range(0, len(measured), 4)}) > 4
+    rounds = [tuple(measured[start : start + 4]) for start in range(0, len(measured), 4)]
+    assert len(rounds) == result.rounds
+    assert all(sorted(order) == sorted(names) for order in rounds)
+    assert len(set(rounds)) > 4
 
     clock.log.clear()
-    run_rounds([taking(name, LONG) for name in names], options, clock=clock)
+    run_rounds([taking(name, LONGER) for name in names], options, clock=clock)
     assert clock.log[len(names) * WARMUP :] == measured
 
 
@@ -132,7 +137,9 @@ def test_no_variant_is_favoured_by_following_itself(names: tuple[str, ...], cloc
 
 
 def test_long_calls_are_not_called_between_samples(clock: FakeClock, taking: Make) -> None:
-    result = run_rounds([taking("eager", 1.0), taking("full", 1.0)], BenchmarkOptions(40.0, control=True), clock=clock)
+    assert LONG < COLD_MATTERS_S < LONGER
+    timed_calls = [taking("eager", LONGER), taking("full", LONGER)]
+    result = run_rounds(timed_calls, BenchmarkOptions(4.0, control=True), clock=clock)
     assert len(clock.log) == 2 * WARMUP + 3 * result.rounds
 
 
@@ -155,17 +162,16 @@ def test_a_variant_that_raises_is_dropped_and_its_rounds_stay(clock: FakeClock, 
         if len(broken) == WARMUP + 5:
             raise RuntimeError("out of luck")
         broken.append(1)
-        clock.spend(LONG)
+        clock.spend(LONGER)
 
     broken: list[int] = []
-    result = run_rounds([taking("eager", LONG), TimedCall("full", failing)], BenchmarkOptions(4.0), clock=clock)
-    complete = len(result.samples["full"][FORWARD])
-    assert 2 <= complete <= 5  # between samples it is called as well
-    assert result.dropped == {"full": f"'full' raised RuntimeError in round {complete + 1}: out of luck"}
-    assert len(result.samples["eager"][FORWARD]) == result.rounds > complete
+    result = run_rounds([taking("eager", LONGER), TimedCall("full", failing)], BenchmarkOptions(4.0), clock=clock)
+    assert result.dropped == {"full": "'full' raised RuntimeError in round 6: out of luck"}
+    assert len(result.samples["full"][FORWARD]) == 5
+    assert len(result.samples["eager"][FORWARD]) == result.rounds > 5
     ratios = result.ratios("full", FORWARD)
     assert ratios is not None
-    assert len(ratios) == complete
+    assert len(ratios) == 5
 
 
 def test_a_variant_that_never_runs_is_dropped_too(clock: FakeClock, taking: Make) -> None:
@@ -207,12 +213,11 @@ def test_an_interrupt_keeps_the_complete_rounds(clock: FakeClock, taking: Make) 
         calls.append(1)
         if len(calls) > WARMUP + 7:
             raise KeyboardInterrupt
-        clock.spend(LONG)
+        clock.spend(LONGER)
 
-    result = run_rounds([taking("eager", LONG), TimedCall("full", interrupted)], BenchmarkOptions(4.0), clock=clock)
-    assert result.stopped is Stop.INTERRUPTED
-    assert 3 <= result.rounds <= 7  # between samples it is called as well
-    assert [len(phases[FORWARD]) for phases in (*result.samples.values(), result.control)] == [result.rounds] * 3
+    result = run_rounds([taking("eager", LONGER), TimedCall("full", interrupted)], BenchmarkOptions(4.0), clock=clock)
+    assert (result.stopped, result.rounds) == (Stop.INTERRUPTED, 7)
+    assert [len(phases[FORWARD]) for phases in (*result.samples.values(), result.control)] == [7, 7, 7]
 
 
 def test_an_interrupt_while_warming_up_keeps_nothing_and_is_told(clock: FakeClock) -> None:
@@ -224,12 +229,11 @@ def test_an_interrupt_while_warming_up_keeps_nothing_and_is_told(clock: FakeCloc
 
 
 def test_cancelling_is_seen_between_samples(clock: FakeClock, taking: Make) -> None:
-    timed_calls = [taking("eager", LONG), taking("full", LONG)]
-    wanted = len(timed_calls) * WARMUP + 3 * 7 + 1  # at most seven rounds of three entries, and one call more
+    timed_calls = [taking("eager", LONGER), taking("full", LONGER)]
+    wanted = len(timed_calls) * WARMUP + 3 * 7 + 1  # seven rounds of three entries, and one sample of the eighth
     context = RunContext(cancelled=lambda: len(clock.log) == wanted)
     result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock, context=context)
-    assert result.stopped is Stop.CANCELLED
-    assert 3 <= result.rounds <= 7
+    assert (result.stopped, result.rounds) == (Stop.CANCELLED, 7)
     assert len(clock.log) == wanted
 
 

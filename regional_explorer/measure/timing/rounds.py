@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from regional_explorer.compiler.run_context import RunContext, T
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.timing.benchmark_options import STOP_CHECKS, BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock, CpuClock
 from regional_explorer.measure.timing.machine_state import waited_s
-from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop, ratios_of
+from regional_explorer.measure.timing.precision import is_precise
+from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop
 from regional_explorer.measure.timing.timed_call import TimedCall
-from regional_explorer.record.statistics import Floats, bootstrap_interval, rank_interval
 from regional_explorer.record.timing import Phase
 
 SAMPLE_S = 1e-3
@@ -196,7 +194,7 @@ class _RoundsRun:
                 self._report_progress(f"round {len(self.history)}")
             if checks and self._spent_s() >= checks[0] * budget_s:
                 checks = [check for check in checks if check * budget_s > self._spent_s()]
-                if self._is_precise():
+                if is_precise(self._samples_by_entry(), self.baseline, self.options):
                     return Stop.PRECISE
         return Stop.FAILED
 
@@ -249,26 +247,6 @@ class _RoundsRun:
             for entry, rounds in rounds_by_entry.items()
             if rounds
         }
-
-    def _is_precise(self) -> bool:
-        """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
-
-        This includes the control: if its CI is wide, its high floor hides small differences.
-        """
-        samples = self._samples_by_entry()
-        baseline = samples.get(self.baseline, {})
-        variants = [phases for entry, phases in samples.items() if entry != self.baseline]
-        all_ratios = [ratios_of(baseline, phases, phase) for phases in variants for phase in phases]
-        figures = [ratios for ratios in all_ratios if ratios is not None]
-        figures = figures or [np.array(seconds) for phases in samples.values() for seconds in phases.values()]
-        return all(self._is_narrow(values) for values in figures)
-
-    def _is_narrow(self, values: Floats) -> bool:
-        if rank_interval(values, self.options.verdict_confidence) is None:
-            return False
-        interval = bootstrap_interval(values, self.options.confidence, self.options.seed)
-        half_width = (interval[1] - interval[0]) / 2.0 if interval else math.inf
-        return half_width <= self.options.precision * float(np.median(values))
 
     def _spent_s(self) -> float:
         return 0.0 if self.began_s is None else self.clock.now() - self.began_s - self.queued_s
