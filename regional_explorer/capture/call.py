@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
@@ -16,17 +18,19 @@ from regional_explorer.capture.gradients import (
     next_sequence_number,
     requires_grad,
 )
-from regional_explorer.capture.reachable_modules import parameter_names, reachable_modules
+from regional_explorer.capture.modes import Modes
+from regional_explorer.capture.reachable_modules import reachable_modules
 from regional_explorer.capture.refuse_training import refuse_training
 from regional_explorer.capture.restore.assigned_state import AssignedState
 from regional_explorer.capture.restore.muted_output import silent
 from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.capture.restore.reachable_state import Reach, reach
-from regional_explorer.capture.restore.undo_log import UndoLog
+from regional_explorer.capture.restore.undo_log import UndoLog, storages_of
 from regional_explorer.capture.source_lines import at_line, user_line
+from regional_explorer.capture.tensor_names import tensor_names
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, ClosedError, RefusalCode
-from regional_explorer.torch_api import compile_lock, is_marked_dynamic, unmark_dynamic
+from regional_explorer.torch_api import compile_lock_for_user_code, is_marked_dynamic, unmark_dynamic
 
 
 class Call:
@@ -35,7 +39,8 @@ class Call:
     Construction runs it once in plain eager mode, with gradients if it has any. That run shows what it writes in
     place, which leaves its outputs depend on, and whether it can be measured at all. ``stateful`` says whether it
     changes tensors or draws random numbers, so that something has to be restored before each repetition; ``draws``
-    whether it draws random numbers.
+    whether it draws random numbers. Every repetition runs under ``modes``, those of the first run. ``not_restored``
+    names the values that the first run assigned and that stay.
 
     Args:
         fn: the function or module.
@@ -45,7 +50,8 @@ class Call:
 
     Raises:
         CaptureError: the call or its backward raises; it runs ``backward()`` or an optimizer itself; ``grad=True``,
-            but no output depends on anything that requires grad; it returns a coroutine or a generator.
+            but no output depends on anything that requires grad; it returns a coroutine or a generator; it attaches a
+            tensor of the user's to its autograd graph for good.
     """
 
     def __init__(
@@ -60,18 +66,19 @@ class Call:
         self.args = tuple(args)
         self.kwargs = dict(kwargs or {})
         self.modules = reachable_modules(fn, self.args, self.kwargs)
-        self._grad_mode = torch.is_grad_enabled() if grad is None else grad
+        modes = Modes.current()
+        self.modes = modes if grad is None else replace(modes, grad=grad)
         reachable = self._reach()
         self._random = RandomState(reachable.generators)
-        self._undo = UndoLog()
+        self._undo = UndoLog(reachable.tensors)
         self._state = AssignedState(reachable)
         self._dynamic = {id(tensor): tensor for tensor in reachable.tensors if is_marked_dynamic(tensor)}
         self._gradient_inputs: list[GradientInput] = []
         self._cotangents: dict[str, torch.Tensor] = {}
-        outputs = self._first_run()
+        self._written_names: list[str] = []
+        self._first_run(storages_of(reachable.tensors))
         self.stateful = self._undo.wrote or self._state.changes or self.draws
-        self.kept_state = self._state.kept
-        self.output_names = [name for name, _ in tensors_in(outputs, "output")]
+        self.not_restored = self._state.not_restored
         self.grad = bool(self._gradient_inputs)
         if grad and not self.grad:
             raise CaptureError(
@@ -89,61 +96,99 @@ class Call:
 
         ``torch.fx.traceback.current_meta`` is global to the process (torch 2.13).
         """
-        with compile_lock():
+        with compile_lock_for_user_code():
             return self.fn(*self.args, **self.kwargs)
 
-    def _first_run(self) -> Any:
+    def _first_run(self, storages_before: AbstractSet[int]) -> None:
         first_number = next_sequence_number()
         try:
             with self._watched():
                 with _raising_capture_error("The call itself"):
                     outputs = self._run_eagerly()
                 _refuse_unfinished(outputs)
-                if self._grad_mode:
+                if self.modes.grad:
                     self._gradient_inputs = gradient_inputs(outputs, first_number)
                     self._cotangents = draw_cotangents(outputs)
                 if self._gradient_inputs:
                     with _raising_capture_error("The backward of the call"):
                         self.backward(outputs)
                 self.draws = not self._random.is_unchanged()
+            self._undo.restore()  # before the state is read: see _restore_state
             if self._state.first_run_ended():
                 self._second_run()
+            else:
+                self._note_written(storages_before)
         finally:
             self._restore_state()
-        return outputs
 
     def _second_run(self) -> None:
         """Run again from the Python state that the first run left, to see what every call assigns."""
-        self._state.note_first_run(self._reach())
-        self._undo.restore()
+        reachable = self._reach()
+        self._state.note_first_run(reachable)
+        storages_before = storages_of(reachable.tensors)
         with self._watched(), silent(), _raising_capture_error("The call, run a second time,"):
             outputs = self._run_eagerly()
             if self._gradient_inputs:
                 self.backward(outputs)
+        self._note_written(storages_before)
         self._state.note_second_run()
+
+    def _note_written(self, storages_before: AbstractSet[int]) -> None:
+        """Note which tensors a run has written in place, or assigned: those have storages that were not there."""
+        self._written_names = [
+            name
+            for name, tensor in self._tensors_by_name().items()
+            if self._undo.has(tensor) or storages_of([tensor]) - storages_before
+        ]
+
+    def written(self) -> list[tuple[str, torch.Tensor, torch.Tensor | None]]:
+        """Return the user's tensors that the call writes or assigns, as they are now, in a block of ``restoring``.
+
+        Each comes behind its name and, if it was written in place, before its content at the start of the block.
+        """
+        tensors = self._tensors_by_name()
+        found = [(name, tensors[name]) for name in self._written_names if name in tensors]
+        return [(f"written {name}", tensor, self._undo.content_before(tensor)) for name, tensor in found]
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         """Context manager: note what the call writes in the block, and restore the random generators afterwards."""
-        with self._random, refuse_training(), torch.set_grad_enabled(self._grad_mode), self._undo:
+        with self._random, refuse_training(), torch.set_grad_enabled(self.modes.grad), self._undo:
             yield
 
     def forward(self, fn: Callable[..., Any] | None = None) -> Any:
         """Run the call, with ``fn`` in place of the user's function if it is given, and return its outputs."""
-        with torch.set_grad_enabled(self._grad_mode):
+        with torch.set_grad_enabled(self.modes.grad):
             return (self.fn if fn is None else fn)(*self.args, **self.kwargs)
 
     def backward(self, outputs: Any) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of ``outputs`` for the fixed cotangents; no ``.grad`` is changed."""
+        """Return the gradients of ``outputs`` for the fixed cotangents; no ``.grad`` is changed.
+
+        They are of the tensors whose gradients were taken in the first run, None for those that did not contribute.
+        """
         by_path = dict(tensors_in(outputs))
         pairs = [(by_path[path], grad) for path, grad in self._cotangents.items() if requires_grad(by_path.get(path))]
+        if not pairs:
+            return (None,) * len(self._gradient_inputs)
         tensors, cotangents = zip(*pairs, strict=True)
         return torch.autograd.grad(tensors, self._gradient_inputs, cotangents, allow_unused=True)  # type: ignore[arg-type]  # mixed lists work
 
     def run(self, fn: Callable[..., Any] | None = None) -> tuple[Any, tuple[torch.Tensor | None, ...]]:
-        """Run the call as ``forward`` does, with its backward if it has one; return its outputs and its gradients."""
+        """Run the call as ``forward`` does, with its backward if it has one; return its outputs and its gradients.
+
+        Raises:
+            CaptureError: the user's function has no gradients any more.
+        """
         outputs = self.forward(fn)
-        return outputs, self.backward(outputs) if self.grad else ()
+        gradients = self.backward(outputs) if self.grad else ()
+        if fn is None and self.grad and all(gradient is None for gradient in gradients):
+            raise CaptureError(
+                RefusalCode.NO_GRADIENT,
+                "The call was repeated, and its outputs depend on none of the tensors whose gradients were taken in "
+                "its first run: the call makes them itself, or they were replaced or frozen since. Pass what requires "
+                "grad as an argument, explore the call again, or leave the backward out with grad=False.",
+            )
+        return outputs, gradients
 
     def restore(self) -> None:
         """Restore what the call changed in place or assigned, and the random generators."""
@@ -151,15 +196,19 @@ class Call:
         self._random.restore()
 
     def _restore_state(self) -> None:
-        self._state.restore()
+        # In this order: reading a flag of a view attaches the view to the graph that its base is attached to, for good.
         self._undo.restore()
+        self._state.restore()
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Context manager for running the call: afterwards all of the user's state is as before.
+    def restoring(self) -> Iterator[None]:
+        """Context manager for running the call as in its first run: afterwards all of the user's state is as before.
 
         ``restore`` restores the state at the start of the block: the user may have trained the model since the first
         run. The first run printed what the user's code prints; repetitions are silent.
+
+        Raises:
+            CaptureError: a tensor that the call writes has become part of an autograd graph of the user's.
         """
         reachable = self._reach()
         self._unmark_dynamic(reachable)
@@ -167,7 +216,7 @@ class Call:
         self._undo, self._state = self._undo.as_now(self._state.to_copy(reachable)), self._state.as_now()
         self._random.restore()
         try:
-            with silent():
+            with silent(), self.modes.active():
                 yield
         finally:
             self._restore_state()
@@ -185,10 +234,13 @@ class Call:
         self._gradient_inputs, self._cotangents, self._undo, self._state = [], {}, UndoLog(), AssignedState(Reach())
         self._random, self._dynamic = RandomState(), {}
 
+    def _tensors_by_name(self) -> dict[str, torch.Tensor]:
+        reachable = self._reach()
+        names = tensor_names(reachable, self.modules, self.args, self.kwargs)
+        return {names[id(tensor)]: tensor for tensor in reachable.tensors}
+
     def _name_gradients(self) -> list[str]:
-        names = parameter_names(self.modules)
-        for name, tensor in (*tensors_in(self.args, "args"), *tensors_in(self.kwargs, "kwargs")):
-            names.setdefault(id(tensor), name)
+        names = tensor_names(self._reach(), self.modules, self.args, self.kwargs)
         return [f"grad {names.get(id(leaf), f'of leaf {index}')}" for index, leaf in enumerate(self._gradient_inputs)]
 
 
@@ -199,7 +251,10 @@ def closed(*_args: Any, **_kwargs: Any) -> NoReturn:
 
 def traced_again(*_args: Any, **_kwargs: Any) -> NoReturn:
     """Raise ClosedError: replaces the functions of an earlier trace after ``retrace()``."""
-    raise ClosedError("This belongs to an earlier trace; the call was traced again. Take ex.compiled again.")
+    raise ClosedError(
+        "This function belongs to an earlier trace: ex.retrace() has traced the call again. Use ex.compiled to get the "
+        "current one."
+    )
 
 
 def _refuse_unfinished(outputs: Any) -> None:
@@ -222,6 +277,6 @@ def _raising_capture_error(what: str) -> Iterator[None]:
         yield
     except CaptureError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a call that ends the program would end ours, and look successful
         where = at_line(user_line(error))
         raise CaptureError(RefusalCode.CALL_RAISES, f"{what} raises {type(error).__name__}{where}: {error}") from error

@@ -8,6 +8,7 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from regional_explorer.capture.tensors import tensors_in
+from regional_explorer.errors import CaptureError, RefusalCode
 
 COTANGENT_SEED = 20_251_016
 """Seed of the generator that draws the fixed random cotangents."""
@@ -66,12 +67,30 @@ def gradient_inputs(outputs: Any, first_number: int) -> list[GradientInput]:
 
 
 def draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
-    """Draw one fixed cotangent per differentiable output; ``sum()`` would hide wrong gradients of a softmax."""
+    """Draw one fixed cotangent per differentiable output; ``sum()`` would hide wrong gradients of a softmax.
+
+    A single loss gets 1, as in training. No two outputs get the same: in ``h + g, h - g`` the gradient of ``g`` would
+    be zero.
+
+    Raises:
+        CaptureError: an output is a nested tensor, which no cotangent can be drawn for.
+    """
+    differentiable = _differentiable_outputs(outputs)
+    one_loss = sum(tensor.dim() == 0 for tensor in differentiable.values()) == 1
+    generator = torch.Generator("cpu").manual_seed(COTANGENT_SEED)  # not every device draws: "meta" does not
     cotangents = {}
-    for path, tensor in _differentiable_outputs(outputs).items():
-        if tensor.dim() == 0:
-            cotangents[path] = torch.ones_like(tensor, requires_grad=False)
-            continue
-        generator = torch.Generator(device=tensor.device).manual_seed(COTANGENT_SEED)
-        cotangents[path] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device)
+    for path, tensor in differentiable.items():
+        if tensor.is_nested:
+            raise CaptureError(
+                RefusalCode.NO_GRADIENT,
+                f"The call returns a nested tensor (output{path}), for which no gradient can be taken here. Return its "
+                "values (`.values()`), or pass grad=False.",
+            )
+        if tensor.dim():
+            drawn = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype, device="cpu")
+        elif one_loss:
+            drawn = torch.ones((), dtype=tensor.dtype, device="cpu")
+        else:  # from 1 to 2: near 0, the gradients of a loss would hardly count
+            drawn = 1 + torch.rand((), generator=generator, dtype=tensor.dtype, device="cpu")
+        cotangents[path] = drawn.to(tensor.device)
     return cotangents

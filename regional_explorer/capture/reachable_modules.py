@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from regional_explorer.capture.slots import slot_names
 from regional_explorer.record.grouping import grouped
 
 MODULE_SEARCH_DEPTH = 8
@@ -95,13 +96,10 @@ def _used_names(code: types.CodeType) -> set[str]:
 
 def _attribute_values(value: Any) -> Iterator[Any]:
     """Yield the attributes of an object or a class; of class attributes, only modules and containers."""
-    classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
     if not isinstance(value, type):
         yield from getattr(value, "__dict__", {}).values()
-    for cls in classes:
-        slots = vars(cls).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            yield getattr(value, name, None)
+        yield from (getattr(value, name, None) for name in slot_names(type(value)))
+    for cls in value.__mro__ if isinstance(value, type) else type(value).__mro__:
         yield from (item for item in vars(cls).values() if isinstance(item, (nn.Module, list, tuple, dict)))
 
 

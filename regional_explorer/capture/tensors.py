@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from regional_explorer.capture.slots import has_slots, slot_names
+
 TENSOR_SEARCH_DEPTH = 16
 TENSOR_SEARCH_OBJECTS = 20_000
 """The depth and the number of objects to which a value is searched."""
@@ -74,12 +76,7 @@ def _keyed_items(value: Any) -> list[tuple[str, Any]] | None:
 
 def _python_attributes(value: Any) -> dict[str, Any] | None:
     """Return the attributes of an object of a class written in Python; None for others, such as iterators."""
-    slots = [vars(cls)["__slots__"] for cls in type(value).__mro__ if "__slots__" in vars(cls)]
-    if not slots and not hasattr(value, "__dict__"):
+    if not has_slots(type(value)) and not hasattr(value, "__dict__"):
         return None
-    names = [name for declared in slots for name in ((declared,) if isinstance(declared, str) else declared)]
-    in_slots = {name: getattr(value, name) for name in names if hasattr(value, name) and name not in _SPECIAL_SLOTS}
+    in_slots = {name: getattr(value, name) for name in slot_names(type(value)) if hasattr(value, name)}
     return in_slots | {str(key): item for key, item in getattr(value, "__dict__", {}).items()}
-
-
-_SPECIAL_SLOTS = ("__dict__", "__weakref__")

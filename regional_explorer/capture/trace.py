@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
-import torch
 from torch import fx, nn
 
 from regional_explorer.capture.call import Call
@@ -20,7 +18,7 @@ from regional_explorer.record.graph import GraphBreak
 from regional_explorer.torch_api import (
     as_first_call,
     compile_isolated,
-    compile_lock,
+    compile_lock_for_user_code,
     graph_breaks,
     noting_marks,
     release_compiled,
@@ -50,22 +48,21 @@ class Capture(TracedGraphs):
         self.call = call
         self.dynamic = dynamic
         self.names = module_names(call.modules)
-        self.kept_state = call.kept_state
+        self.not_restored = call.not_restored
         self.closed = self.complete = False
         self.run = compile_isolated(traceable(call.fn), _backend_of(self), dynamic=dynamic)
         vars(self.run)[_CAPTURE_ATTRIBUTE] = self
-        with _CAPTURE_LOCK, ExitStack() as locks:
-            locks.enter_context(compile_lock())
-            with (
-                self.generated.collected(),
-                call.kept(),
-                as_first_call(call.fn),
-                noting_marks(),
-                graph_breaks() as breaks,
-            ):
-                while not self._try_traced_run(locks):
-                    call.restore()
-                    locks.enter_context(compile_lock())
+        with (
+            _CAPTURE_LOCK,
+            compile_lock_for_user_code(),
+            self.generated.collected(),
+            call.restoring(),
+            as_first_call(call.fn),
+            noting_marks(),
+            graph_breaks() as breaks,
+        ):
+            while not self._try_traced_run():
+                call.restore()
         self.complete = True
         for live in self.live:
             live.run_as_captured(self.failed_targets)
@@ -75,15 +72,13 @@ class Capture(TracedGraphs):
         if not self.frames:
             raise CaptureError(RefusalCode.NOTHING_CAPTURED, _nothing_captured(self.breaks))
 
-    def _try_traced_run(self, locks: ExitStack) -> bool:
+    def _try_traced_run(self) -> bool:
         """Run the traced call; return False if a captured graph failed, to be repaired in the next run."""
         try:
-            outputs = self.call.forward(self.run)
-            if self.call.grad:
-                if torch.accelerator.is_available():
-                    # Autograd runs the backward of a device on its own threads, which may have to compile.
-                    locks.close()
-                self.call.backward(outputs)
+            _, gradients = self.call.run(self.run)
+            if self.call.grad and all(gradient is None for gradient in gradients):
+                self.call.restore()
+                self.call.run()  # raises if it is not only the trace that has no gradients
         except CaptureError:
             raise
         except Exception as error:

@@ -45,7 +45,7 @@ class TracedGraphs:
         self.frames: list[Frame] = []
         self.breaks: tuple[GraphBreak, ...] = ()
         self.blocks: dict[int, tuple[MarkedBlock, ...]] = {}
-        self.kept_state: Sequence[str] = ()
+        self.not_restored: Sequence[str] = ()
         self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
         self.partitioner = partitioner
         self.names: Mapping[int, tuple[str, ...]] = {}

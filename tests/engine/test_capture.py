@@ -14,11 +14,13 @@ from torch.nn import functional
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.source_lines import is_internal, source_line
+from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.trace import Capture
 from regional_explorer.errors import CaptureError
 from regional_explorer.measure.accuracy.float64 import Float64
 from regional_explorer.record.graph import GraphKind, Role
 from tests.engine import programs
+from tests.engine.torch_state import version_of
 
 
 def capture(fn, *args, **options):
@@ -119,12 +121,12 @@ def test_nothing_of_the_users_changes():
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     pending = model(x).square().sum()
-    buffers = {name: (buffer.clone(), buffer._version) for name, buffer in model.named_buffers()}
+    buffers = {name: (buffer.clone(), version_of(buffer)) for name, buffer in model.named_buffers()}
     generators = torch.get_rng_state(), random.getstate(), repr(np.random.get_state())  # noqa: NPY002
     capture(model, x)
     for name, buffer in model.named_buffers():
         assert torch.equal(buffer, buffers[name][0]), name
-        assert buffer._version == buffers[name][1], name
+        assert version_of(buffer) == buffers[name][1], name
     assert torch.equal(torch.get_rng_state(), generators[0])
     assert (random.getstate(), repr(np.random.get_state())) == generators[1:]  # noqa: NPY002
     assert all(torch.equal(parameter.grad, torch.ones_like(parameter)) for parameter in model.parameters())
@@ -177,17 +179,17 @@ def test_what_the_user_changed_since_the_first_run_stays():
     norm = model[1]
     model(torch.randn(8, 3))  # the user goes on training
     norm.num_batches_tracked = torch.tensor(17)
-    kept, version = norm.running_mean.clone(), norm.running_mean._version
-    with call.kept():
+    kept, version = norm.running_mean.clone(), version_of(norm.running_mean)
+    with call.restoring():
         call.forward()
         assert not torch.equal(norm.running_mean, kept)
         call.restore()
-        with call.kept():
+        with call.restoring():
             call.forward()
         assert torch.equal(norm.running_mean, kept)
         call.forward()
     assert torch.equal(norm.running_mean, kept)
-    assert norm.running_mean._version == version
+    assert version_of(norm.running_mean) == version
     assert norm.num_batches_tracked == 17
 
 
@@ -199,7 +201,7 @@ def test_arguments_written_in_place_are_put_back():
     x, out = torch.ones(3, requires_grad=True), torch.zeros(3)
     capture(write, x, out)
     assert torch.equal(out, torch.zeros(3))
-    assert out._version == 0
+    assert (version_of(out), out.requires_grad, out.grad_fn) == (0, False, None)
 
 
 def test_views_of_an_argument_are_put_back_too():
@@ -275,13 +277,103 @@ def test_grad_true_needs_something_that_requires_grad():
         Call(lambda x: x + 1, (torch.ones(3),), grad=True)
 
 
+def test_what_requires_grad_has_to_be_made_outside_of_the_call():
+    def saliency(x):
+        return (x.clone().requires_grad_() * 2).sum()
+
+    with pytest.raises(CaptureError, match=r"no-gradient.*the call makes them itself"):
+        rx.explore(saliency, (torch.ones(3),))
+    rx.explore(saliency, (torch.ones(3),), grad=False)
+
+
+@pytest.mark.parametrize("how", ["replaced", "frozen"])
+def test_a_call_whose_parameters_were_replaced_or_frozen_has_no_gradients_any_more(how):
+    model = nn.Linear(3, 3)
+
+    def step(x):
+        return model(x).sum()
+
+    ex = rx.explore(step, (torch.ones(2, 3),))
+    if how == "replaced":
+        model = nn.Linear(3, 3)
+    else:
+        model.requires_grad_(requires_grad=False)
+    with pytest.raises(CaptureError, match=r"no-gradient.*replaced or frozen"):
+        ex.benchmark(variants=("eager",), budget_s=0.1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype"),
+    [(torch.autocast("cpu", torch.bfloat16), torch.bfloat16), (torch.inference_mode(), torch.float32)],
+)
+def test_repetitions_run_under_the_modes_of_the_first_run(mode, dtype):
+    with mode:
+        ex = rx.explore(nn.Linear(4, 4), (torch.randn(2, 4),))
+    call = ex.live.call
+    with call.restoring():
+        outputs = [call.run(fn)[0] for fn in (call.fn, ex.live.capture.run)]
+    assert [output.dtype for output in outputs] == [dtype] * 2
+    assert outputs[0].is_inference() is isinstance(mode, torch.inference_mode)
+    ex.benchmark(variants=("eager", "aot_eager"), budget_s=0.1)
+    assert len(ex.live.capture.frames) == 1
+    assert ex.numerics.dtype[0] == str(dtype).removeprefix("torch.")
+    assert not torch.is_autocast_enabled("cpu")
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_a_call_explored_without_autocast_repeats_without_it():
+    ex = rx.explore(nn.Linear(4, 4), (torch.randn(2, 4),))
+    with torch.autocast("cpu", torch.bfloat16):
+        ex.benchmark(variants=("eager", "aot_eager"), budget_s=0.1)
+    assert len(ex.live.capture.frames) == 1
+    assert set(ex.numerics.dtype) == {"float32"}
+
+
 def test_outputs_of_any_shape_are_carried():
     def many(x):
         return {"a": x + 1, "b": (x.sum(), 7, "text", x), "none": None}
 
     call = Call(many, (torch.ones(3, requires_grad=True),))
-    assert call.output_names == ["output.a", "output.b[0]", "output.b[3]"]
-    assert [g.shape for g in call.backward(call.forward())] == [torch.Size([3])]
+    outputs = call.forward()
+    assert [name for name, _ in tensors_in(outputs, "output")] == ["output.a", "output.b[0]", "output.b[3]"]
+    assert [g.shape for g in call.backward(outputs)] == [torch.Size([3])]
+
+
+def test_no_two_outputs_have_the_same_cotangent():
+    """Else the gradients of sums and differences cancel, and a backward that mixes them up looks right."""
+    for shape in ((3,), ()):
+        h, g = torch.randn(shape, requires_grad=True), torch.randn(shape, requires_grad=True)
+        call = Call(lambda h, g: (h + g, h - g), (h, g))
+        assert all(gradient.abs().min() > 1e-3 for gradient in call.backward(call.forward())), shape
+    loss = Call(lambda h, g: ((h + g).sum(), (h - g).expand(3)), (h, g))
+    assert loss._cotangents["[0]"] == 1, "as in training"
+
+
+def test_the_gradients_of_several_modules_have_names_of_their_own():
+    encoder, decoder, x = nn.Linear(8, 8), nn.Linear(8, 8), torch.randn(2, 8)
+    names = Call(lambda x: decoder(encoder(x)).sum(), (x,)).gradient_names
+    assert sorted(names) == ["grad decoder.bias", "grad decoder.weight", "grad encoder.bias", "grad encoder.weight"]
+    assert sorted(Call(lambda x: decoder(x).sum(), (x,)).gradient_names) == ["grad bias", "grad weight"]
+
+    def twice(w):
+        return lambda x: x * w
+
+    halves = [twice(torch.ones(8, requires_grad=True)) for _ in range(2)]
+    assert sorted(Call(lambda x: halves[1](halves[0](x)), (x,)).gradient_names) == ["grad w", "grad w (2)"]
+
+
+def test_a_model_without_memory_can_be_explored():
+    with torch.device("meta"):
+        model, x = nn.Linear(8, 8), torch.randn(2, 8)
+    assert len(capture(model, x).graphs) == 3
+
+
+def test_a_nested_output_with_gradients_is_refused():
+    def f(x):
+        return torch.nested.as_nested_tensor([x, x], layout=torch.jagged)
+
+    with pytest.raises(CaptureError, match=r"\[no-gradient\] The call returns a nested tensor \(output\).*grad=False"):
+        Call(f, (torch.randn(3, 2, requires_grad=True),))
 
 
 def test_no_tensor_argument_is_fine():
@@ -321,9 +413,9 @@ def test_attention_draws_random_numbers_only_with_dropout(dropout):
     found = capture(attention, *heads)
     assert any(node.random for graph in found.graphs for node in graph.ops) == bool(dropout)
     if not dropout:
-        exact, _ = Float64(found).run()
+        _, exact = Float64(found).run().outputs[0]
         truth = attention(*(head.detach().double() for head in heads))
-        torch.testing.assert_close(exact[0], truth, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(exact, truth, rtol=1e-12, atol=1e-12)
 
 
 def test_any_number_of_explorations_of_one_function():

@@ -22,10 +22,11 @@ class Cache:
 
 
 class Slotted:
-    __slots__ = ("held", "unset")
+    __slots__ = ("__private", "held", "unset")
 
-    def __init__(self, held):
+    def __init__(self, held, private=None):
         self.held = held
+        self.__private = private
 
 
 def cached(x):
@@ -39,6 +40,7 @@ def test_objects_are_looked_into_by_the_names_of_their_attributes():
     one.itself = one
     assert [name for name, _ in tensors_in(one, "o")] == ["o.keys", "o.values[0]", "o.values[1].held"]
     assert not list(opaque_in(one))
+    assert [name for name, _ in tensors_in(Slotted(None, torch.ones(3)))] == ["._Slotted__private"]
 
 
 def test_what_cannot_be_looked_into_is_named():
@@ -98,6 +100,20 @@ def test_what_is_not_compared_is_listed_and_does_no_harm():
     assert ex.numerics.verdict.tolist() == ["ok", "not compared"]
     assert set(ex.timings.numerics) == {"reference", "ok"}
     assert "Not compared: output[1]" in numerics_table(ex.session).note
+
+
+def test_sparse_outputs_and_gradients_are_compared():
+    w, table = torch.randn(8, 8), nn.Embedding(32, 8, sparse=True)
+    ex = rx.explore(lambda x: torch.relu(x @ w).to_sparse(), (torch.randn(8, 8),))
+    ex.benchmark(("aot_eager",), budget_s=0.2)
+    assert ex.numerics.verdict.tolist() == ["ok"]
+    ex = rx.explore(lambda tokens: table(tokens).square().sum(), (torch.arange(12) % 5,))
+    ex.benchmark(("aot_eager",), budget_s=0.2)
+    assert dict(zip(ex.numerics.tensor, ex.numerics.verdict, strict=True)) == {"output": "ok", "grad weight": "ok"}
+    call = ex.live.call
+    reference = find_reference(call, ex.live.program).reference
+    rows = compare("regional", run_once(call, lambda tokens: table(tokens).square().sum() * 1.01), reference)
+    assert verdict(rows) == "failed"
 
 
 @pytest.mark.compiles

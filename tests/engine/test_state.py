@@ -11,6 +11,7 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
 from regional_explorer.errors import CaptureError
+from tests.engine.torch_state import version_of
 from tests.engine.upstream import BEFORE_2_13
 
 CALLS = 3
@@ -21,7 +22,7 @@ def repeated(fn, *args):
     """Explore a call, repeat it as measuring does, and return the exploration."""
     ex = rx.explore(fn, args)
     call = ex.live.call
-    with call.kept():
+    with call.restoring():
         for _ in range(CALLS):
             if call.stateful:
                 call.restore()
@@ -40,11 +41,11 @@ def test_data_of_a_parameter_is_put_back():
         model.weight.data = model.weight.data * 0.5
         return model(x)
 
-    data, version, before = model.weight.data_ptr(), model.weight._version, model.weight.detach().clone()
+    data, version, before = model.weight.data_ptr(), version_of(model.weight), model.weight.detach().clone()
     ex = repeated(decay, X)
     assert torch.equal(model.weight, before)
-    assert (model.weight.data_ptr(), model.weight._version) == (data, version)
-    with ex.live.call.kept():
+    assert (model.weight.data_ptr(), version_of(model.weight)) == (data, version)
+    with ex.live.call.restoring():
         torch.testing.assert_close(ex.live.call.forward(), torch.nn.functional.linear(X, before * 0.5, model.bias))
 
 
@@ -106,7 +107,7 @@ def test_a_generator_of_the_users_own_is_put_back(kind):
     ex = repeated(step, X)
     assert str(state()) == before
     assert ex.live.call.draws
-    with ex.live.call.kept():
+    with ex.live.call.restoring():
         first = ex.live.call.forward()
         ex.live.call.restore()
         assert torch.equal(first, ex.live.call.forward())
@@ -148,7 +149,17 @@ def test_variables_of_closures_and_globals_are_put_back():
     class State:
         __slots__ = ("n",)
 
-    state = State()
+    class Private:
+        __slots__ = ("__n",)
+
+        def __init__(self):
+            self.__n = 0
+
+        def count(self):
+            self.__n += 1
+            return self.__n
+
+    state, private = State(), Private()
     state.n = 0
 
     def step(x):
@@ -157,12 +168,13 @@ def test_variables_of_closures_and_globals_are_put_back():
         COUNT += 1
         count += 1
         state.n += 1
+        private.count()
         seen.append(count)
         names.add(len(names))
         return x * count
 
     ex = repeated(step, X)
-    assert (COUNT, count, state.n, len(seen), len(names)) == (0, 0, 0, 0, 0)
+    assert (COUNT, count, state.n, len(seen), len(names), private.count()) == (0, 0, 0, 0, 0, 1)
     assert codes(ex).count("recompiled") == 0
 
 
@@ -269,11 +281,117 @@ def test_a_tensor_that_the_call_lets_require_grad_does_not_afterwards(where):
     assert set(ex.numerics.verdict) == {"ok"}
 
 
+class Memory(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(2, 4))
+
+    def forward(self, x):
+        self.seen.mul_(0.5).add_(self.linear(x))
+        return (self.seen * x).sum()
+
+
+def writing_programs():
+    """Calls that write values that require grad: each with its arguments and the tensor that it writes to."""
+    linear, memory = nn.Linear(4, 4), Memory()
+    x, cache, out = X.clone().requires_grad_(), torch.zeros(2, 2, 4), torch.zeros(2, 4)
+
+    def write(x, out):
+        out.add_(x)
+        return (out * x).sum()
+
+    def write_row(x, cache):
+        cache[0] = linear(x)
+        return (cache * cache).sum()
+
+    def write_by_index(x, cache):
+        cache.index_copy_(0, torch.tensor([1]), linear(x)[None])
+        return (cache.exp() * x).sum()
+
+    def write_without_grad(x, out):
+        with torch.no_grad():
+            out.add_(x)
+        return (out * x).sum()
+
+    return {
+        "argument": (write, (x, out), out),
+        "row": (write_row, (x, cache), cache),
+        "index": (write_by_index, (x, cache), cache),
+        "buffer": (memory, (X,), memory.seen),
+        "detached view": (write, (x, cache[0].detach()), cache),
+        "no_grad": (write_without_grad, (x, out), out),
+    }
+
+
+@pytest.mark.parametrize("name", writing_programs())
+def test_what_a_write_attaches_to_the_autograd_graph_is_detached(name):
+    fn, args, written = writing_programs()[name]
+    ex = rx.explore(fn, args)
+    call = ex.live.call
+    assert (written.requires_grad, written.grad_fn, version_of(written)) == (False, None, 0)
+    gradients = []
+    for function in (call.fn, ex.live.capture.run):
+        with call.restoring():
+            for _ in range(CALLS):
+                call.restore()
+                gradients.append(call.run(function)[1])
+        assert (written.requires_grad, written.grad_fn, version_of(written)) == (False, None, 0)
+        assert not written.any()
+    for again in gradients[1:]:
+        torch.testing.assert_close(again, gradients[0])
+    assert len(ex.live.capture.frames) == 1
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", ["argument", "row"])
+def test_what_a_write_attaches_is_detached_from_compiled_variants(name):
+    fn, args, written = writing_programs()[name]
+    ex = rx.explore(fn, args).mark("all", ops="*")
+    ex.benchmark(budget_s=0.2)
+    assert set(ex.numerics.verdict) == {"ok"}
+    assert "call-nondeterministic" not in codes(ex)
+    assert (written.requires_grad, written.grad_fn, version_of(written)) == (False, None, 0)
+
+
+def test_a_write_that_cannot_be_detached_is_refused_before_it_is_made():
+    x, cache, result = X.clone().requires_grad_(), torch.zeros(2, 2, 4), X.clone().requires_grad_() * 1
+    row = cache[1]
+
+    def write(x, out):
+        out.add_(x)
+        return (out * x).sum()
+
+    def write_beside_view(x, out):
+        out.add_(x)
+        return (out * row).sum()
+
+    for fn, out in ((write, row), (write, result), (write_beside_view, cache)):
+        before = out.clone(), out.grad_fn, version_of(out)
+        with pytest.raises(CaptureError, match=r"call-attaches.*out\.add_.*detach"):
+            rx.explore(fn, (x, out))
+        assert torch.equal(out, before[0])
+        assert (out.grad_fn, version_of(out)) == before[1:]
+    with torch.no_grad():
+        rx.explore(write, (x, row))
+    assert not row.requires_grad
+
+
+def test_a_tensor_that_the_program_itself_has_attached_meanwhile_is_refused():
+    fn, args, written = writing_programs()["argument"]
+    ex = rx.explore(fn, args)
+    fn(*args)
+    with pytest.raises(CaptureError, match="has become part of an autograd graph"):
+        ex.benchmark(budget_s=0.1)
+    written.detach_()
+    ex.benchmark(variants=("eager",), budget_s=0.1)
+
+
 def test_what_the_user_assigns_meanwhile_stays():
     model = Counts()
     call = Call(model, (X,))
     model.calls, model.note = 10, "mine"
-    with call.kept():
+    with call.restoring():
         call.forward()
         assert model.calls == 11
         call.restore()

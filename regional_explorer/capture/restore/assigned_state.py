@@ -1,4 +1,4 @@
-"""Restores what a call assigned in Python, by comparing its runs; some values, such as caches, are kept instead."""
+"""Restores what a call assigned in Python, by comparing its runs; some values, such as caches, stay instead."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class AssignedState:
 
     A call may assign what it could have written in place: ``self.state = h``, ``cache["k"] = torch.cat(…)``,
     ``weight.data = …``, ``self.steps += 1``. What every call assigns is restored before the next one. What only the
-    first call creates and later ones reuse (a mask, a table, a flag that it exists) stays: ``kept`` names it. Whether
-    a tensor requires grad is restored, too.
+    first call creates and later ones reuse (a mask, a table, a flag that it exists) stays: ``not_restored`` names it.
+    Whether a tensor requires grad is restored, too.
     """
 
     def __init__(self, reach: Reach) -> None:
-        self.kept: tuple[str, ...] = ()
+        self.not_restored: tuple[str, ...] = ()
         self._before: list[tuple[Variables, ValuesByKey]] = [(scope, scope.read()) for scope in reach.variables]
         self._after: list[ValuesByKey] = []
         self._tensor_data = [(tensor, data) for tensor in reach.tensors if (data := _data_of(tensor)) is not None]
@@ -68,13 +68,13 @@ class AssignedState:
             labels += [scope.label(key) for key in added]
             values = {key: value for key, value in before.items() if key not in added}
             watched.append((scope, values | {key: after[key] for key in added if key in after}))
-        self._before, self._after, self.kept = watched, [], tuple(dict.fromkeys(labels))
+        self._before, self._after, self.not_restored = watched, [], tuple(dict.fromkeys(labels))
 
     def as_now(self) -> AssignedState:
         """Return the current state of the same variables and tensors."""
         tensors = [tensor for tensor, _ in (*self._tensor_data, *self._grad_flags)]
         state = AssignedState(Reach([scope for scope, _ in self._before], tensors))
-        state.kept = self.kept
+        state.not_restored = self.not_restored
         return state
 
     def to_copy(self, reach: Reach) -> Iterator[torch.Tensor]:

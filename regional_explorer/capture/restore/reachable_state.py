@@ -40,11 +40,15 @@ _HIDDEN_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 
 @dataclass
 class Reach:
-    """The variables that a call can assign to, and the tensors and random generators that it can reach."""
+    """The variables that a call can assign to, and the tensors and random generators that it can reach.
+
+    ``names`` are those of the tensors in the user's program; several may have the same.
+    """
 
     variables: list[Variables] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
     generators: list[Generator] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
     match value:
         case torch.Tensor():
             reachable.tensors.append(value)
+            reachable.names.append(name)
         case nn.Module():
             yield from _module_values(value, name, reachable)
         case types.FunctionType():

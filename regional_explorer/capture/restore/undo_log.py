@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -11,14 +11,18 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regional_explorer.torch_api import set_versions
+from regional_explorer.capture.source_lines import at_line, innermost_user_line
+from regional_explorer.errors import CaptureError, RefusalCode
+from regional_explorer.torch_api import base_of, set_versions, written_arguments
 
 
 class UndoLog(TorchDispatchMode):
     """Watches one call and copies every storage of the user's just before it is first written to.
 
     A tensor is the user's if the call did not make it. ``restore()`` copies the saved content back into the storages
-    and resets the version counters, so that ``backward`` of a loss that the user computed before still works.
+    and resets the version counters, so that ``backward`` of a loss that the user computed before still works. A write
+    of a value that requires grad attaches the tensor to the call's autograd graph: ``restore()`` detaches it. Torch
+    cannot detach views, so the call must not attach a tensor of which ``tensors``, the user's, contain views.
     """
 
     supports_higher_order_operators = True
@@ -28,34 +32,59 @@ class UndoLog(TorchDispatchMode):
         """Let functions the user compiled run as they are inside the call, flex_attention among them."""
         return True
 
-    def __init__(self) -> None:
+    def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         # Weak references keep the address of a freed storage from being reused.
         self._made_storages: dict[int, StorageWeakRef] = {}
         self._copies: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._versions: dict[int, tuple[torch.Tensor, int]] = {}
+        self._leaves: dict[int, torch.Tensor] = {}
+        self._viewed = {id(base): base for tensor in tensors if (base := base_of(tensor)) is not tensor}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run ``func``, first copying what it is about to write to."""
+        """Run ``func``, first copying what it is about to write to.
+
+        Raises:
+            CaptureError: the write would attach a tensor of the user's to an autograd graph, and it cannot be detached.
+        """
         keywords = dict(kwargs or {})
-        for index, name in _written_arguments(func):
-            argument = args[index] if index < len(args) else keywords.get(name)
-            for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
-                self._save_storage(tensor)
+        attaches = torch.is_grad_enabled() and _any_requires_grad((*args, *keywords.values()))
+        for tensor in written_arguments(func, args, keywords):
+            self._save_storage(tensor, attaches=attaches)
         result = func(*args, **keywords)
         self._note_made(result, args)
         return result
 
-    def _save_storage(self, tensor: Any) -> None:
+    def _save_storage(self, tensor: Any, *, attaches: bool = False) -> None:
         storage = _storage_of(tensor)
         if storage is None or storage._cdata in self._made_storages:
             return
         if not tensor.is_inference():
+            base = base_of(tensor)
+            if attaches and (tensor.is_floating_point() or tensor.is_complex()):
+                self._refuse_if_undetachable(base)
+            if base.is_leaf:
+                self._leaves[id(base)] = base
             self._versions.setdefault(id(tensor), (tensor, tensor._version))
         if storage._cdata not in self._copies:
             self._copies[storage._cdata] = (storage, storage.clone())
+
+    def _refuse_if_undetachable(self, base: torch.Tensor) -> None:
+        if id(base) in self._viewed:
+            kind = "that is a view, or has views outside of the call"
+        elif not base.is_leaf and id(base) not in self._leaves:
+            kind = "that is part of an autograd graph already"
+        else:
+            return
+        where = at_line(innermost_user_line(traceback.extract_stack()))
+        raise CaptureError(
+            RefusalCode.CALL_ATTACHES,
+            f"The call writes in place{where} to a tensor {kind}. The write would attach it to the graph of the call, "
+            "and that could not be undone. Pass x.detach() for it, which shares its memory, or write under "
+            "torch.no_grad().",
+        )
 
     def _note_made(self, result: Any, args: Sequence[Any]) -> None:
         argument_ids = {storage._cdata for storage in map(_storage_of, args) if storage is not None}
@@ -76,34 +105,63 @@ class UndoLog(TorchDispatchMode):
         """Whether the call changed a tensor of the user's in place."""
         return bool(self._copies)
 
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Return whether the storage of a tensor was saved: the call wrote to it, or may write to it."""
+        storage = _storage_of(tensor)
+        return storage is not None and storage._cdata in self._copies
+
+    def content_before(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return what a tensor held before the call, None if its storage was not saved or has another size now."""
+        if not self.has(tensor):
+            return None
+        storage, copy = self._copies[tensor.untyped_storage()._cdata]
+        if storage.nbytes() != copy.nbytes():
+            return None
+        empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        return empty.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
+
     def as_now(self, tensors: Iterable[torch.Tensor] = ()) -> UndoLog:
-        """Return a log with copies of the same storages, as they are now, and of those of ``tensors``."""
+        """Return a log with copies of the same storages, as they are now, and of those of ``tensors``.
+
+        Raises:
+            CaptureError: a tensor that the call may attach to its autograd graph has become part of another one.
+        """
         log = UndoLog()
         log._copies = {key: (storage, storage.clone()) for key, (storage, _) in self._copies.items()}
         log._versions = {key: (tensor, tensor._version) for key, (tensor, _) in self._versions.items()}
+        log._leaves = dict(self._leaves)
+        for leaf in log._leaves.values():
+            if not leaf.is_leaf:
+                raise CaptureError(
+                    RefusalCode.CALL_ATTACHES,
+                    f"A tensor that the call writes in place, of shape {tuple(leaf.shape)}, has become part of an "
+                    "autograd graph since the call was explored, perhaps because the program made the same call. "
+                    "Detach it with x.detach_().",
+                )
         for tensor in tensors:
             log._save_storage(tensor)
         return log
 
     def restore(self) -> None:
-        """Restore the storages to their content before the call."""
+        """Restore the storages to their content before the call, and detach the tensors that it attached."""
         for storage, copy in self._copies.values():
             if storage.nbytes() != copy.nbytes():
                 storage.resize_(copy.nbytes())
             storage.copy_(copy)
+        for leaf in self._leaves.values():
+            if not leaf.is_leaf:
+                leaf.detach_()
         set_versions(self._versions.values())
 
 
-@functools.lru_cache(maxsize=2048)
-def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
-    """Return the positions and names of the arguments that an operator writes to."""
-    schema = getattr(func, "_schema", None)
-    return tuple(
-        (index, argument.name)
-        for index, argument in enumerate(schema.arguments if schema is not None else ())
-        # Batch norm writes its running statistics, but its schema does not say so (native_batch_norm, torch 2.13).
-        if (argument.alias_info is not None and argument.alias_info.is_write) or argument.name.startswith("running_")
-    )
+def storages_of(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """Return the addresses of the storages of tensors."""
+    return {storage._cdata for storage in map(_storage_of, tensors) if storage is not None}
+
+
+def _any_requires_grad(values: Iterable[Any]) -> bool:
+    tensors = (tensor for value in values for tensor in (value if isinstance(value, (list, tuple)) else (value,)))
+    return any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
 
 
 def _storage_of(tensor: Any) -> torch.UntypedStorage | None:
@@ -111,5 +169,5 @@ def _storage_of(tensor: Any) -> torch.UntypedStorage | None:
         return None
     try:
         return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # wrapper subclasses have none
+    except (NotImplementedError, RuntimeError, ValueError):  # wrapper subclasses and lazy parameters have none
         return None

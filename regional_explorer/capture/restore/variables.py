@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from regional_explorer.capture.slots import slot_names
+
 _MISSING = object()
 _PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device)
 
@@ -93,10 +95,8 @@ class Attributes(Variables):
     _slots: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find the slots, without those for the ``__dict__`` and weak references."""
-        slots = [vars(cls).get("__slots__", ()) for cls in type(self.owner).__mro__]
-        names = [name for declared in slots for name in ((declared,) if isinstance(declared, str) else declared)]
-        self._slots = tuple(name for name in names if not name.startswith("__"))
+        """Find the slots."""
+        self._slots = tuple(slot_names(type(self.owner)))
 
     def read(self) -> dict[Any, Any]:
         """Return the values now."""

@@ -1,0 +1,236 @@
+"""What a call writes in place or assigns is compared like its outputs: buffers, statistics, caches, ``out=``."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
+from regional_explorer.measure.accuracy.reference import find_reference
+from regional_explorer.render.report.result_tables import numerics_table
+
+
+def judged(ex, variant=None):
+    """Return the verdicts of a variant, or of the graphs as captured, by tensor."""
+    call = ex.live.call
+    found = find_reference(call, ex.live.program)
+    assert not found.diagnostics
+    rows = compare("planted", run_once(call, variant or ex.live.capture.run), found.reference)
+    return {row.tensor: str(row.verdict) for row in rows}
+
+
+def test_a_call_that_only_writes_is_checked():
+    torch.manual_seed(0)
+    buf, w = torch.zeros(8, 8), torch.randn(8, 8)
+
+    def step(x):
+        buf.copy_(F.gelu(x @ w))
+
+    def wrong(x):
+        buf.copy_(F.gelu(x @ w) * 1.001)
+
+    def forgets(x):
+        F.gelu(x @ w)
+
+    ex = rx.explore(step, (torch.randn(8, 8),))
+    assert judged(ex) == {"written buf": "ok"}
+    assert judged(ex, wrong) == judged(ex, forgets) == {"written buf": "failed"}
+    assert not buf.any(), "put back"
+
+
+def test_so_is_one_that_the_user_called_before():
+    torch.manual_seed(0)
+    buf, w, x = torch.zeros(8, 8), torch.randn(8, 8), torch.randn(8, 8)
+
+    def step(x):
+        buf.copy_(F.gelu(x @ w))
+
+    step(x)
+    ex = rx.explore(step, (x,))
+    assert judged(ex) == {"written buf": "ok"}
+
+    def wrong(x):
+        buf.copy_(F.gelu(x @ w) * 1.001)
+
+    assert judged(ex, wrong) == {"written buf": "failed"}
+
+
+def test_a_call_with_nothing_to_compare_is_not_called_ok():
+    lost = []
+
+    def f(x):
+        lost.append(float(x.sin().sum()))
+
+    ex = rx.explore(f, (torch.randn(8),))
+    timings = ex.benchmark(("aot_eager",), budget_s=0.2).set_index("variant")
+    assert timings.numerics["aot_eager"] == "not checked"
+    assert ex.numerics.verdict.tolist() == ["not checked"]
+    assert "returns no tensors" in numerics_table(ex.session).note
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+        self.norm = nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        return self.norm(self.linear(x)).relu()
+
+
+STATISTICS = {"written norm.running_mean", "written norm.running_var", "written norm.num_batches_tracked"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_running_statistics_are_compared(dtype):
+    torch.manual_seed(0)
+    model = Normed().to(dtype)
+    x = torch.randn(64, 16).to(dtype)
+    ex = rx.explore(model, (x,))
+    found = judged(ex)
+    assert set(found) >= STATISTICS
+    assert set(found.values()) == {"ok"}
+
+    def other_momentum(x):
+        model.norm.momentum = 0.5
+        try:
+            return model(x)
+        finally:
+            model.norm.momentum = 0.1
+
+    found = judged(ex, other_momentum)
+    assert {name for name in found if found[name] == "failed"} == STATISTICS - {"written norm.num_batches_tracked"}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("grad", [True, False])
+def test_compiled_running_statistics_are_ok(grad):
+    torch.manual_seed(0)
+    model = nn.Sequential(*(layer for _ in range(2) for layer in (nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU())))
+    ex = rx.explore(model, (torch.randn(16, 8, 24, 24),), grad=grad)
+    ex.mark("all", modules="*")
+    ex.benchmark(("regional",), budget_s=0.1, regions=False)
+    written = ex.numerics[ex.numerics.tensor.str.startswith("written")]
+    assert len(written) == 6
+    assert not written.bitwise.all(), "rounded as in eager: the test shows nothing"
+    assert set(written.verdict) == {"ok"}
+    assert written[written.tensor.str.contains("running")].eager_rms_error_f64.notna().all()
+
+
+def write(cache, position, x, w):
+    cache[:, position : position + 1] = (x @ w).sin()
+    return (cache.float().sum(1) > 0).int()
+
+
+@pytest.mark.parametrize("unwritten", ["zeros", "garbage", "written before"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_of_a_cache_is_compared_whatever_the_others_hold(dtype, unwritten):
+    torch.manual_seed(0)
+    cache = torch.full((4, 512, 32), 1e30 if unwritten == "garbage" else 0.0, dtype=dtype)
+    x, w = torch.randn(4, 1, 64, dtype=dtype), torch.randn(64, 32, dtype=dtype) / 8
+    if unwritten == "written before":
+        write(cache, 7, x, w)
+    ex = rx.explore(lambda x: write(cache, 7, x, w), (x,))
+    ours = {name: found for name, found in judged(ex).items() if name.startswith("written")}
+    assert ours == {"written cache": "ok"}
+    # A fused kernel rounds once, and sums in another order.
+    halves = lambda x: ((x[..., :32].float() @ w[:32].float() + x[..., 32:].float() @ w[32:].float()).sin()).to(dtype)  # noqa: E731
+
+    def fused(x):
+        cache[:, 7:8] = halves(x)
+        return (cache.float().sum(1) > 0).int()
+
+    def elsewhere(x):
+        return write(cache, 8, x, w)
+
+    def wrong(x):
+        cache[:, 7:8] = halves(x) * (1.0 + (0.1 if dtype is torch.bfloat16 else 1e-3))
+        return (cache.float().sum(1) > 0).int()
+
+    assert judged(ex, fused)["written cache"] == "ok"
+    assert judged(ex, elsewhere)["written cache"] == "failed"
+    assert judged(ex, wrong)["written cache"] == "failed"
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.state = torch.zeros(8)
+        self.table = None
+
+    def forward(self, x):
+        if self.table is None:
+            self.table = torch.ones(8)
+        self.state = (self.linear(x) + self.state).tanh()
+        self.linear.bias.data = self.linear.bias.data * 0.5
+        return x + self.table
+
+
+class Cache:
+    def __init__(self):
+        self.keys = [torch.randn(2, 8)]
+
+
+def test_assigned_tensors_are_compared():
+    torch.manual_seed(0)
+    model, cache = Recurrent(), Cache()
+
+    def step(x, scale=1.0):
+        cache.keys[0] = torch.cat([cache.keys[0], x[None].cos() * scale])
+        return model(x)
+
+    ex = rx.explore(step, (torch.randn(8),))
+    found = judged(ex)
+    assert set(found) >= {"output", "written model.state", "written linear.bias", "written cache.keys[0]"}
+    assert "written model.table" not in found, "made by the first call alone"
+    assert set(found.values()) == {"ok"}
+    wrong = judged(ex, lambda x: step(x, 1.01))
+    assert [name for name in wrong if wrong[name] == "failed"] == ["written cache.keys[0]"]
+
+
+def test_out_buffers_and_random_numbers_are_compared():
+    torch.manual_seed(0)
+    out, noise, w = torch.empty(8, 8), torch.empty(8, 8), torch.randn(8, 8)
+
+    def step(x):
+        torch.mm(x, w, out=out)
+        noise.copy_(F.dropout(x, 0.5))
+        return out.sum()
+
+    ex = rx.explore(step, (torch.randn(8, 8),))
+    assert judged(ex) == {"output": "ok", "written out": "ok", "written noise": "ok"}
+
+
+def test_float64_follows_what_is_written_from_graph_to_graph():
+    torch.manual_seed(0)
+    buf = torch.zeros(64)
+
+    def step(x):
+        buf.add_(x.sin())
+        torch._dynamo.graph_break()
+        return buf * 2
+
+    ex = rx.explore(step, (torch.randn(64),))
+    assert len(ex.live.capture.frames) == 2
+    reference = find_reference(ex.live.call, ex.live.program).reference
+    rows = compare("planted", run_once(ex.live.call), reference)
+    assert {row.tensor for row in rows} == {"output", "written buf"}
+    assert not any(row.judged_by_eager for row in rows)
+    assert all(row.eager_error is not None for row in rows)
+    assert verdict(rows) == "ok"
+
+
+def test_a_trace_that_does_not_write_is_another_program():
+    buf = torch.zeros(8)
+
+    def step(x):
+        if not torch.compiler.is_compiling():
+            buf.copy_(x)
+        return x.sin()
+
+    ex = rx.explore(step, (torch.randn(8),))
+    (found,) = find_reference(ex.live.call, ex.live.program).diagnostics
+    assert found.code == "trace-differs"
+    assert "written buf" in found.message
