@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
 import torch
 
+from regional_explorer.errors.texts import count
 from regional_explorer.measure.timing.clock import CpuClock, clock_for
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.statistics import bootstrap_interval, median_and_iqr
@@ -43,7 +45,7 @@ def _measured_bandwidth(device: str, threads: int) -> Bandwidth:
     moved_bytes = 2 * COPIED_BYTES
     rates = [moved_bytes / max(clock.seconds(begin, end), 1e-9) for begin, end in marks[_WARM_UP_COPIES:]]
     median, _ = median_and_iqr(rates)
-    low, high = bootstrap_interval(torch.tensor(rates, dtype=torch.float64).numpy(), 0.99, 0) or (median, median)
-    host_note = f", {threads} threads" if isinstance(clock, CpuClock) else ""
+    low, high = bootstrap_interval(np.array(rates), 0.99, 0) or (median, median)
+    host_note = f", {count(threads, 'thread')}" if isinstance(clock, CpuClock) else ""
     how = f"median of {COPIES} copies of {COPIED_BYTES >> 20} MiB to fresh memory, reads and writes counted{host_note}"
     return Bandwidth(median, low, high, how)

@@ -42,7 +42,6 @@ from regional_explorer.record.timing import (
     Verdict,
 )
 from regional_explorer.record.variant_name import BY_TORCH, VariantName
-from regional_explorer.torch_api import AUTOCAST_DEVICES
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,7 @@ def benchmark(
 
     Raises:
         MeasureError: no variant could be measured.
+        KeyboardInterrupt: it was interrupted.
     """
     run, call, program = context.run, variants.call, variants.program
     untimed = run.executor.run_untimed
@@ -115,12 +115,13 @@ def benchmark(
         return False
     timed_calls = [timed_call(call, variant) for variant in ready]
     try:
-        with call.kept():
+        with call.restoring():
             rounds = measure_rounds(timed_calls, options, context, baseline=VariantName.EAGER, numerics=verdicts)
     finally:
         program.select_regional(on=True)
     timings = tuple(_without_verdict(rounds.timings, variants.traced_since(traces), variants.given_up()))
     yield Outcome(timings=timings, conditions=rounds.conditions, diagnostics=rounds.diagnostics)
+    rounds.result.stopped.raise_interrupt()
     if rounds.result.stopped not in (Stop.PRECISE, Stop.BUDGET):
         return False
     gauge = gauge_for(context.environment.device)
@@ -161,7 +162,7 @@ def timed_call(call: Call, variant: Variant) -> TimedCall:
     threads = torch.get_num_threads()
     # Autocast keeps casts of weights until its outermost block ends. Here each call casts again, as each step of a
     # training loop does; else only the first variant of a round would cast.
-    casting = any(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES)
+    casting = call.modes.casts
 
     def before() -> None:
         if casting:
@@ -197,7 +198,7 @@ def _memory_peak(variants: Variants, variant: Variant, gauge: Gauge) -> MemoryPe
 
     variant.select()
     try:
-        with call.kept():
+        with call.restoring():
             return peak(variant.name, run_call, gauge)
     finally:
         variants.program.select_regional(on=True)

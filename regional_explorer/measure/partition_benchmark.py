@@ -21,11 +21,10 @@ from regional_explorer.measure.timing.measured_rounds import MeasureContext, mea
 from regional_explorer.measure.timing.rounds_result import Stop
 from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.region import Direction
 from regional_explorer.record.timing import Numerics, NumericsVerdict, PartitionTiming, Phase, Timing
+from regional_explorer.record.variant_name import VariantName
 from regional_explorer.torch_api import outside_autocast
-
-EAGER = "eager"
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,9 @@ def measure_partitions(
     """Measure one partition of each of the ``distinct`` kinds, yielding results at once; others of its kind share them.
 
     The unused part of a kind's budget goes to the next kinds.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
     """
     left_s, count = options.budget_s, len(kinds)
     for kind_index, switches in enumerate(kinds):
@@ -70,7 +72,8 @@ def measure_partitions(
         kind_context = context.part(kind_index / count, (kind_index + 1) / count, f"{name} alone: ")
         spent_s, stopped = yield from _PartitionKind(program, switches, kind_options, kind_context).measure()
         left_s -= spent_s
-        if stopped in (Stop.CANCELLED, Stop.INTERRUPTED):
+        stopped.raise_interrupt()
+        if stopped is Stop.CANCELLED:
             return
 
 
@@ -127,7 +130,9 @@ class _PartitionKind:
             yield PartitionResults(numerics=tuple(check.rows), cures={name: check.cure})
         try:
             with as_in_the_call():
-                rounds = measure_rounds(calls, self.options, self.context, baseline=EAGER, numerics={COMPILED: verdict})
+                rounds = measure_rounds(
+                    calls, self.options, self.context, baseline=VariantName.EAGER, numerics={COMPILED: verdict}
+                )
         except MeasureError as error:
             message = f"Partition {name} alone: {error}"
             region, graph = switch.piece.claim.region, switch.piece.graph_id
@@ -135,8 +140,10 @@ class _PartitionKind:
             yield PartitionResults(diagnostics=(diagnostic,))
             return 0.0, Stop.FAILED
         timings = {timing.variant: timing for timing in rounds.timings}
-        if EAGER in timings:
-            yield PartitionResults(tuple(self._timings(recorded, timings[EAGER], timings.get(COMPILED), check)))
+        if VariantName.EAGER in timings:
+            yield PartitionResults(
+                tuple(self._timings(recorded, timings[VariantName.EAGER], timings.get(COMPILED), check))
+            )
         return rounds.result.spent_s, rounds.result.stopped
 
     def _timings(
@@ -184,11 +191,10 @@ class _PartitionKind:
         return key if key in self.program.store.artifacts else None
 
     def _labels(self, switch: Switch) -> dict[str, Any]:
-        backward = switch.piece.graph_id.split("/")[1] == GraphKind.BACKWARD
         return {
             "partition": switch.partition.name,
             "region": switch.piece.claim.region,
-            "phase": Phase.BACKWARD if backward else Phase.FORWARD,
+            "phase": Phase(Direction.of_graph(switch.piece.graph_id)),
         }
 
 
@@ -203,7 +209,7 @@ def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:
             random_state.restore()
 
     compiled = switch.as_function()
-    calls = [TimedCall(EAGER, lambda: switch.eager(list(args)), before=put_back)]
+    calls = [TimedCall(VariantName.EAGER, lambda: switch.eager(list(args)), before=put_back)]
     if switch.artifact is not None:
         calls.append(TimedCall(COMPILED, lambda: compiled(list(args)), before=put_back))
     return calls

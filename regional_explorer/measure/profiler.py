@@ -22,7 +22,7 @@ from regional_explorer.measure.timing.clock import Clock, clock_for
 from regional_explorer.measure.timing.middle_rounds import MiddleRounds
 from regional_explorer.measure.timing.rounds_result import Stop
 from regional_explorer.measure.timing.timed_call import TimedCall, gc_paused
-from regional_explorer.record.graph import Graph, GraphKind, Node
+from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.profile import (
     OUTSIDE,
     UNKNOWN_LINE,
@@ -32,6 +32,7 @@ from regional_explorer.record.profile import (
     ProfileKind,
     ProfileRow,
 )
+from regional_explorer.record.region import Direction
 from regional_explorer.record.timing import Phase
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.torch_api import BoxedCall
@@ -49,6 +50,7 @@ def profile(variants: Variants, budget_s: float, device: str, context: RunContex
 
     Raises:
         MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
+        KeyboardInterrupt: it was interrupted before the first round.
     """
     options = BenchmarkOptions(budget_s=budget_s)
     run, bandwidth = _ProfileRun(variants, clock_for(device)), None
@@ -63,6 +65,7 @@ def profile(variants: Variants, budget_s: float, device: str, context: RunContex
     finally:
         variants.program.select_regional(on=True)
     if not run.rounds or bandwidth is None:
+        stopped.raise_interrupt()
         return None
     graphs = {graph.id: graph for graph in variants.program.capture.graphs}
     return _summarize(run, graphs, bandwidth, options, stopped)
@@ -112,7 +115,7 @@ class _ProfileRun:
     def _profile_round(self) -> None:
         """Run the call once without and once with marks, in alternating order, and measure the overhead of a mark."""
         aot_eager = self._aot_eager_call()
-        with self.variants.call.kept():
+        with self.variants.call.restoring():
             for with_marks in (False, True) if len(self.rounds) % 2 else (True, False):
                 if with_marks:
                     phase_marks = self._run_with(aot_eager, {name: timer.run for name, timer in self.timers.items()})
@@ -138,7 +141,7 @@ class _ProfileRun:
     def _count_bytes(self) -> None:
         """Run the call once op by op, to count the bytes that each op moves."""
         counters = {live.id: OpBytes(live.gm) for live in self.variants.program.capture.live}
-        with self.variants.call.kept():
+        with self.variants.call.restoring():
             self._run_with(self._aot_eager_call(), {name: counter.boxed_run for name, counter in counters.items()})
         self.moved = {(graph, op): size for graph, counter in counters.items() for op, size in counter.moved.items()}
 
@@ -187,7 +190,7 @@ def _summarize(
     total_s, total_low_s, total_high_s = middle_rounds.figures(samples[:, list(ops)].sum(axis=1))
     row_columns = _columns_by_row(ops, nodes_by_graph, overhead)
     row_columns |= {(ProfileKind.AROUND, name): [column] for column, (_, name) in enumerate(keys) if column not in ops}
-    is_backward = np.array([graph in graphs and graphs[graph].kind is GraphKind.BACKWARD for graph, _ in keys])
+    is_backward = np.array([Direction.of_graph(graph) is Direction.BACKWARD for graph, _ in keys])
     rows = []
     for (kind, name), columns in row_columns.items():
         seconds, low, high = middle_rounds.figures(samples[:, columns].sum(axis=1))

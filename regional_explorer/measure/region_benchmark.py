@@ -18,7 +18,11 @@ from regional_explorer.record.variant_name import VariantName
 
 
 def benchmark_regions(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> Iterator[Outcome]:
-    """Measure every distinct partition alone, and the overhead of the cut graph, yielding results at once."""
+    """Measure every distinct partition alone, and the overhead of the cut graph, yielding results at once.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+    """
     program, run = variants.program, context.run
     if not program.switches:
         return
@@ -30,7 +34,9 @@ def benchmark_regions(variants: Variants, options: BenchmarkOptions, context: Me
             yield Outcome(partition_results=results)
         if not run.cancelled():
             run.progress("dispatch of the cut graph", 1.0)
-            yield Outcome(cut=_measure_dispatch(variants, dispatch_options, context))
+            result = _measure_dispatch(variants, dispatch_options, context)
+            yield Outcome(cut=result)
+            result.stopped.raise_interrupt()
     finally:
         program.apply_artifacts()
         program.select_regional(on=True)
@@ -42,7 +48,7 @@ def _measure_dispatch(variants: Variants, options: BenchmarkOptions, context: Me
     aot_eager, regional = variants.get(VariantName.AOT_EAGER), variants.get(VariantName.REGIONAL)
     for switch in program.switches:
         switch.use_eager()
-    with call.kept():
+    with call.restoring():
         entries = [timed_call(call, aot_eager), replace(timed_call(call, regional), name=CUT_GRAPH)]
         return run_rounds(
             entries,

@@ -10,12 +10,14 @@ import torch.nn.functional as F
 
 import regional_explorer as rx
 from regional_explorer.compiler.input_recording import copied, record_inputs
+from regional_explorer.compiler.run_context import SameThread
 from regional_explorer.measure.accuracy.partition_check import check_partition
 from regional_explorer.measure.benchmark import timed_call
 from regional_explorer.measure.partition_benchmark import timed_calls
 from regional_explorer.record.timing import Phase
 from regional_explorer.record.variant_name import VariantName
 from tests.engine import programs
+from tests.engine.torch_state import version_of
 from tests.measure.fakes import FakeClock
 
 pytestmark = pytest.mark.compiles
@@ -250,10 +252,10 @@ def test_buffers_and_version_counters_stay():
     norm = torch.nn.BatchNorm1d(4)
     mean = norm.running_mean.clone()
     ex = rx.explore(norm, (torch.randn(8, 4),)).mark("norm", ops="aten.*norm*")
-    version = norm.running_mean._version
+    version = version_of(norm.running_mean)
     ex.benchmark(variants=("regional",), budget_s=0.2)
     assert torch.equal(norm.running_mean, mean)
-    assert norm.running_mean._version == version
+    assert version_of(norm.running_mean) == version
     assert {timing.phase for timing in ex.session.partition_timings} == {Phase.FORWARD, Phase.BACKWARD}
 
 
@@ -311,6 +313,29 @@ def test_cancelling_keeps_what_was_measured():
     assert len(ex.timings) == 2
     assert len(ex.partition_timings) == 1
     assert fractions == sorted(fractions), "a bar never goes back"
+    assert ex.compiled(*programs.pair(grad=False)) is not None
+
+
+@pytest.mark.parametrize(("at", "measured"), [("round", 0), ("alone: warming up", 0), ("dispatch", 2)])
+def test_an_interrupt_ends_the_benchmark_keeps_what_was_measured_and_is_raised_again(at, measured):
+    seen = []
+
+    class Interrupted(SameThread):
+        """It is interrupted in timed work, once."""
+
+        def run_timed(self, work):
+            if seen and at in seen[-1]:
+                seen.append("interrupted")
+                raise KeyboardInterrupt
+            return work()
+
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
+    ex.compile()
+    with pytest.raises(KeyboardInterrupt):
+        ex.benchmark(("regional",), 0.4, progress=lambda doing, _: seen.append(doing), executor=Interrupted())
+    assert seen[-1] == "interrupted", "nothing comes after it"
+    assert len(ex.timings) == 2
+    assert len(ex.partition_timings) == measured
     assert ex.compiled(*programs.pair(grad=False)) is not None
 
 

@@ -54,6 +54,14 @@ def test_a_difference_is_found_in_the_middle_of_a_graph():
     assert found.nodes[0] == "add_11"
 
 
+def test_a_difference_is_found_whatever_the_default_device():
+    x = torch.randn(8)
+    with torch.device("meta"):
+        ex = rx.explore(differing, (x,))
+        (told,) = find_reference(ex.live.call, ex.live.program).diagnostics
+    assert told.nodes == ("mul",)
+
+
 def test_a_trace_that_lacks_an_op_parts_where_its_input_is_used():
     def f(x):
         y = x.sin()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regional_explorer.measure.accuracy.numerics import Reference, compare, repeats
+from regional_explorer.measure.accuracy.numerics import Reference, compare, repeats, verdict
 from regional_explorer.measure.accuracy.rounding import Arithmetic
-from regional_explorer.measure.accuracy.values import Values
+from regional_explorer.measure.accuracy.values import Values, dense
 from regional_explorer.record.timing import NumericsVerdict
 
 PAIRS = {
@@ -44,3 +44,28 @@ def test_several_verdicts_say_the_worst_of_them() -> None:
     assert NumericsVerdict.worst([ok, incomparable]) is incomparable
     assert NumericsVerdict.worst([NumericsVerdict.NOT_COMPARED, ok]) is ok
     assert NumericsVerdict.worst([]) is None
+
+
+def test_nothing_to_compare_is_not_ok() -> None:
+    nothing = Values((), ())
+    (row,) = compare("regional", nothing, Reference(nothing))
+    assert (verdict([row]), verdict([])) == ("not checked", "not checked")
+    assert "no tensors" in row.note
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_a_nested_tensor_is_not_compared_and_not_ok(layout: torch.layout) -> None:
+    values = Values((("output", torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)),), ())
+    (row,) = compare("regional", values, Reference(values))
+    assert row.verdict == "not checked"
+    assert "nested" in row.note
+
+
+def test_sparse_tensors_are_compared_as_dense_ones() -> None:
+    eager = torch.randn(8, 8).relu()
+    for sparse in (eager.to_sparse(), eager.to_sparse_csr()):
+        assert torch.equal(dense(sparse), eager)
+    huge = torch.sparse_coo_tensor(torch.zeros(2, 1, dtype=torch.int64), torch.ones(1), (1 << 20, 1 << 20))
+    values = Values((("output", dense(huge)),), ())
+    (row,) = compare("regional", values, Reference(values))
+    assert (row.verdict, row.note) == ("not checked", "a sparse_coo tensor: its elements cannot be compared")

@@ -11,6 +11,7 @@ from torch import fx
 from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.trace import Capture
+from regional_explorer.measure.accuracy.values import Values, dense
 from regional_explorer.torch_api import boxed, draws_random, resolve
 
 LOW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -29,29 +30,45 @@ class Float64:
         self._exact_values: dict[tuple[Any, ...], torch.Tensor] = {}
         self._kept_alive: list[torch.Tensor] = []
 
-    def run(self) -> tuple[list[Any], tuple[torch.Tensor | None, ...]]:
-        """Return ``(output tensors, gradients)`` in float64.
+    def run(self) -> Values:
+        """Return outputs, gradients, and what the call wrote, in float64.
 
         Raises:
             Exception: whatever torch raises if an operator has no float64 kernel.
         """
         call = self._capture.call
-        with self._capture.running(self._float64_implementation), call.kept():
+        with self._capture.running(self._float64_implementation), call.restoring():
             outputs, gradients = call.run(self._capture.run)
-        exact = [self._exact_value(tensor.detach()) for _, tensor in tensors_in(outputs)]
-        return exact, tuple(None if gradient is None else self._exact_value(gradient) for gradient in gradients)
+            tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in call.written()))
+            return Values(
+                tuple((name, self._exact_result(tensor)) for name, tensor in tensors),
+                tuple(
+                    (name, None if gradient is None else self._exact_result(gradient))
+                    for name, gradient in zip(call.gradient_names, gradients, strict=False)
+                ),
+            )
 
     def _float64_implementation(self, live: LiveGraph) -> Callable[[list[Any]], Any]:
+        written_inputs = _written_inputs(live.gm)
         dtypes = [_traced_dtype(value) for value in live.gm.graph.output_node().args[0]]  # type: ignore[union-attr]
         run_float64 = boxed(to_float64(live.gm))
 
         def implementation(args: list[Any]) -> list[Any]:
             exact_args = [self._exact_value(value) for value in args]
+            written = [(args[index].detach(), exact_args[index]) for index in written_inputs]
             args.clear()
             results = run_float64(exact_args)
+            for value, exact in written:
+                value.copy_(exact)
             return [self._rounded_to(value, dtype) for value, dtype in zip(results, dtypes, strict=True)]
 
         return implementation
+
+    def _exact_result(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the exact value of a result, never the user's own tensor: what the call wrote to it is undone."""
+        value = dense(tensor)
+        exact: torch.Tensor = self._exact_value(value)
+        return exact.clone() if exact is value else exact
 
     def _exact_value(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype not in LOW_DTYPES:
@@ -66,6 +83,15 @@ class Float64:
         self._exact_values[_memory_place(rounded)] = value
         self._kept_alive.append(rounded)  # so that no other value takes its place in memory
         return rounded
+
+
+def _written_inputs(gm: fx.GraphModule) -> list[int]:
+    """Return the positions of the inputs that a graph writes to, by copies at its end."""
+    return [
+        index
+        for index, node in enumerate(gm.graph.find_nodes(op="placeholder"))
+        if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users)
+    ]
 
 
 def _memory_place(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Compares outputs and gradients with eager's, the expected ones, and with those of a float64 run; gives verdicts.
+"""Compares outputs, gradients and writes with eager's, the expected ones, and with a float64 run's; gives verdicts.
 
 ``docs/numerics.md`` states the rule.
 """
@@ -27,13 +27,14 @@ from regional_explorer.measure.accuracy.rounding import (
     units_of_a_sum,
 )
 from regional_explorer.measure.accuracy.steps import Steps
-from regional_explorer.measure.accuracy.values import Values
+from regional_explorer.measure.accuracy.values import Values, dense, is_dense, touched_elements
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
 BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"
 TWIN_NOTE = "checked on a twin compiled with fallback_random"
 NONDETERMINISTIC = "two eager calls differ by more than rounding"
+NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"
 EXPLAINED_BY_STEPS = "off by a step: eager changes as much if the inputs of its step functions change by rounding"
 
 
@@ -55,12 +56,24 @@ class Reference:
 
 
 def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
-    """Run the call once from the state the user left, and return outputs and gradients."""
-    with call.kept():
+    """Run the call once from the state the user left, and return outputs, gradients, and what it wrote."""
+    with call.restoring():
         outputs, gradients = call.run(fn)
-        named_outputs = tuple((name, tensor.detach().clone()) for name, tensor in tensors_in(outputs, "output"))
-        opaque = tuple(opaque_in(outputs, "output"))
-    return Values(named_outputs, tuple(zip(call.gradient_names, gradients, strict=False)), opaque)
+        written = call.written()
+        tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in written))
+        return Values(
+            tuple((name, dense(tensor).clone()) for name, tensor in tensors),
+            tuple(
+                (name, None if gradient is None else dense(gradient))
+                for name, gradient in zip(call.gradient_names, gradients, strict=False)
+            ),
+            tuple(opaque_in(outputs, "output")),
+            {
+                name: touched_elements(tensor, before)
+                for name, tensor, before in written
+                if before is not None and is_dense(tensor)
+            },
+        )
 
 
 def compare(variant: str, results: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:
@@ -69,12 +82,16 @@ def compare(variant: str, results: Values, reference: Reference, note: str = "")
     eager, exact = reference.eager, reference.exact
     kinds = (("outputs", eager.outputs, results.outputs), ("gradients", eager.gradients, results.gradients))
     for kind, expected_tensors, got_tensors in kinds:
-        scale = max((rms(tensor) for _, tensor in expected_tensors), default=0.0)
+        scale = max((_scale(tensor, eager.touched.get(name)) for name, tensor in expected_tensors), default=0.0)
         truths: Mapping[str, Any] = dict(getattr(exact, kind)) if exact is not None else {}
         for (name, expected), (_, got) in zip(expected_tensors, got_tensors, strict=False):
             if expected is None and got is None:
                 continue
-            if (why := _why_unlike(got, expected)) or got is None or expected is None:
+            if got is None or expected is None:
+                rows.append(_mismatch_row(variant, name, "one of the two has no gradient"))
+            elif not is_dense(got) or not is_dense(expected):
+                rows.append(_unchecked_row(variant, name, f"{_kind_of(expected)}: its elements cannot be compared"))
+            elif why := _why_unlike(got, expected):
                 rows.append(_mismatch_row(variant, name, why))
             elif not is_floating(expected):
                 judge = functools.partial(_exact_row, variant, name, expected, note=note)
@@ -85,6 +102,7 @@ def compare(variant: str, results: Values, reference: Reference, note: str = "")
     if [name for name, _ in results.outputs] != [name for name, _ in eager.outputs]:
         rows.append(_mismatch_row(variant, "outputs", _name_differences(results.outputs, eager.outputs)))
     rows += [_not_compared_row(variant, path, kind) for path, kind in eager.opaque]
+    rows = rows or [_unchecked_row(variant, "outputs", NOTHING_TO_COMPARE)]
     if reference.nondeterministic:
         return tuple(replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
     return tuple(rows)
@@ -92,7 +110,7 @@ def compare(variant: str, results: Values, reference: Reference, note: str = "")
 
 def verdict(rows: Sequence[Numerics]) -> NumericsVerdict:
     """Return the verdict of the rows of one variant: the worst of theirs."""
-    return NumericsVerdict.worst(row.verdict for row in rows) or NumericsVerdict.OK
+    return NumericsVerdict.worst(row.verdict for row in rows) or NumericsVerdict.NOT_CHECKED
 
 
 def in_words(row: Numerics) -> str:
@@ -123,7 +141,7 @@ def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:
 def same(left: Values, right: Values) -> bool:
     """Return whether the results of two runs are bitwise equal."""
     pairs = zip((*left.outputs, *left.gradients), (*right.outputs, *right.gradients), strict=True)
-    return all(_bitwise_equal(left_tensor, right_tensor) for (_, left_tensor), (_, right_tensor) in pairs)
+    return all(bitwise_equal(left_tensor, right_tensor) for (_, left_tensor), (_, right_tensor) in pairs)
 
 
 @dataclass(frozen=True)
@@ -137,13 +155,18 @@ class _Judge:
 
     def row(self, name: str, expected: torch.Tensor, truth: torch.Tensor | None, got: torch.Tensor) -> Numerics:
         """Return the row of one tensor: judged by float64 if that is a reference, else by eager itself."""
+        if (touched := self.reference.eager.touched.get(name)) is not None:
+            # What was there before says nothing about how the call rounds; a write elsewhere must not go unseen.
+            part = touched | (got != expected)
+            truth = truth[part] if truth is not None and truth.shape == expected.shape else None
+            expected, got = expected[part], got[part]
         limit = far(expected.dtype, self.reference.arithmetic, self.scale)
         gap_to_eager = gap(got, expected, limit)
         row = Numerics(
             variant=self.variant,
             tensor=name,
             dtype=str(expected.dtype).removeprefix("torch."),
-            bitwise=_bitwise_equal(got, expected),
+            bitwise=bitwise_equal(got, expected),
             error=gap_to_eager.rms,
             max_error=gap_to_eager.largest,
             eager_error=None,
@@ -193,16 +216,27 @@ def _row_allowing_steps(
 
 def _exact_row(variant: str, name: str, expected: torch.Tensor, got: torch.Tensor, note: str) -> Numerics:
     """Return the row of a tensor of integers or booleans, which has to be equal."""
-    gap_to_eager, equal = gap(got, expected), _bitwise_equal(got, expected)
+    gap_to_eager, equal = gap(got, expected), bitwise_equal(got, expected)
     return Numerics(variant, name, str(expected.dtype).removeprefix("torch."), bitwise=equal, error=gap_to_eager.rms,
                     max_error=gap_to_eager.largest, eager_error=None, variant_error=None, tolerance=0.0,
                     verdict=NumericsVerdict.OK if equal else NumericsVerdict.FAILED, note=note)  # fmt: skip
 
 
-def _why_unlike(got: torch.Tensor | None, expected: torch.Tensor | None) -> str:
+def _scale(tensor: torch.Tensor | None, touched: torch.Tensor | None) -> float:
+    """Return the RMS of a tensor, or of the elements that the call wrote; 0 if they cannot be compared."""
+    if tensor is None or not is_dense(tensor):
+        return 0.0
+    return rms(tensor if touched is None else tensor[touched])
+
+
+def _kind_of(tensor: torch.Tensor) -> str:
+    if tensor.is_meta:
+        return "a meta tensor"
+    return "a nested tensor" if tensor.is_nested else f"a {str(tensor.layout).removeprefix('torch.')} tensor"
+
+
+def _why_unlike(got: torch.Tensor, expected: torch.Tensor) -> str:
     """Return why two tensors cannot be compared element by element, or an empty text."""
-    if got is None or expected is None:
-        return "one of the two has no gradient"
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f"{got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
     return ""
@@ -222,12 +256,18 @@ def _not_compared_row(variant: str, path: str, kind: str) -> Numerics:
                     note=f"{kind}: cannot be searched for tensors")  # fmt: skip
 
 
+def _unchecked_row(variant: str, name: str, why: str) -> Numerics:
+    return Numerics(variant, name, "", bitwise=False, error=0.0, max_error=0.0, eager_error=None, variant_error=None,
+                    tolerance=0.0, verdict=NumericsVerdict.NOT_CHECKED, note=why)  # fmt: skip
+
+
 def _mismatch_row(variant: str, name: str, why: str) -> Numerics:
     return Numerics(variant, name, "", bitwise=False, error=math.inf, max_error=math.inf, eager_error=None,
                     variant_error=None, tolerance=0.0, verdict=NumericsVerdict.FAILED, note=why)  # fmt: skip
 
 
-def _bitwise_equal(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
+def bitwise_equal(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
+    """Return whether two tensors have the same dtype, shape and bits: a NaN equals itself, and -0.0 is not 0.0."""
     if left is None or right is None:
         return left is right
     return left.dtype == right.dtype and left.shape == right.shape and torch.equal(_bits(left), _bits(right))

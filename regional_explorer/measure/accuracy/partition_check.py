@@ -18,7 +18,7 @@ from regional_explorer.measure.accuracy.float64 import LOW_DTYPES, to_float64
 from regional_explorer.measure.accuracy.numerics import TWIN_NOTE, Reference, compare, repeats, verdict, without_twin
 from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.accuracy.steps import Shifted, Steps, has_steps
-from regional_explorer.measure.accuracy.values import Values
+from regional_explorer.measure.accuracy.values import Values, dense
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 COMPILED = "compiled"
@@ -135,7 +135,7 @@ def _using_twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> 
 
 def _named_outputs(switch: Switch, results: Any) -> Values:
     tensors = (
-        (name, value.detach().clone())
+        (name, dense(value).clone())
         for index, (name, value) in enumerate(zip(switch.piece.outputs, results, strict=True))
         if isinstance(value, torch.Tensor) and index not in switch.output_tokens
     )

@@ -53,7 +53,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     )
     if wrong_rows:
         return Found(eager_reference, (trace_differs(program.capture, eager_reference, wrong_rows),))
-    return Found(Reference(eager, _float64_values(call, program), arithmetic, steps=steps))
+    return Found(Reference(eager, _float64_values(program), arithmetic, steps=steps))
 
 
 def _traced_values(call: Call, program: Program) -> Values | None:
@@ -67,18 +67,15 @@ def _traced_values(call: Call, program: Program) -> Values | None:
         program.select_regional(on=True)
 
 
-def _float64_values(call: Call, program: Program) -> Values | None:
-    """Return outputs and gradients in float64, or None if an operator has no float64 kernel."""
+def _float64_values(program: Program) -> Values | None:
+    """Return the results in float64, or None if an operator has no float64 kernel."""
     program.select_regional(on=False)
     try:
-        outputs, gradients = Float64(program.capture).run()
+        return Float64(program.capture).run()
     except Exception:  # noqa: BLE001 - any operator may refuse float64; eager is then compared with directly
         return None
     finally:
         program.select_regional(on=True)
-    return Values(
-        tuple(zip(call.output_names, outputs, strict=False)), tuple(zip(call.gradient_names, gradients, strict=False))
-    )
 
 
 def _find_steps(

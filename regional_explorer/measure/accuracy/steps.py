@@ -19,7 +19,7 @@ from torch import fx
 
 from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.measure.accuracy.rounding import SLACK, is_floating, rms
-from regional_explorer.measure.accuracy.values import Values
+from regional_explorer.measure.accuracy.values import Values, is_dense
 from regional_explorer.torch_api import draws_random, is_elementwise, returns_new_tensors
 
 _MOVED_UNITS = 2.0
@@ -189,7 +189,8 @@ class Steps:
 
 
 def _tensors_by_name(values: Values) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in (*values.outputs, *values.gradients) if tensor is not None}
+    tensors = (*values.outputs, *values.gradients)
+    return {name: tensor for name, tensor in tensors if tensor is not None and is_dense(tensor)}
 
 
 def _difference(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

@@ -93,9 +93,9 @@ class _Digest:
         real = tensor.detach()
         real = torch.view_as_real(real.resolve_conj()) if real.is_complex() else real
         flat = real.to(torch.float64).reshape(-1).cpu().nan_to_num(nan=1.0, posinf=2.0, neginf=3.0)
-        signs = torch.Generator().manual_seed(flat.numel())
+        signs = torch.Generator("cpu").manual_seed(flat.numel())
         products = (
-            float(flat @ (torch.randint(0, 2, flat.shape, generator=signs, dtype=torch.float64) * 2 - 1))
+            float(flat @ (torch.randint(0, 2, flat.shape, generator=signs, dtype=torch.float64, device="cpu") * 2 - 1))
             for _ in range(_DIGEST_PRODUCTS)
         )
         return cls(tuple(tensor.shape), tensor.dtype, float(flat.norm()), tuple(products))
@@ -199,13 +199,13 @@ def _first_difference(capture: Capture, reference: Reference, *, gradients_alone
     call = capture.call
     try:
         eager = _EagerRecorder()
-        with call.kept():
+        with call.restoring():
             before = _random_states()
             with eager:
                 call.run()
             drawn_generators = _differing_generators(before, _random_states())
         runs: list[_GraphRun] = []
-        with capture.running(functools.partial(_recording_implementation, runs)), call.kept():
+        with capture.running(functools.partial(_recording_implementation, runs)), call.restoring():
             call.run(capture.run)
     except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; the diagnostic then says less
         return None

@@ -18,7 +18,7 @@ from regional_explorer.measure.timing.machine_state import (
     throttled,
 )
 from regional_explorer.measure.timing.rounds import run_rounds
-from regional_explorer.measure.timing.rounds_result import RoundsResult
+from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop
 from regional_explorer.measure.timing.summary import summarize
 from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.diagnostic import Diagnostic
@@ -74,7 +74,7 @@ def measure_rounds(
     result = run_rounds(timed_calls, options, baseline=baseline, clock=context.clock, context=run)
     state_after = context.device_state()
     warnings_by_call = {}
-    if state_before is not None and not run.cancelled():
+    if state_before is not None and result.stopped is not Stop.INTERRUPTED and not run.cancelled():
         measured_calls = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
         warnings_by_call = launch_warnings(measured_calls, context.clock, run.executor)
     throttle_warnings = throttled(state_before, state_after)

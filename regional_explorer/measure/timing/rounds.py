@@ -52,7 +52,7 @@ def run_rounds(
     """Measure the calls against each other.
 
     A call that raises is dropped and the others continue; an interrupt ends the run. The result has the samples that
-    were measured before.
+    were measured before; the caller keeps them, then raises the interrupt again (``Stop.raise_interrupt``).
 
     Args:
         timed_calls: the variants, with distinct names.

@@ -20,6 +20,11 @@ class Stop(StrEnum):
     INTERRUPTED = "interrupted"
     FAILED = "nothing is left to measure"
 
+    def raise_interrupt(self) -> None:
+        """Raise the KeyboardInterrupt that ended the run, if one did: to be called when its results are kept."""
+        if self is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
+
 
 @dataclass(frozen=True, slots=True)
 class RoundsResult:

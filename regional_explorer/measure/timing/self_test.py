@@ -69,6 +69,7 @@ def repeated(piece: Callable[[], object], steps: int) -> Callable[[], None]:
 def by_rounds(first: Callable[[], object], second: Callable[[], object], budget_s: float, seed: int) -> Verdict:
     """Compare two functions as this package does."""
     result = run_rounds([TimedCall("eager", first), TimedCall("other", second)], BenchmarkOptions(budget_s, seed=seed))
+    result.stopped.raise_interrupt()
     ratios = result.ratios("other", Phase.FORWARD)
     if ratios is None:
         return Verdict.UNKNOWN
