@@ -94,9 +94,9 @@ class PlannedBackend:
         is_reported = any((other.code, other.region) == (diagnostic.code, diagnostic.region) for other in self.findings)
         if not is_reported:
             self.findings.append(diagnostic)
-        text = f"[{diagnostic.code}] {diagnostic.message}"
+        text = str(diagnostic)
         if self.options.strict:
-            raise PlanError(f"{text} With strict=True that is an error.")
+            raise PlanError(f"{text} With strict=True this is an error.")
         if not is_reported:
             warnings.warn(f"{text} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
 

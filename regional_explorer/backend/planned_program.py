@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from regional_explorer.capture.live_graph import Frame
 from regional_explorer.compiler.compilation import compile_stale
@@ -25,13 +27,14 @@ class PlannedProgram(CutProgram):
     """The cut graphs of a compiled function.
 
     ``report`` is called with a diagnostic of whatever does not run as planned. With ``from_source`` the plan is made of
-    the marks in the source, and grows with the graphs.
+    the marks in the source, and grows with the graphs. ``_compiling`` is held by the one thread that compiles.
     """
 
     report: Callable[[Diagnostic], None] = lambda _diagnostic: None
     from_source: bool = False
     source_diagnostics: Sequence[Diagnostic] = ()
-    _keys: dict[Switch, str] = field(default_factory=dict)
+    _first_keys: WeakKeyDictionary[Switch, str] = field(default_factory=WeakKeyDictionary)
+    _compiling: threading.RLock = field(default_factory=threading.RLock)
 
     def plan_for(self, graphs: Sequence[Graph]) -> Plan:
         """Return the plan, or the regions marked in the source of these graphs."""
@@ -40,24 +43,22 @@ class PlannedProgram(CutProgram):
             return plan
         return self.plan
 
-    def prepare(self, frame: Frame, cut: SwitchedGraph) -> None:
+    def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Compile the partitions of a graph in its first run."""
         cut.live.implementation = self._compiling_first_run(frame, cut) if cut.switches else cut.run
 
     def keys(self) -> dict[Switch, str]:
         """Return the keys of the artifacts of partitions that have run.
 
-        The global settings of the first run hold for all: Dynamo traces again if one that matters changes.
+        A partition keeps the key of its first run: if a global setting that matters changes, Dynamo traces again.
         """
-        for switch, key in super().keys().items():
-            self._keys.setdefault(switch, key)
-        return self._keys
+        return {switch: self._first_keys.setdefault(switch, key) for switch, key in super().keys().items()}
 
     def _compiling_first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
         def first_run(args: list[Any]) -> Any:
             args_copy = list(args)
             for switch in cut.switches:
-                self._keys.pop(switch, None)
+                self._first_keys.pop(switch, None)
                 switch.on_eager = functools.partial(self._report_eager, switch)
                 switch.record()
             try:
@@ -82,14 +83,12 @@ class PlannedProgram(CutProgram):
             results = cut.live.implementation(args)
         except CaptureError:
             raise error from None
-        for switch in cut.switches:
-            self._keys.pop(switch, None)
         frame.record(self.capture.names)
         self.cut_again(cut)
         return results
 
     def _compile_and_report(self, switches: Sequence[Switch]) -> None:
-        with self.compiling:
+        with self._compiling:
             try:
                 for _ in compile_stale(self):
                     pass
@@ -108,7 +107,8 @@ class PlannedProgram(CutProgram):
             self.report(self.store.folder.findings.pop(0))
 
     def _report_failures(self, switches: Sequence[Switch]) -> None:
-        if not any(switch.failure or self._keys.get(switch) in self.store.failures for switch in switches):
+        keys = self.keys()
+        if not any(switch.failure or keys.get(switch) in self.store.failures for switch in switches):
             return
         graphs = {switch.piece.graph_id for switch in switches}
         failed = [record for record in partitions(self) if record.error is not None and record.graph in graphs]
@@ -118,4 +118,6 @@ class PlannedProgram(CutProgram):
     def _report_eager(self, switch: Switch, why: str) -> None:
         region, graph, nodes = switch.piece.claim.region, switch.piece.graph_id, switch.piece.nodes
         message = f"A partition of region {region!r} runs eagerly in graph {graph}: {why}."
-        self.report(Diagnostic(DiagnosticCode.REGION_FAILED, message, region=region, graph=graph, nodes=nodes))
+        self.report(
+            Diagnostic(DiagnosticCode.REGION_FAILED, message, Severity.ERROR, region=region, graph=graph, nodes=nodes)
+        )

@@ -42,7 +42,7 @@ class Status:
         for region in self.plan.regions:
             yield f"{region.name:<{width}}  {self._region_states(region)}"
         for diagnostic in self.diagnostics:
-            yield f"[{diagnostic.code}] {diagnostic.message}"
+            yield str(diagnostic)
 
     def _region_states(self, region: Region) -> str:
         region_partitions = [partition for partition in self.partitions if partition.region == region.name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from regional_explorer.compiler.run_context import ProgressCallback, RunContext
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.timing import CompileCost
-from regional_explorer.torch_api import acquired, compile_lock, empty_caches
+from regional_explorer.torch_api import compile_lock, empty_caches
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def compile_stale(
 def _load_saved(program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any]) -> bool:
     """Load an artifact that an earlier process saved; return whether there was one."""
     assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
-    return program.store.load(key, switch.piece, switch.inputs, config) is not None
+    return program.store.load(key, switch.piece, switch.inputs, config, switch.fingerprint()) is not None
 
 
 def _compile_artifact(
@@ -98,7 +97,7 @@ def _compile_artifact(
 ) -> Artifact:
     """Compile a partition; after a failure while helper processes run, try again without them."""
     assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
-    make = functools.partial(program.store.make, key, switch.piece, switch.inputs, config)
+    make = functools.partial(program.store.make, key, switch.piece, switch.inputs, config, switch.fingerprint())
     try:
         return make()
     except RegionCompileError:
@@ -108,7 +107,7 @@ def _compile_artifact(
 
 
 class Compiling:
-    """Compiles the stale partitions of ``program``, while no other thread of the process compiles.
+    """Compiles the stale partitions of ``program``.
 
     ``toolchain`` is the cost of starting the toolchain, which is not charged to any region; None before the first
     compile.
@@ -126,23 +125,15 @@ class Compiling:
 
         Raises:
             NoCompilerError: there is no C++ compiler.
-            ClosedError: another thread closed the program meanwhile.
         """
-        with self.alone(run) as is_free:
-            if self._program.capture.closed:  # while this thread waited
-                self._program.capture.instead()
-            before = dict(self._program.store.artifacts)
-            if is_free and _is_free_to_compile(run):
-                if self._program.stale(everything=cold):
-                    self.start_toolchain(run.progress)
-                for step in compile_stale(self._program, run.cancelled, run.waiting, cold=cold):
-                    doing = f"compiling {step.region}: {step.partition} ({step.done + 1} of {step.total})"
-                    run.progress(doing, step.done / step.total)
-            return {key for key, artifact in self._program.store.artifacts.items() if before.get(key) is not artifact}
-
-    def alone(self, run: RunContext) -> AbstractContextManager[bool]:
-        """Return a block in which no other thread compiles the program; it yields False if cancelled before that."""
-        return acquired(self._program.compiling, run.cancelled, run.waiting)
+        before = dict(self._program.store.artifacts)
+        if _is_free_to_compile(run):
+            if self._program.stale(everything=cold):
+                self.start_toolchain(run.progress)
+            for step in compile_stale(self._program, run.cancelled, run.waiting, cold=cold):
+                doing = f"compiling {step.region}: {step.partition} ({step.done + 1} of {step.total})"
+                run.progress(doing, step.done / step.total)
+        return {key for key, artifact in self._program.store.artifacts.items() if before.get(key) is not artifact}
 
     def start_toolchain(self, progress: ProgressCallback) -> None:
         """Compile a tiny graph once, so that later compiles do not include the toolchain's start.

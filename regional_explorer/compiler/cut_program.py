@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,7 +50,6 @@ class CutProgram:
     cut is made when it is first used, so that many edits in a row cost one cut; the pieces of the last one are used
     again where they are the same.
     ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
-    ``compiling`` is held by the one thread that compiles what is stale.
     """
 
     capture: TracedGraphs
@@ -59,7 +57,6 @@ class CutProgram:
     store: ArtifactStore = field(default_factory=ArtifactStore)
     assignment: Assignment = field(default_factory=lambda: Assignment({}))
     tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
-    compiling: threading.RLock = field(default_factory=threading.RLock)
     _made: list[SwitchedGraph] | None = None
     _pieces: dict[PieceContent, Piece] = field(default_factory=dict)
     _picked: dict[Selector, Mapping[int, Instance]] = field(default_factory=dict)
@@ -100,12 +97,13 @@ class CutProgram:
         if self._made is None:
             # One thread cuts at a time. What another one generated meanwhile would be taken for this program's code.
             with compile_lock():
-                graphs = self.capture.graphs
-                self._cyclic, self._numbering = [], PartitionNumbering()
-                self._made = [self._cut_live_graph(live, graphs, self._pieces) for live in self.capture.live]
-                self._pieces = {}
-            self.adopt_facts()
-            self.select_regional(on=self._selected)
+                if self._made is None:  # another thread may have cut them while this one waited
+                    graphs = self.capture.graphs
+                    self._cyclic, self._numbering = [], PartitionNumbering()
+                    self._made = [self._cut_live_graph(live, graphs, self._pieces) for live in self.capture.live]
+                    self._pieces = {}
+                    self.adopt_facts()
+                    self.select_regional(on=self._selected)
         return self._made
 
     @property
@@ -114,7 +112,7 @@ class CutProgram:
         return self._cyclic if self._switched_graphs else []
 
     def _add_live_graph(self, frame: Frame, live: LiveGraph) -> None:
-        """Cut a graph that a later call traced, and let ``prepare`` choose how it runs."""
+        """Cut a graph that a later call traced, and call ``on_new_graph``."""
         graphs = self.capture.graphs
         if frame not in self.capture.frames:
             graphs += [*frame.dynamo, *frame.records]
@@ -123,7 +121,7 @@ class CutProgram:
         self.assignment = assign(graphs, self.plan, self._picked)
         if all(cut.live is not live for cut in self._switched_graphs):
             self._switched_graphs.append(self._cut_live_graph(live, graphs))
-        self.prepare(frame, next(cut for cut in self._switched_graphs if cut.live is live))
+        self.on_new_graph(frame, next(cut for cut in self._switched_graphs if cut.live is live))
 
     def plan_for(self, graphs: Sequence[Graph]) -> Plan:
         """Return the plan for these graphs."""
@@ -133,8 +131,8 @@ class CutProgram:
     def adopt_facts(self) -> None:
         """Copy what is known about equal partitions of earlier cuts to those of a new cut."""
 
-    def prepare(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Set how a graph that a later call traced runs."""
+    def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
+        """Set how a graph that a later call traced runs, first and from then on."""
         raise NotImplementedError
 
     def _cut_live_graph(

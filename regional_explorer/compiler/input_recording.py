@@ -49,7 +49,7 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
     with contextlib.ExitStack() as stack:
         for switch in switches:
             stack.enter_context(switch.watched(watcher(switch)))
-        stack.enter_context(call.kept())
+        stack.enter_context(call.restoring())
         call.run(capture.run)
     return Recorded(first_run[0][0], first_run[0][1], runs) if first_run else Recorded(None, None, runs)
 

@@ -79,7 +79,7 @@ def _evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evid
         blocks=capture.blocks,
         folded=[fold for frame in capture.frames for fold in frame.folded],
         min_cut=capture.partitioner == "min_cut",
-        kept_state=capture.kept_state,
+        not_restored=capture.not_restored,
         failed_ops=capture.failed_ops,
     )
 

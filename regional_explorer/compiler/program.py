@@ -23,14 +23,14 @@ from regional_explorer.regions.cutting.cut import PieceContent
 class Program(CutProgram):
     """The cut graphs of a captured call.
 
-    ``_recorded`` are the global settings under which layouts were last recorded, empty before. ``_facts`` has what was
-    learned then about every piece that was ever cut, so that pieces that an edit does not change, or that undo
-    restores, stay compiled.
+    ``_recorded_settings`` are the global settings under which layouts were last recorded, empty before. ``_facts`` has
+    what was learned then about every piece that was ever cut, so that pieces that an edit does not change, or that
+    undo restores, stay compiled.
     """
 
     capture: Capture
-    _recorded: str = ""
-    _unknown: bool = False
+    _recorded_settings: str = ""
+    _has_unknown_layouts: bool = False
     _facts: dict[PieceContent, PieceFacts] = field(default_factory=dict)
     _recording: bool = False
 
@@ -46,11 +46,11 @@ class Program(CutProgram):
             if facts := self._facts.get(switch.piece.content):
                 switch.adopt(facts)
             else:
-                self._unknown = True
+                self._has_unknown_layouts = True
         self.apply_artifacts()
 
-    def prepare(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Run the partitions of a graph that a later call traced eagerly until the next compile."""
+    def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
+        """Record the partitions of a graph that a later call traced, run them eagerly from then on, and warn of it."""
         for switch in cut.switches:
             switch.record()
         if cut.switches and not self._recording:
@@ -64,9 +64,9 @@ class Program(CutProgram):
         and the new graphs are the ones to compile.
         """
         settings = surroundings()
-        if not self.switches or (self._recorded == settings and not self._unknown):
+        if not self.switches or (self._recorded_settings == settings and not self._has_unknown_layouts):
             return
-        if self._recorded != settings:
+        if self._recorded_settings != settings:
             self._facts.clear()
         selected = self._selected
         for switch in self.switches:
@@ -74,11 +74,11 @@ class Program(CutProgram):
         self._recording = True
         try:
             self.select_regional(on=True)
-            with self.capture.call.kept():
+            with self.capture.call.restoring():
                 self.capture.call.run(self.capture.run)
             for switch in self.switches:
                 switch.assume_if_unreached()
-            self._recorded, self._unknown = settings, False
+            self._recorded_settings, self._has_unknown_layouts = settings, False
         finally:
             self._recording = False
             self.apply_artifacts()
@@ -119,7 +119,7 @@ class Program(CutProgram):
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
-        switches = [(switch.inputs, switch.refusal) for switch in self.switches]
+        switches = [(switch.inputs, switch.failure, switch.refusal) for switch in self.switches]
         compiles = [(key, artifact.made) for key, artifact in self.store.artifacts.items()]
         store = (*compiles, *self.store.failures, sum(map(len, self.tried.values())))
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
@@ -127,7 +127,7 @@ class Program(CutProgram):
     def take_over(self, earlier: Program) -> None:
         """Continue with the artifacts of a program of an earlier trace, which loses them."""
         self.store, earlier.store = earlier.store, ArtifactStore()
-        self.tried, self.compiling = earlier.tried, earlier.compiling
+        self.tried = earlier.tried
 
     def close(self) -> None:
         """Free the artifacts and all live objects. The record stays."""

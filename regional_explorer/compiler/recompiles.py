@@ -89,5 +89,5 @@ def _recompiled_diagnostic(region: str | None, traces: list[tuple[Frame, Node | 
         graph=frames[0].dynamo[0].id,
         where=tuple(dict.fromkeys(node.source for _, node in traces if node is not None and node.source is not None)),
         upstream="it would compile all its regions again at that moment.",
-        remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may spare the trace.",
+        remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may avoid another trace.",
     )

@@ -108,7 +108,10 @@ class Marks:
             graphs for graphs in frames.values() if [[node.name for node in graph.nodes] for graph in graphs] == names
         ]
         if not equal_frames:
-            raise RegionalExplorerError("Dynamo traced a different graph than the one that was explored.")
+            raise RegionalExplorerError(
+                "Dynamo traced a different graph than the one that was explored, so the plan's marks do not fit it. "
+                "Call ex.retrace(), or leave the variant out."
+            )
         chosen = next((graphs for graphs in equal_frames if graphs[0].id not in self._used), equal_frames[0])
         self._used.add(chosen[0].id)
         return chosen

@@ -107,7 +107,7 @@ class Variants:
         try:
             with (
                 self.program.capture.generated.collected(),
-                self.call.kept(),
+                self.call.restoring(),
                 as_first_call(self.call.fn),
                 marks.watched(name) if marks is not None else nullcontext(),
             ):
@@ -126,7 +126,7 @@ class Variants:
         if name is VariantName.UPSTREAM:
             return marks.regional()
         if not HAS_LITE_MODE:
-            raise RegionalExplorerError("this torch has no mode='lite'.")
+            raise RegionalExplorerError("This torch has no torch.compile(mode='lite'); leave the variant 'lite' out.")
         return marks.lite(dynamic=self.dynamic)
 
     def traces(self) -> dict[VariantName, int]:
@@ -163,12 +163,13 @@ def failed(name: VariantName, error: Exception) -> Diagnostic:
             DiagnosticCode.FULL_FAILED,
             f"Plain torch.compile {raised}",
             Severity.ERROR,
-            remedy="The other variants are not affected.",
+            remedy="Call torch.compile(fn) with the same arguments to see the full error. "
+            "The other variants are measured.",
         )
     return Diagnostic(
         DiagnosticCode.UPSTREAM_FAILED,
         f"The variant {name} {raised}",
         Severity.ERROR,
         upstream="this is what the marks alone give.",
-        remedy="rx.compile runs the plan; the other variants are not touched by it.",
+        remedy="Run the plan with rx.compile. The other variants are not affected.",
     )

@@ -44,7 +44,8 @@ def region(name: str, /, *presets: str, **configs: Any) -> AbstractContextManage
     for key, value in configs.items():
         if not isinstance(value, CONFIG_TYPES):  # Dynamo keeps the mark, and supports only constants
             raise InvalidConfigValueError(
-                f"{key}={shown_value(value)}: a config is a number, a text, True, False, None, or a list of these."
+                f"{key}={shown_value(value)}: a config value is a number, a string, True, False, None, or a list or "
+                "dict of these."
             )
     # A plain function that returns annotate(...): Dynamo traces that, but no context manager class of our own.
     return annotate({ANNOTATION: {"inductor_region": name, "inductor_configs": configs}})

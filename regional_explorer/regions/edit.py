@@ -31,7 +31,7 @@ def selectors(kinds: Mapping[str, Patterns], *, innermost: bool = False, only: P
         if patterns is not None
     ]
     if not chosen:
-        raise SelectorError("Say what to mark: modules=, lines=, ops=, nodes= or subgraphs=.")
+        raise SelectorError(f"Say which ops: give {', '.join(f'{kind}=' for kind in kinds)}.")
     return tuple(chosen)
 
 

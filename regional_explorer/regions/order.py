@@ -7,11 +7,26 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
+from regional_explorer.record.graph import Graph
+
 T = TypeVar("T", bound=Hashable)
 """A node of a live graph, or the name of a recorded one."""
 
 Edges = Mapping[T, Sequence[T]]
 """The dependencies of each node."""
+
+
+def recorded_dependencies(graph: Graph) -> dict[str, list[str]]:
+    """Return the dependencies of each recorded node: its inputs and, for one that draws random numbers, the last draw.
+
+    Those that ``cutting.dependencies`` adds for writes are left out: the record does not say what is written.
+    """
+    dependencies: dict[str, list[str]] = {}
+    last_random: str | None = None
+    for node in graph.nodes:
+        dependencies[node.name] = [*node.inputs, *([last_random] if node.random and last_random is not None else [])]
+        last_random = node.name if node.random else last_random
+    return dependencies
 
 
 def part_of_node(parts: Iterable[list[T]]) -> dict[T, list[T]]:

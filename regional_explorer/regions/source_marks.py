@@ -54,16 +54,19 @@ def source_regions(graphs: Sequence[Graph]) -> list[Region]:
         else:
             defaults += 1
             name = "default" if defaults == 1 else f"default-{defaults}"
-        while any(region.name == name for region in regions.values()):
-            name += "'"
         selector = Selector(SelectorKind.ANNOTATION, (key,))
-        regions[key] = Region(name, (selector,), annotated_config(node.annotation))
+        regions[key] = Region(_free_name(name, regions), (selector,), annotated_config(node.annotation))
     for region in subgraph_regions(graphs):
-        name = region.name
-        while any(other.name == name for other in regions.values()):
-            name += "'"
-        regions[region.selectors[0].patterns[0]] = replace(region, name=name)
+        regions[region.selectors[0].patterns[0]] = replace(region, name=_free_name(region.name, regions))
     return list(regions.values())
+
+
+def _free_name(name: str, regions: Mapping[str, Region]) -> str:
+    """Return ``name``, with apostrophes if other regions have it."""
+    names = {region.name for region in regions.values()}
+    while name in names:
+        name += "'"
+    return name
 
 
 def marked_nodes(graphs: Iterable[Graph]) -> Iterator[Node]:

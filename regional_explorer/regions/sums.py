@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.regions.instances import Claim
-from regional_explorer.regions.order import cycles, levels
+from regional_explorer.regions.order import cycles, levels, recorded_dependencies
 
 Claims = dict[str, Claim]
 """The claims on the nodes of one graph, by name."""
@@ -130,7 +130,7 @@ def _without_cycles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
     """Return ``sums`` without those of instances that feed each other in a cycle only because of them."""
     if not sums:
         return sums
-    dependencies = _node_dependencies(graph)
+    dependencies = recorded_dependencies(graph)
     known_cycles = _instance_cycles(dependencies, claims)
     while new_cycles := [cycle for cycle in _instance_cycles(dependencies, claims | sums) if cycle not in known_cycles]:
         remaining = {name: claim for name, claim in sums.items() if not any(claim in cycle for cycle in new_cycles)}
@@ -138,16 +138,6 @@ def _without_cycles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
             break
         sums = remaining
     return sums
-
-
-def _node_dependencies(graph: Graph) -> dict[str, list[str]]:
-    """Return the dependencies of each node; ops that draw random numbers keep their order."""
-    dependencies: dict[str, list[str]] = {}
-    last_random: str | None = None
-    for node in graph.nodes:
-        dependencies[node.name] = [*node.inputs, *([last_random] if node.random and last_random is not None else [])]
-        last_random = node.name if node.random else last_random
-    return dependencies
 
 
 def _instance_cycles(dependencies: Mapping[str, list[str]], claims: Claims) -> list[frozenset[Claim]]:

@@ -44,6 +44,7 @@ from regional_explorer.torch_api.config import (
 from regional_explorer.torch_api.folding import Folded
 from regional_explorer.torch_api.graphs import (
     AUTOCAST_DEVICES,
+    base_of,
     bodies,
     boxed,
     draws_random,
@@ -59,8 +60,10 @@ from regional_explorer.torch_api.graphs import (
     resolve,
     set_versions,
     target_key,
+    user_kernel,
+    written_arguments,
 )
-from regional_explorer.torch_api.lock import acquired, compile_lock
+from regional_explorer.torch_api.lock import acquired, compile_lock, compile_lock_for_user_code
 from regional_explorer.torch_api.machine import Machine
 from regional_explorer.torch_api.marks import OpenMark, noting_marks
 from regional_explorer.torch_api.release import GeneratedCode, has_given_up, release_compiled, traces_of
@@ -69,7 +72,7 @@ from regional_explorer.torch_api.shapes import (
     fake_mode_with_symbols,
     guard_check,
     is_marked_dynamic,
-    new_symbol,
+    new_size,
     size_hint,
     substitute,
     symbols_of,
@@ -129,6 +132,7 @@ __all__ = [
     "aot_backend",
     "as_first_call",
     "backend_of",
+    "base_of",
     "bodies",
     "boxed",
     "caches_are_on",
@@ -136,6 +140,7 @@ __all__ = [
     "calls_subgraph",
     "compile_isolated",
     "compile_lock",
+    "compile_lock_for_user_code",
     "compile_piece",
     "compiler_version",
     "config_comments",
@@ -162,7 +167,7 @@ __all__ = [
     "load_piece",
     "mark_node",
     "named_backend",
-    "new_symbol",
+    "new_size",
     "noting_lite",
     "noting_marks",
     "noting_pieces",
@@ -185,4 +190,6 @@ __all__ = [
     "traces_of",
     "unmark_dynamic",
     "upstream_backend",
+    "user_kernel",
+    "written_arguments",
 ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,6 +30,16 @@ class CacheKey:
     whole: str
     parts: Mapping[str, str] = field(default_factory=dict)
     ops: tuple[str, ...] = ()
+
+    @cached_property
+    def op_counts(self) -> Counter[str]:
+        """How often each op occurs."""
+        return Counter(self.ops)
+
+    @cached_property
+    def target_counts(self) -> Counter[str]:
+        """How often each target of an op occurs, whatever its arguments."""
+        return Counter(op.partition("(")[0] for op in self.ops)
 
     @classmethod
     def of(cls, whole: str, details: Any, pickler: Any) -> CacheKey:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import fx
 from torch._higher_order_ops.effects import with_effects
+from torch._higher_order_ops.triton_kernel_wrap import (
+    kernel_side_table,
+    triton_kernel_wrapper_functional,
+    triton_kernel_wrapper_mutation,
+)
 from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
@@ -61,6 +67,25 @@ def target_key(node: fx.Node) -> str:
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', target)}"
 
 
+def user_kernel(node: fx.Node) -> Mapping[str, Any]:
+    """Return what the arguments that are indices stand for in a call of a user's Triton kernel; empty for other nodes.
+
+    They are the places of the kernel and of its constant arguments in tables of this process. As in the keys of
+    Inductor's caches (``FxGraphHashDetails``, torch 2.13), a kernel is its source, with that of what it calls, and the
+    configs that it is tuned over.
+    """
+    if node.target not in (triton_kernel_wrapper_functional, triton_kernel_wrapper_mutation):
+        return {}
+    from torch._inductor.codegen.wrapper import user_defined_triton_kernel_transitive_closure_source_code
+
+    kernel: Any = kernel_side_table.get_kernel(node.kwargs["kernel_idx"])  # type: ignore[arg-type]  # an int
+    constants = kernel_side_table.get_constant_args(node.kwargs["constant_args_idx"])  # type: ignore[arg-type]  # an int
+    configs = getattr(kernel, "configs", None)  # of an autotuner, whose ``fn`` is the kernel
+    tuned_over = sorted(sorted(map(str, config.all_kwargs().items())) for config in configs or ())
+    source = user_defined_triton_kernel_transitive_closure_source_code(kernel if configs is None else kernel.fn)
+    return {"kernel_idx": (source, tuned_over), "constant_args_idx": constants}
+
+
 def draws_random(node: fx.Node) -> bool:
     """Return whether a node draws from a random generator.
 
@@ -88,6 +113,32 @@ def returns_new_tensors(node: fx.Node) -> bool:
     return not schema.is_mutable and all(result.alias_info is None for result in schema.returns)
 
 
+def written_arguments(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments of a call that an operator writes to in place, the members of a list one by one."""
+    written: list[Any] = []
+    for index, name in _written_places(operator) if isinstance(operator, torch._ops.OpOverload) else ():
+        argument = args[index] if index < len(args) else kwargs.get(name)
+        written += argument if isinstance(argument, (list, tuple)) else [argument]
+    return written
+
+
+_WRITES_STATISTICS = re.compile(r"aten::(?!.*(backward|functional|no_update|no_training))")
+
+
+@functools.lru_cache(maxsize=2048)
+def _written_places(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    """Return the positions and names of the arguments that an operator writes to."""
+    schema = operator._schema
+    # Batch norm writes its running statistics, but its schema does not say so (native_batch_norm, torch 2.13).
+    writes_statistics = _WRITES_STATISTICS.match(schema.name) is not None
+    return tuple(
+        (index, argument.name)
+        for index, argument in enumerate(schema.arguments)
+        if (argument.alias_info is not None and argument.alias_info.is_write)
+        or (writes_statistics and argument.name.startswith("running_"))
+    )
+
+
 def is_elementwise(node: fx.Node) -> bool:
     """Return whether each element of an operator's result depends on one element of each of its inputs."""
     return torch.Tag.pointwise in getattr(node.target, "tags", ())
@@ -106,6 +157,11 @@ def is_effect_token(node: fx.Node) -> bool:
 def is_carved(node: fx.Node) -> bool:
     """Return whether a node was carved out: Inductor calls its eager kernel."""
     return FALLBACK in (node.meta.get("custom") or {})
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that a view shows a part of, and a tensor that is no view itself."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+import torch
 from torch._dynamo import convert_frame
 
 _COMPILE_LOCK_POLL_S = 0.1
@@ -19,10 +20,20 @@ def compile_lock(
     """Return a block in which no other thread of this process compiles or traces; see ``acquired``.
 
     It is the lock that Dynamo takes around each frame, and Inductor around the backward of a frame; a thread that holds
-    it may take it again. Never hold it while waiting for another thread that compiles: autograd runs the backward of
-    devices other than the CPU on threads of its own, and a backward that is not compiled yet is compiled there.
+    it may take it again. Never hold it while waiting for another thread that compiles.
     """
     return acquired(convert_frame.compile_lock, cancelled, on_wait)
+
+
+@contextlib.contextmanager
+def compile_lock_for_user_code() -> Iterator[None]:
+    """A block that runs the user's code, in which no other thread of this process compiles or traces.
+
+    Autograd runs a backward on devices other than the CPU on threads of its own, where one that is not compiled yet
+    would wait for the lock. In this block it runs on the calling thread.
+    """
+    with compile_lock(), torch.autograd.set_multithreading_enabled(False):
+        yield
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ def subgraph_options(node: fx.Node) -> SubgraphOptions | None:
     return SubgraphOptions(
         config=config,
         backward_config=None if backward is None or backward == config else backward,
-        kept=tuple(_tracing_options(options)),
+        followed=tuple(_tracing_options(options)),
         ignored=tuple(_other_compilers(options)),
     )
 

@@ -20,17 +20,15 @@ def fake_mode_with_symbols() -> FakeTensorMode:
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=False)
 
 
-def new_symbol(mode: FakeTensorMode, hint: int, name: str) -> torch.SymInt:
-    """Return a new dynamic size with value ``hint`` in the ShapeEnv of ``mode``."""
+def new_size(mode: FakeTensorMode, hint: int, name: str) -> torch.SymInt | int:
+    """Return a new dynamic size with value ``hint`` in the ShapeEnv of ``mode``; torch has 0 and 1 static."""
     from torch._dynamo.source import ConstantSource
 
     env = mode.shape_env
     assert env is not None  # noqa: S101 - made by fake_mode_with_symbols
     source = ConstantSource(name)
     symbol = env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
-    size = env.create_symintnode(symbol, hint=hint, source=source)
-    assert isinstance(size, torch.SymInt)  # noqa: S101 - a dynamic dimension of a hint above 1 is never specialised
-    return size
+    return env.create_symintnode(symbol, hint=hint, source=source)
 
 
 # Torch 2.11 writes into the attribute of torch._dynamo.maybe_mark_dynamic.
@@ -51,7 +49,7 @@ def unmark_dynamic(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def substitute(
-    size: torch.SymInt, sizes: Mapping[Any, torch.SymInt], mode: FakeTensorMode
+    size: torch.SymInt, sizes: Mapping[Any, torch.SymInt | int], mode: FakeTensorMode
 ) -> torch.SymInt | int | None:
     """Return ``size`` rewritten in the symbols of ``sizes`` (old sympy symbol to new size); None if one is missing."""
     expr = size.node.expr
@@ -59,8 +57,9 @@ def substitute(
         return None
     env = mode.shape_env
     assert env is not None  # noqa: S101 - made by fake_mode_with_symbols
-    hint = int(expr.xreplace({old: new.node.hint for old, new in sizes.items()}))
-    return env.create_symintnode(expr.xreplace({old: new.node.expr for old, new in sizes.items()}), hint=hint)
+    hint = int(expr.xreplace({old: size_hint(new) for old, new in sizes.items()}))
+    exprs = {old: new if isinstance(new, int) else new.node.expr for old, new in sizes.items()}
+    return env.create_symintnode(expr.xreplace(exprs), hint=hint)
 
 
 def symbols_of(size: Any) -> Any | None:
@@ -81,19 +80,22 @@ def size_hint(size: int | torch.SymInt) -> int:
     return int(size.node.hint)
 
 
-def guard_check(mode: FakeTensorMode, symbols: Sequence[torch.SymInt]) -> Callable[[Sequence[int]], bool] | None:
+def guard_check(mode: FakeTensorMode, sizes: Sequence[torch.SymInt | int]) -> Callable[[Sequence[int]], bool] | None:
     """Return a test of the guards that a compile left in the ShapeEnv of ``mode``, or None when there are none.
 
-    The test takes the current values of ``symbols``. Dynamo does not know these guards (2.13), so the caller of the
-    artifact has to check them.
+    The test takes the current values of ``sizes``, as ``new_size`` made them; static ones have to be as they were.
+    Dynamo does not know these guards (2.13), so the caller of the artifact has to check them.
     """
     import sympy
 
     env = mode.shape_env
-    if env is None or not symbols:
+    if env is None or not sizes:
         return None
-    exprs = [symbol.node.expr for symbol in symbols]
+    exprs = [
+        sympy.Symbol(f"static_{index}") if isinstance(size, int) else size.node.expr for index, size in enumerate(sizes)
+    ]
     conditions = [guard.expr for guard in env.guards]
+    conditions += [sympy.Eq(expr, size) for expr, size in zip(exprs, sizes, strict=True) if isinstance(size, int)]
     for expr in exprs:
         bounds = env.var_to_range.get(expr)
         if bounds is not None:

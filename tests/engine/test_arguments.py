@@ -229,7 +229,7 @@ def test_no_public_method_is_left_out():
         (lambda ex: rx.Plan().changed("act"), "There is no region yet"),
         (lambda ex: ex.plan.changed("act", colour="red"), "A region has no 'colour'"),
         (lambda ex: rx.compare(ex, 3), "3 cannot be compared"),
-        (lambda ex: marked("", {}), "A region's name is a text"),
+        (lambda ex: marked("", {}), "A region's name must be a non-blank string"),
     ],
 )
 def test_the_error_says_what_to_do(ex, refused, said):

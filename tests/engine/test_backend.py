@@ -18,7 +18,7 @@ from torch.fx.passes.regional_inductor import regional_inductor
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
-from regional_explorer.backend.planned_backend import regional_explorer
+from regional_explorer.backend.planned_backend import planned_backend_of, regional_explorer
 from regional_explorer.errors import InvalidArgumentError, PlanError
 from regional_explorer.record.selector import SelectorKind
 from tests.engine import programs
@@ -110,6 +110,20 @@ def test_later_calls_run_the_compiled_code(net, x):
         with torch.profiler.profile() as profile:
             compiled(x)
     assert not [event for event in profile.events() if event.name == "aten::native_layer_norm"]
+
+
+def test_partitions_keep_the_key_of_their_first_run_but_those_of_an_earlier_cut_are_gone(net, x):
+    compiled = rx.compile(net, PLAN)
+    compiled(x).backward()
+    program = planned_backend_of(compiled).program
+    keys = program.keys()
+    assert set(keys) == set(program.switches)
+    with torch._inductor.config.patch(max_fusion_size=3):
+        assert program.keys() == keys
+    keys.clear()
+    assert set(program.keys()) == set(program.switches)
+    program.cut(program.plan)
+    assert set(program.keys()) <= set(program.switches)
 
 
 def test_inference_autocast_and_inference_mode(net, x):

@@ -173,6 +173,41 @@ def test_dynamic_shapes_compile_once():
     assert ex.live.program.store.compiles == 1
 
 
+@pytest.mark.parametrize("seen", [0, 1, 2])
+def test_a_size_that_the_call_computes_may_be_zero_or_one(seen):
+    def picked(x):
+        found = x.nonzero().float()
+        with rx.region("r"):
+            return found.sin() * 2
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        ex = rx.explore(picked, ((torch.arange(4) < seen).float(),))
+        compiled = ex.compiled
+        assert ex.partitions.state.tolist() == ["compiled"]
+        assert ex.code("r").partitions[0].code.problem is None
+        assert ex.repro("r")
+        for others in (seen, 3, 0, 1):
+            x = (torch.arange(4) < others).float()
+            torch.testing.assert_close(compiled(x), picked(x))
+
+
+@pytest.mark.parametrize("seen", [0, 1, 2])
+def test_a_number_that_the_call_computes_may_be_zero_or_one(seen):
+    def counted(x, mask):
+        count = mask.sum().item()
+        with rx.region("r"):
+            return (x * count + torch.ones(count).sum()).sin()
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        x = torch.randn(4)
+        ex = rx.explore(counted, (x, torch.arange(4) < seen))
+        compiled = ex.compiled
+        assert ex.partitions.state.tolist() == ["compiled"]
+        for others in (seen, 3, 0, 1):
+            mask = torch.arange(4) < others
+            torch.testing.assert_close(compiled(x, mask), counted(x, mask))
+
+
 def test_batch_norm_compiles_under_dynamic_shapes():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     twin = copy.deepcopy(model)

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 
 import regional_explorer as rx
 from regional_explorer.measure.accuracy.numerics import run_once, same
+from regional_explorer.regions.cutting.dependencies import dependencies, written_inputs
 from tests.engine import programs
 
 
@@ -153,6 +154,37 @@ def test_writes_keep_their_place():
     assert_bitwise(ex)
     ex.live.program.capture.run(x, buffer)
     torch.testing.assert_close(buffer, x.sin())
+
+
+ATEN = torch.ops.aten
+STATISTICS = ("x", None, None, "mean", "variance")
+WRITES = {
+    "an argument": (ATEN.add_.Tensor, ("x", "y"), {"x"}),
+    "by keyword": (ATEN.add.out, ("x", "y", {"out": "z"}), {"z"}),
+    "a list": (ATEN._foreach_add_.List, (["x", "y"], ["z", "z"]), {"x", "y"}),
+    "nothing": (ATEN.add.Tensor, ("x", "y"), set()),
+    "statistics": (ATEN.native_batch_norm.default, (*STATISTICS, True, 0.1, 1e-5), {"mean", "variance"}),
+    "no statistics": (ATEN._native_batch_norm_legit_no_training.default, (*STATISTICS, 0.1, 1e-5), set()),
+    "new statistics": (ATEN._native_batch_norm_legit_functional.default, (*STATISTICS, True, 0.1, 1e-5), set()),
+}
+
+
+@pytest.mark.parametrize(("target", "arguments", "expected"), WRITES.values(), ids=WRITES)
+def test_what_an_op_writes_comes_before_and_after_it(target, arguments, expected):
+    graph = fx.Graph()
+    values = {name: graph.placeholder(name) for name in ("x", "y", "z", "mean", "variance")}
+    for node in values.values():
+        node.meta["val"] = torch.zeros(3)
+    before = {name: graph.call_function(ATEN.sin.default, (node,)) for name, node in values.items()}
+    positional = [argument for argument in arguments if not isinstance(argument, dict)]
+    keywords = next((argument for argument in arguments if isinstance(argument, dict)), {})
+    named = fx.node.map_aggregate((tuple(positional), keywords), lambda name: values.get(name, name))
+    write = graph.call_function(target, *named)
+    after = {name: graph.call_function(ATEN.cos.default, (node,)) for name, node in values.items()}
+    found = dependencies(graph)
+    assert {node.name for node in written_inputs(write)} == expected
+    assert {name for name, node in before.items() if node in found[write]} == expected
+    assert {name for name, node in after.items() if write in found[node]} == expected
 
 
 def test_carved_ops_stay_out():

@@ -89,6 +89,15 @@ def test_without_fusion_there_are_more_loops():
     assert loops(ex) > before
 
 
+def test_the_default_preset_takes_a_config_back():
+    ex = rx.explore(softmax, (torch.randn(4, 2),))
+    ex.configure("r", "no fusion", direction="backward").configure("r", "default")
+    assert ex.plan["r"].config == {}
+    assert ex.plan["r"].backward_config is None
+    ex.configure("r", "no fusion").configure("r", "default", max_fusion_size=4)
+    assert ex.plan["r"].config == {"max_fusion_size": 4}
+
+
 def test_a_preset_that_is_none_is_told_with_near_names():
     ex = rx.explore(softmax, (torch.randn(4, 2),))
     with pytest.raises(InvalidConfigValueError, match=r"No preset is called 'nofusion'\. Did you mean 'no fusion'"):

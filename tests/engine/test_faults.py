@@ -168,6 +168,19 @@ def test_inputs_that_cannot_be_described_cost_their_partition_alone(monkeypatch)
     assert_as_eager(ex, two, x)
 
 
+def test_partitions_that_cannot_be_described_are_no_longer_shown_as_stale(monkeypatch):
+    ex = rx.explore(two, (torch.randn(8),))
+    assert set(ex.partitions.state) == {"stale"}
+
+    def planted(*_args):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(switch, "fingerprint", planted)
+    ex.compile()
+    assert set(ex.partitions.state) == {"failed"}
+    assert "planted" in failed(ex)["good"]
+
+
 def test_what_cannot_be_made_ready_for_a_helper_is_compiled_here(monkeypatch):
     def portable(*_args):
         raise ZeroDivisionError("planted")

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import fx
 from torch._higher_order_ops.cond import cond
+from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table, triton_kernel_wrapper_functional
 from torch._inductor import config as inductor_config
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -100,6 +102,62 @@ def test_names_and_identities_do_not_count():
         return (a + torch.tensor([1.0] * 6)).sin()
 
     assert key(plain, [x()]) == key(renamed, [x() + 1])
+
+
+def doubles(source, target):
+    target.store(source.load() * 2)
+
+
+def triples(source, target):
+    target.store(source.load() * 3)
+
+
+def helped(source, target):
+    target.store(factor(source.load()))  # noqa: F821 - a kernel that a test defines
+
+
+def key_of_call(kernel, **constants):
+    """Return the fingerprint of a graph that calls a Triton kernel, which torch stores in tables of the process."""
+    graph = fx.Graph()
+    graph.placeholder("a").meta["val"] = x()
+    (a,) = graph.nodes
+    arguments = {
+        "kernel_idx": kernel_side_table.add_kernel(kernel),
+        "constant_args_idx": kernel_side_table.add_constant_args(constants),
+        "grid": [(1, 1, 1)],
+        "tma_descriptor_metadata": {},
+        "kwargs": {"source": a, "target": a},
+        "tensors_to_clone": ["target"],
+    }
+    graph.output(graph.call_function(triton_kernel_wrapper_functional, kwargs=arguments))
+    return fingerprint(SimpleNamespace(gm=fx.GraphModule({}, graph)), layouts_of([x()]))
+
+
+@pytest.fixture
+def empty_kernel_tables():
+    """Empties torch's tables of kernels afterwards: it serializes them with every compiled artifact."""
+    yield
+    kernel_side_table.reset_table()
+
+
+@pytest.mark.usefixtures("empty_kernel_tables")
+def test_kernels_of_the_users_count_by_their_source_configs_and_constants(monkeypatch):
+    triton = pytest.importorskip("triton")
+
+    def tuned(*warps):
+        return triton.autotune([triton.Config({}, num_warps=number) for number in warps], key=[])(triton.jit(doubles))
+
+    assert key_of_call(triton.jit(doubles)) == key_of_call(triton.jit(doubles)), "whatever their places in the tables"
+    assert key_of_call(tuned(2, 4)) == key_of_call(tuned(4, 2))
+    different = [triton.jit(doubles), triton.jit(triples), tuned(2, 4), tuned(2, 8)]
+    assert len({key_of_call(kernel) for kernel in different}) == len(different)
+    assert key_of_call(triton.jit(doubles), SIZE=8) == key_of_call(triton.jit(doubles), SIZE=8)
+    assert key_of_call(triton.jit(doubles), SIZE=8) != key_of_call(triton.jit(doubles), SIZE=16)
+    helpers = set()
+    for helper in (doubles, triples):
+        monkeypatch.setitem(globals(), "factor", triton.jit(helper))
+        helpers.add(key_of_call(triton.jit(helped)))
+    assert len(helpers) == 2, "what it calls counts too"
 
 
 SYMBOLIC = {

@@ -92,7 +92,7 @@ def test_waiting_ends_when_cancelled_and_when_out_of_patience():
     ],
 )
 def test_help_is_had_where_it_pays(pieces, seconds, cores, expected):
-    assert HelperPolicy(cores=cores).number_for(pieces, seconds) == expected
+    assert HelperPolicy(start_s=lambda: 12.0, cores=cores).number_for(pieces, seconds) == expected
 
 
 class FakeChild:
@@ -131,7 +131,8 @@ class Fakes:
 
     def pool(self, keys="abcdefgh", sendable=str.encode):
         """Return a pool that may have two of them, at no cost."""
-        return CompilePool(keys, sendable, HelperPolicy(start_s=0.0, cores=3, is_found=lambda: True, start=self.start))
+        policy = HelperPolicy(start_s=lambda: 0.0, cores=3, is_found=lambda: True, start=self.start)
+        return CompilePool(keys, sendable, policy)
 
 
 @pytest.fixture
@@ -207,7 +208,7 @@ def test_processes_that_cannot_be_had_leave_this_process_alone():
     def refused(*_args, **_kwargs):
         raise BlockingIOError
 
-    policy = HelperPolicy(start_s=0.0, cores=3, is_found=lambda: True, start=refused)
+    policy = HelperPolicy(start_s=lambda: 0.0, cores=3, is_found=lambda: True, start=refused)
     with CompilePool("abcd", str.encode, policy) as compile_pool:
         for _ in compile_pool.jobs(never):
             compile_pool.with_cold_cost(made(), None)
@@ -317,7 +318,7 @@ class OneHelper:
         return child
 
     def pool(self, keys, sendable):
-        self.pools.append(CompilePool(keys, sendable, HelperPolicy(self.most, 0.0, 2, start=self.start)))
+        self.pools.append(CompilePool(keys, sendable, HelperPolicy(self.most, lambda: 0.0, 2, start=self.start)))
         return self.pools[-1]
 
 

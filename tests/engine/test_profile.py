@@ -72,7 +72,7 @@ def test_ops_too_short_are_summed_and_told(stack: rx.Exploration) -> None:
     assert found.short_ops, "views take less than ten times what timing them costs"
     (short,) = [row for row in found.by(ProfileKind.OP) if row.name.startswith("ops shorter than")]
     assert short.ops == len(found.short_ops)
-    assert "too short for figures of their own are summed" in " ".join(session_text(stack.session).split())
+    assert "too short to be measured individually are combined" in " ".join(session_text(stack.session).split())
 
 
 def test_the_profile_is_shown_saved_and_read_again(stack: rx.Exploration, tmp_path: Path) -> None:
@@ -111,6 +111,22 @@ def test_cancelling_keeps_the_rounds_that_were_measured_and_a_small_budget_gives
     with pytest.raises(MeasureError, match="budget_s"):
         ex.profile(0.0)
     assert ex.compiled(*programs.pair()) is not None
+
+
+def test_an_interrupt_keeps_the_rounds_that_were_measured_and_is_raised_again() -> None:
+    ex = rx.explore(programs.textbook, programs.pair())
+    for at, rounds in (("first round", None), ("round 3", 2)):  # the round that warms up is not used
+
+        def progress(doing: str, _fraction: float, at: str = at) -> None:
+            if doing.endswith(at):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            ex.profile(60.0, progress=progress)
+        found = ex.session.profile
+        assert (found.rounds if found else None) == rounds
+    assert ex.session.profile is not None
+    assert ex.session.profile.stopped == "interrupted"
 
 
 def graph_of(*ops: tuple[Callable[..., Any], tuple[Any, ...]]) -> fx.GraphModule:
@@ -232,6 +248,11 @@ def test_what_an_op_moves() -> None:
     assert moved_bytes(ATEN.sin.default, ((x[:1].expand(16, 4),), {}), out) == 16 + 256, "what is repeated counts once"
     assert moved_bytes(ATEN.copy_.default, ((x, out), {}), x) == 3 * 256
     assert moved_bytes(ATEN.cat.default, (([x, x],), {}), torch.cat([x, x])) == 4 * 256
+
+
+def test_the_copy_bandwidth_is_measured_whatever_the_default_device() -> None:
+    with torch.device("meta"):
+        assert copy_bandwidth("cpu:0").bytes_per_s > 0
 
 
 def test_the_copy_bandwidth_is_measured_once_and_says_how() -> None:

@@ -28,7 +28,7 @@ def test_plain_aot_fails_and_the_exploration_runs():
     assert len(found.nodes) == 1
     assert [line.function for line in found.where] == ["dropout"]
     assert "linear(" in found.where[0].text
-    with ex.live.call.kept():
+    with ex.live.call.restoring():
         gradients = ex.live.call.backward(ex.live.call.forward())
         ex.live.call.restore()
         again = ex.live.call.backward(ex.live.call.forward(ex.live.capture.run))

@@ -216,7 +216,7 @@ def test_a_key_that_is_not_one_regions_is_left_out():
 
 
 @needs_options
-def test_a_partitioner_and_decompositions_are_kept():
+def test_a_partitioner_and_decompositions_are_followed():
     """Decompositions shape the trace, and only that of the body."""
 
     def tanh(x):
@@ -228,20 +228,20 @@ def test_a_partitioner_and_decompositions_are_kept():
     assert found.severity is Severity.INFO
     assert "partitioner=default_partition" in found.message.replace("'", "")
     assert "decompositions of aten.tanh.default" in found.message
-    assert "Not kept" not in found.message
+    assert "Ignored" not in found.message
     traced = [op.op for graph in ex.session.graphs if graph.kind == "inference" and graph.parent for op in graph.ops]
     assert "tanh" not in traced
 
 
 @needs_options
-def test_a_compiler_is_not_kept():
+def test_a_compiler_is_ignored():
     def mine(gm, inputs, **_):
         raise NotImplementedError
 
     own = MODULE.NestedCompileRegionOptions(fw_compiler=mine)
     found = only(explored(options=own), "subgraph-options")
     assert found.severity is Severity.WARNING
-    assert "Not kept" in found.message
+    assert "Ignored" in found.message
     assert "fw_compiler=" in found.message
     assert "mine" in found.message
     assert "bw_compiler=None" in found.message

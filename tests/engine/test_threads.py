@@ -15,11 +15,15 @@ from torch._dynamo import convert_frame
 import regional_explorer as rx
 from regional_explorer.capture.restore.muted_output import silent
 from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler import cut_program
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run_context import RunContext
+from regional_explorer.errors import BusyError, ClosedError
 from regional_explorer.torch_api import compile_lock
 from regional_explorer.torch_api import inductor as torch_compile
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
+from tests.engine.torch_state import backwards_use_threads, owns_compile_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 WAITING = "waiting for another thread of this process that compiles"
@@ -77,16 +81,18 @@ def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds):
 @pytest.mark.parametrize("which", ["any compile", "a compile of this exploration"])
 def test_waiting_is_told_and_can_be_cancelled(which):
     ex, told = explored(), []
-    lock = convert_frame.compile_lock if which == "any compile" else ex.live.program.compiling
+
+    def lock():
+        return convert_frame.compile_lock if which == "any compile" else ex.live.turns.turn(RunContext())
 
     def progress(doing, _fraction):
         told.append(doing)
 
-    with held_elsewhere(lock):
+    with held_elsewhere(lock()):
         assert ex.compile(cancelled=lambda: bool(told), progress=progress).empty
     assert told == [WAITING]
     assert set(ex.partitions.state) == {"stale"}
-    with held_elsewhere(lock) as release:
+    with held_elsewhere(lock()) as release:
         threading.Timer(0.3, release).start()
         ex.compile()
     assert set(ex.partitions.state) == {"compiled"}
@@ -147,6 +153,131 @@ def test_a_plain_compile_waits_for_ours():
     assert order == ["ours", "plain"]
 
 
+# ------------------------------------------------------------------------------------------ beside a measurement
+
+
+def raised_elsewhere(work):
+    """Return what ``work`` raises on another thread."""
+    raised = []
+
+    def run():
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return raised
+
+
+USES = {
+    "configure": lambda ex, _: ex.configure("a", max_fusion_size=4),
+    "plan": lambda ex, _: setattr(ex, "plan", rx.Plan()),
+    "compile": lambda ex, _: ex.compile(),
+    "compiled": lambda ex, _: ex.compiled,
+    "benchmark": lambda ex, _: ex.benchmark(("eager",), 0.05),
+    "profile": lambda ex, _: ex.profile(0.05),
+    "kernel_times": lambda ex, _: ex.kernel_times("a", 0.05),
+    "diagnose": lambda ex, _: ex.diagnose("a", 0.05),
+    "roofline": lambda ex, _: ex.roofline(),
+    "retrace": lambda ex, _: ex.retrace(dynamic=True),
+    "code": lambda ex, _: ex.code("a", config={"max_fusion_size": 4}),
+    "repro": lambda ex, _: ex.repro("a"),
+    "save_artifacts": lambda ex, path: ex.save_artifacts(path / "artifacts"),
+    "close": lambda ex, _: ex.close(),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_measurement_keeps_other_threads_from_the_exploration(name, tmp_path):
+    ex, raised = explored(), []
+    plan, live = ex.plan, ex.live
+
+    def progress(_doing, _fraction):
+        if not raised:
+            raised.extend(raised_elsewhere(lambda: USES[name](ex, tmp_path)) or ["nothing"])
+
+    ex.benchmark(("eager",), 0.05, progress=progress)
+    (error,) = raised
+    assert isinstance(error, BusyError)
+    assert "ex.benchmark() is measuring" in str(error)
+    assert (ex.plan, ex.live) == (plan, live)
+    assert set(ex.timings.variant) == {"eager"}
+    assert ex.runs == (ex.session,)
+    assert not list(tmp_path.iterdir())
+    assert ex.configure("a", max_fusion_size=4).plan != plan
+
+
+def test_a_progress_callback_cannot_change_what_is_measured():
+    ex = explored()
+    plan = ex.plan
+    with pytest.raises(BusyError, match=r"ex\.profile\(\) is measuring"):
+        ex.profile(0.05, progress=lambda _doing, _fraction: ex.disable("a"))
+    assert ex.plan == plan
+    assert not ex.profile(0.05).empty
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", ["kernel_times", "diagnose", "roofline"])
+def test_a_plan_is_kept_while_its_code_is_measured(name):
+    ex, raised = explored(), []
+    ex.benchmark(("regional", "full"), 0.1, regions=False)
+    measure = {
+        "kernel_times": lambda progress: ex.kernel_times("a", 0.05, progress=progress),
+        "diagnose": lambda progress: ex.diagnose("a", 0.05, progress=progress),
+        "roofline": lambda progress: ex.roofline(bitwise=False, progress=progress),
+    }
+    measure[name](lambda _doing, _fraction: raised.extend(raised_elsewhere(lambda: ex.disable("a"))))
+    assert raised
+    assert all(isinstance(error, BusyError) for error in raised)
+
+
+def test_a_plan_can_be_edited_while_another_thread_compiles_or_traces():
+    ex = explored()
+    with held_elsewhere(ex.live.turns.turn(RunContext())):
+        assert ex.disable("a").configure("b", max_fusion_size=4).plan["b"].config == {"max_fusion_size": 4}
+
+
+@pytest.mark.parametrize("measure", ["benchmark", "profile"])
+def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measure):
+    ex, told = explored(), []
+
+    def run(cancelled):
+        arguments = (("eager",), 0.05) if measure == "benchmark" else (0.05,)
+        return getattr(ex, measure)(
+            *arguments, cancelled=cancelled, progress=lambda doing, _fraction: told.append(doing)
+        )
+
+    with held_elsewhere(ex.live.turns.turn(RunContext())):
+        assert run(lambda: bool(told)).empty
+    assert told == [WAITING]
+    with held_elsewhere(ex.live.turns.turn(RunContext())) as release:
+        threading.Timer(0.3, release).start()
+        assert not run(lambda: False).empty
+
+
+def test_who_waits_for_a_new_trace_is_told_to_try_again():
+    ex, raised, waiting = explored(), [], threading.Event()
+
+    def profile():
+        ex.profile(0.05, progress=lambda _doing, _fraction: waiting.set())
+
+    thread = threading.Thread(target=lambda: raised.extend(raised_elsewhere(profile)))
+
+    def progress(_doing, _fraction):
+        thread.start()
+        assert waiting.wait(60)
+
+    ex.retrace(dynamic=True, progress=progress)
+    thread.join()
+    (error,) = raised
+    assert isinstance(error, ClosedError)
+    assert "was traced again meanwhile. Try again" in str(error)
+    assert not ex.profile(0.05).empty
+
+
 # ----------------------------------------------------------------------------------------------- what the lock is for
 
 
@@ -159,7 +290,7 @@ def owned(monkeypatch):
         original = getattr(owner, name)
 
         def watched(*args, **kwargs):
-            found.setdefault(name, set()).add(convert_frame.compile_lock._is_owned())
+            found.setdefault(name, set()).add(owns_compile_lock())
             return original(*args, **kwargs)
 
         monkeypatch.setattr(owner, name, watched)
@@ -182,7 +313,26 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(owned):
     with pytest.warns(UserWarning, match="traced again"):
         ex.live.capture.run(x).sum().backward()
     assert found == {name: {True} for name in ("add_frame", "add_graph", "_cut_live_graph", "standalone_compile")}
-    assert not convert_frame.compile_lock._is_owned()
+    assert not owns_compile_lock()
+
+
+def test_threads_that_need_a_new_cut_at_once_get_the_same(monkeypatch):
+    program, both, found = explored().live.program, threading.Barrier(2), []
+    program.cut(program.plan)
+
+    def lock_of_both():
+        both.wait(60)
+        return compile_lock()
+
+    monkeypatch.setattr(cut_program, "compile_lock", lock_of_both)
+    threads = [threading.Thread(target=lambda: found.append(program.switches)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first, second = found
+    assert first
+    assert first == second == program.switches
 
 
 @pytest.mark.compiles
@@ -191,7 +341,7 @@ def test_waiting_is_not_part_of_the_time_a_compile_took(monkeypatch):
     original = torch_compile.CacheAnswers.now
 
     def now():
-        began.append(convert_frame.compile_lock._is_owned())
+        began.append(owns_compile_lock())
         return original()
 
     monkeypatch.setattr(torch_compile.CacheAnswers, "now", now)
@@ -205,7 +355,7 @@ def test_waiting_is_not_part_of_the_time_a_compile_took(monkeypatch):
 
 def test_marked_code_runs_eagerly_while_no_other_thread_traces():
     def f(x):
-        if not torch.compiler.is_compiling() and not convert_frame.compile_lock._is_owned():
+        if not torch.compiler.is_compiling() and not owns_compile_lock():
             raise AssertionError
         with rx.region("r"):
             return x.sin()
@@ -213,6 +363,26 @@ def test_marked_code_runs_eagerly_while_no_other_thread_traces():
     with pytest.raises(AssertionError):
         f(torch.ones(2))
     rx.explore(f, (torch.ones(2),))
+
+
+def test_backwards_inside_the_call_run_on_the_thread_that_holds_the_lock():
+    """On a device they would run on a thread of autograd's, and wait there to be compiled."""
+
+    @torch._dynamo.disable
+    def check():
+        if backwards_use_threads() and owns_compile_lock():
+            raise AssertionError
+
+    def f(x):
+        y = x.sin()
+        check()
+        return y.cos()
+
+    with compile_lock(), pytest.raises(AssertionError):
+        check()
+    ex = rx.explore(f, (torch.ones(2, requires_grad=True),))
+    assert len(ex.live.capture.frames) == 2, "it ran eagerly in the traced run, too"
+    assert backwards_use_threads()
 
 
 def test_another_thread_may_train_while_a_call_is_explored():

@@ -11,7 +11,6 @@ import torch
 
 from regional_explorer.compiler.artifacts.artifact_file import Label, Packed
 from regional_explorer.compiler.artifacts.canonical import canonical
-from regional_explorer.compiler.artifacts.fingerprint import fingerprint
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder
 from regional_explorer.compiler.artifacts.known_keys import KNOWN_KEYS
 from regional_explorer.compiler.artifacts.tensor_layout import TOKEN, Layout
@@ -78,7 +77,9 @@ class ArtifactStore:
     hashes: dict[str, str] = field(default_factory=dict)
     run_inductor: Callable[..., Compiled] = compile_piece
 
-    def load(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact | None:
+    def load(
+        self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], fingerprint: str
+    ) -> Artifact | None:
         """Return the artifact of ``piece`` under ``config`` from the folder, None if it has none that fits."""
         if self.folder is None:
             return None
@@ -87,12 +88,14 @@ class ArtifactStore:
             return _assembled_artifact(key, load_compiled(code, libraries, config), sizes, inputs)
 
         with compile_lock(), self.generated.collected():
-            artifact: Artifact | None = self.folder.load(label_of(key, piece, inputs, config), assemble)
+            artifact: Artifact | None = self.folder.load(label_of(key, piece, inputs, config, fingerprint), assemble)
         if artifact is not None:
             self.artifacts[key] = artifact
         return artifact
 
-    def make(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
+    def make(
+        self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], fingerprint: str
+    ) -> Artifact:
         """Compile ``piece`` as ``compile`` does, and save it in the folder, if there is one.
 
         If another process is compiling the same artifact, wait for it and load the result.
@@ -103,9 +106,9 @@ class ArtifactStore:
         folder = self.folder
         if folder is None:
             return self.compile(key, piece, inputs, config)
-        label = label_of(key, piece, inputs, config)
+        label = label_of(key, piece, inputs, config, fingerprint)
         with folder.claimed(label):
-            if loaded := self.load(key, piece, inputs, config):
+            if loaded := self.load(key, piece, inputs, config, fingerprint):
                 return loaded
             folder.note_missing(label)
             artifact = self.compile(key, piece, inputs, config)
@@ -151,10 +154,10 @@ class ArtifactStore:
         return replace(_assembled_artifact(key, compiled, sizes, inputs), pack=lambda: Packed(compiled.pack(), sizes))
 
 
-def label_of(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Label:
-    """Return the label by which an artifact is found in a folder."""
+def label_of(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], fingerprint: str) -> Label:
+    """Return the label by which an artifact of a piece with this fingerprint is found in a folder."""
     device_types = {layout.device.partition(":")[0] for layout in inputs if layout.device}
-    return Label.here(key, piece.claim.region, fingerprint(piece, inputs), config, device_types)
+    return Label.here(key, piece.claim.region, fingerprint, config, device_types)
 
 
 def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> None:

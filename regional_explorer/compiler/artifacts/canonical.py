@@ -17,14 +17,17 @@ from regional_explorer.torch_api import (
     dump_piece,
     fake_mode_with_symbols,
     is_carved,
-    new_symbol,
+    new_size,
     rename,
     substitute,
     symbols_of,
 )
 
-Symbols = list[tuple[torch.SymInt, tuple[int, int]]]
-"""Each dynamic size of a piece with the argument and dimension it is read from; -1 for an argument that is a number."""
+Symbols = list[tuple[torch.SymInt | int, tuple[int, int]]]
+"""Each dynamic size of a piece with the argument and dimension it is read from; -1 for an argument that is a number.
+
+One that is 0 or 1 is an int: Inductor may treat such a dimension as one that is empty or broadcast.
+"""
 
 
 def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
@@ -81,7 +84,7 @@ def _input_fakes(traced_values: Sequence[Any], inputs: Sequence[Layout], mode: A
         # A size such as s17 + s77 whose symbols never occur alone becomes a symbol of its own: Inductor could not
         # compute it ("expected ... to have been codegen-ed", torch 2.13).
         if expression is not None and expression not in symbols and not expression.free_symbols <= set(symbols):
-            symbols[expression] = new_symbol(mode, hint, f"size_{len(symbols)}")
+            symbols[expression] = new_size(mode, hint, f"size_{len(symbols)}")
             symbol_places.append((symbols[expression], place))
 
     def size_of(size: Any, hint: int) -> Any:

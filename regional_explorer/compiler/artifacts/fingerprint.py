@@ -12,7 +12,7 @@ from torch import fx
 
 from regional_explorer.compiler.artifacts.tensor_layout import Layout
 from regional_explorer.regions.cutting.cut import Piece
-from regional_explorer.torch_api import FALLBACK, Settings, is_carved, resolve, symbols_of, target_key
+from regional_explorer.torch_api import FALLBACK, Settings, is_carved, resolve, symbols_of, target_key, user_kernel
 
 
 def artifact_key(fingerprint: str, config: Mapping[str, Any], surroundings: str) -> str:
@@ -62,7 +62,8 @@ def _hash_graph(gm: fx.GraphModule, digest: Any, names: SymbolNames) -> None:
     indices: dict[fx.Node, int] = {}
     for node in gm.graph.nodes:
         indices[node] = len(indices)
-        arguments = fx.node.map_arg((node.args, node.kwargs), lambda source: f"%{indices[source]}")
+        keywords = {**node.kwargs, **user_kernel(node)}
+        arguments = fx.node.map_arg((node.args, keywords), lambda source: f"%{indices[source]}")
         target = "" if node.op in ("placeholder", "get_attr") else target_key(node)
         carved = FALLBACK if is_carved(node) else ""
         digest.update(f"{node.op}|{target}|{_argument_text(arguments, names)}|{carved}".encode())

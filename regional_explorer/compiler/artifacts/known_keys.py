@@ -46,17 +46,12 @@ def _key_distance(known_key: CacheKey, key: CacheKey) -> int | None:
     """Return how many parts and ops differ; None if the graphs have little in common."""
     if known_key.whole == key.whole:
         return 0
-    known_ops, ops = Counter(known_key.ops), Counter(key.ops)
-    shared, most = (known_ops & ops).total(), max(known_ops.total(), ops.total())
-    shared_targets = (_target_counts(known_key) & _target_counts(key)).total()
+    shared, most = (known_key.op_counts & key.op_counts).total(), max(len(known_key.ops), len(key.ops))
+    shared_targets = (known_key.target_counts & key.target_counts).total()
     if most and max(shared, shared_targets) < LEAST_SHARED_OPS * most:
         return None
     changed_parts = sum(known_key.parts.get(part) != key.parts.get(part) for part in {*known_key.parts, *key.parts})
     return 1 + changed_parts + most - shared
-
-
-def _target_counts(key: CacheKey) -> Counter[str]:
-    return Counter(op.partition("(")[0] for op in key.ops)
 
 
 def changes(before: CacheKey, after: CacheKey) -> Iterator[KeyChange]:
@@ -84,7 +79,7 @@ def _op_changes(before: CacheKey, after: CacheKey) -> Iterator[KeyChange]:
             if op_before != op_after:
                 yield KeyChange(f"op {index}", op_before, op_after)
         return
-    removed, added = _target_counts(before) - _target_counts(after), _target_counts(after) - _target_counts(before)
+    removed, added = before.target_counts - after.target_counts, after.target_counts - before.target_counts
     yield KeyChange("ops", _ops_text(len(before.ops), removed), _ops_text(len(after.ops), added))
 
 

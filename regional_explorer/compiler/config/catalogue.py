@@ -135,7 +135,7 @@ def check_key(key: str) -> ConfigKey:
     """
     entries = catalogue()
     if not isinstance(key, str):
-        raise UnknownConfigKeyError(f"A config key is text, such as 'max_fusion_size'; got {shown_value(key)}.")
+        raise UnknownConfigKeyError(f"A config key is a string, such as 'max_fusion_size'; got {shown_value(key)}.")
     if key not in entries:
         subkeys = [name for name in entries if name.startswith(f"{key}.")]
         hint = f" Write it with a dot, for example {subkeys[0]!r}." if subkeys else did_you_mean(key, entries)
@@ -241,5 +241,5 @@ def _is_choice(value: Any, choices: tuple[Any, ...]) -> bool:
 
 def _type_name(hint: Any) -> str:
     names = [getattr(part, "__name__", str(part)) if isinstance(part, type) else str(part) for part in _members(hint)]
-    readable = {"NoneType": "None", "bool": "True or False", "int": "an int", "float": "a number", "str": "text"}
+    readable = {"NoneType": "None", "bool": "True or False", "int": "an int", "float": "a number", "str": "a string"}
     return " or ".join(readable.get(name, name.replace("typing.", "")) for name in names)

@@ -79,7 +79,8 @@ def check_plan(plan: Plan) -> None:
     """Raise what ``configured`` raises for any config of a plan; PlanError if it is not a plan."""
     if not isinstance(plan, Plan):
         raise PlanError(
-            f"A plan is an rx.Plan, such as ex.draft().plan or one loaded from a file; got {shown_value(plan)}."
+            f"A plan is an rx.Plan, such as ex.plan or ex.draft().plan; got {shown_value(plan)}. "
+            "Give a saved plan by its path: rx.explore(fn, args, plan='plan.json')."
         )
     for region in plan.regions:
         for _, config in region.configs:

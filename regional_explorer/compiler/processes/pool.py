@@ -10,10 +10,12 @@ had another cache key, it compiles cold. Threads cannot be used: two compiles at
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pickle
 import threading
 import time
+import timeit
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -30,10 +32,14 @@ from regional_explorer.torch_api import UNSENDABLE, Settings, caches_are_on
 MOST_HELPERS = 4
 """Each takes some 450 MB of memory. With 0 this process compiles alone."""
 
-HELPER_START_S = 12.0
-"""What a helper costs before its first piece, in seconds of one core: importing torch and Inductor (7 to 14 s).
+PROBE = "def add(a, b):\n    return [x + y for x, y in zip(a, b, strict=True)]\n" * 100
+"""Python code whose compile time shows how fast this machine runs Python."""
 
-With 8 s, five pieces of ResNet of 3.8 s each got a helper on two cores, which saved nothing.
+HELPER_START_PROBES = 1650
+"""How often a helper could compile ``PROBE`` while it starts: imports of torch and Inductor run Python mostly.
+
+The start took 4.5 s where the probe took 2.7 ms, and 7 to 14 s on a slower machine. With 8 s there, five pieces of
+ResNet of 3.8 s each got a helper on two cores, which saved nothing.
 """
 
 CANCEL_POLL_S = 0.1
@@ -103,6 +109,12 @@ def can_help() -> bool:
     return can_have_children() and caches_are_on() and not torch.cuda.is_available()
 
 
+@functools.cache
+def helper_start_s() -> float:
+    """Return about how long a helper takes until its first piece, in seconds of one core of this machine."""
+    return HELPER_START_PROBES * min(timeit.repeat(lambda: compile(PROBE, "<probe>", "exec"), number=1, repeat=5))
+
+
 def cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -117,7 +129,7 @@ class HelperPolicy:
     """
 
     most: int = field(default_factory=lambda: MOST_HELPERS)
-    start_s: float = HELPER_START_S
+    start_s: Callable[[], float] = helper_start_s
     cores: int = field(default_factory=cores)
     is_found: Callable[[], bool] = can_help
     start: Callable[..., Child] = Child
@@ -128,9 +140,8 @@ class HelperPolicy:
         With ``n`` helpers, work of ``w`` seconds is done after ``(w + n * start_s) / (n + 1)``. At the bound of two
         ``start_s`` that is three quarters of ``w`` with one helper, and less with more; each gets two pieces at least.
         """
-        if pieces * piece_s < 2 * self.start_s:
-            return 0
-        return max(0, min(pieces // 2, self.cores - 1, self.most))
+        number = max(0, min(pieces // 2, self.cores - 1, self.most))
+        return number if number and pieces * piece_s >= 2 * self.start_s() else 0
 
 
 class CompilePool:

@@ -107,7 +107,8 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         upstream="all such ops run eagerly, without a warning.",
         remedy="Nothing has to be done; a value used once needs no such sum."
         if evidence.plan.cut is Cut.INSTANCES
-        else "Use cut='instances': sums of gradients that one instance computes belong to it.",
+        else "ex.plan = dataclasses.replace(ex.plan, cut='instances'): sums of gradients that one instance computes "
+        "then belong to it.",
     )
 
 

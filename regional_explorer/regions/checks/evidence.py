@@ -11,6 +11,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.order import recorded_dependencies
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api import Folded
 
@@ -21,7 +22,7 @@ class Evidence:
 
     ``cyclic`` are the sets of regions that feed each other in a cycle, with the graph; ``blocks`` the marked blocks
     around each origin, outermost first; ``folded`` the ops that were replaced by equal ones; ``min_cut`` says whether
-    that partitioner was requested; ``kept_state`` names what the call assigned in Python and was not restored;
+    that partitioner was requested; ``not_restored`` names what the call assigned in Python and was not restored;
     ``failed_ops`` are the ops of captured graphs that raised when the graphs first ran.
     """
 
@@ -34,7 +35,7 @@ class Evidence:
     blocks: Mapping[int, tuple[MarkedBlock, ...]] = field(default_factory=dict)
     folded: Sequence[Folded] = ()
     min_cut: bool = False
-    kept_state: Sequence[str] = ()
+    not_restored: Sequence[str] = ()
     failed_ops: Sequence[FailedOp] = ()
 
     @cached_property
@@ -77,16 +78,10 @@ class Evidence:
     def users(self, graph_id: str, *, random: bool = False) -> dict[str, list[str]]:
         """Return the users of each node; with ``random``, each random op feeds the next one too."""
         if (graph_id, random) not in self._users:
-            users: dict[str, list[str]] = {}
-            last_random: str | None = None
-            for node in self.by_id[graph_id].nodes:
-                for source in node.inputs:
-                    users.setdefault(source, []).append(node.name)
-                if random and node.random:
-                    if last_random is not None:
-                        users.setdefault(last_random, []).append(node.name)
-                    last_random = node.name
-            self._users[graph_id, random] = users
+            graph = self.by_id[graph_id]
+            inputs = {node.name: node.inputs for node in graph.nodes}
+            sources: Mapping[str, Sequence[str]] = recorded_dependencies(graph) if random else inputs
+            self._users[graph_id, random] = grouped((source, name) for name in sources for source in sources[name])
         return self._users[graph_id, random]
 
     @cached_property

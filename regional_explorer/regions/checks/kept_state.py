@@ -14,12 +14,12 @@ MOST_ATTRIBUTES = 16
 
 def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``state-kept`` for values that the first call assigned and that are not restored."""
-    if evidence.kept_state:
+    if evidence.not_restored:
         yield Diagnostic(
             DiagnosticCode.STATE_KEPT,
             f"The first call assigned values that later calls use and do not change: "
-            f"{listing(evidence.kept_state, most=MOST_ATTRIBUTES)}. They were not restored, so that what is traced and "
-            "measured is a later call.",
+            f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. They were not restored, so that what is traced "
+            "and measured is a later call.",
             Severity.INFO,
             upstream="any first call leaves the same values.",
             remedy="Nothing, if it is a cache; else assign it before rx.explore, or outside of the call.",

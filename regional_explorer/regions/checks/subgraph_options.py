@@ -45,12 +45,12 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
     for region in evidence.plan.regions:
         keys = {key for sel in region.selectors if sel.kind is SelectorKind.SUBGRAPH for key in sel.patterns}
         bodies = [body for body in subgraphs(evidence.graphs) if body.options and subgraph_key(body) in keys]
-        kept = dict.fromkeys(option for body in bodies if body.options for option in body.options.kept)
+        followed = dict.fromkeys(option for body in bodies if body.options for option in body.options.followed)
         ignored = dict.fromkeys(option for body in bodies if body.options for option in body.options.ignored)
-        if not kept and not ignored:
+        if not followed and not ignored:
             continue
-        sentences = [f"Kept, since torch follows it while tracing: {', '.join(kept)}."] if kept else []
-        sentences += [f"Not kept: {', '.join(ignored)}."] if ignored else []
+        sentences = [f"Torch follows while tracing: {', '.join(followed)}."] if followed else []
+        sentences += [f"Ignored: {', '.join(ignored)}."] if ignored else []
         yield Diagnostic(
             DiagnosticCode.SUBGRAPH_OPTIONS,
             f"The nested_compile_region of {region.name!r} has options that no plan can hold. {' '.join(sentences)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from regional_explorer.torch_api import draws_random
+from regional_explorer.torch_api import draws_random, written_arguments
 
 
 def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
@@ -25,7 +25,7 @@ def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
             if last_random is not None:
                 before[node].append(last_random)
             last_random = node
-        written_storages = {_storage_id(argument) for argument in written_arguments(node)}
+        written_storages = {_storage_id(source) for source in written_inputs(node)}
         for source in (*node.all_input_nodes, node):
             storage = _storage_id(source)
             if storage is None:
@@ -39,18 +39,10 @@ def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
     return before
 
 
-def written_arguments(node: fx.Node) -> list[fx.Node]:
+def written_inputs(node: fx.Node) -> list[fx.Node]:
     """Return the inputs that ``node`` writes to in place."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return []
-    return [
-        written
-        for index, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-        for written in [node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)]
-        if isinstance(written, fx.Node)
-    ]
+    written = written_arguments(node.target, node.args, node.kwargs)
+    return [source for source in written if isinstance(source, fx.Node)]
 
 
 def _storage_id(node: fx.Node) -> int | None:

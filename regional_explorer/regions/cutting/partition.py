@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from regional_explorer.record.grouping import connected, grouped
-from regional_explorer.regions.cutting.dependencies import dependencies, written_arguments
+from regional_explorer.regions.cutting.dependencies import dependencies, written_inputs
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import Edges, cycles, in_order, levels, part_of_node
 from regional_explorer.torch_api import propose_partitions
@@ -101,7 +101,7 @@ def _is_getitem(node: fx.Node) -> bool:
 
 def _can_move(node: fx.Node) -> bool:
     """Return whether an op can move into a call that takes and returns only tensors and sizes."""
-    if node.op != "call_function" or written_arguments(node):
+    if node.op != "call_function" or written_inputs(node):
         return False
     if isinstance(node.meta.get("val"), (list, tuple)) and not all(_is_getitem(user) for user in node.users):
         return False
