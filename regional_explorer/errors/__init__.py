@@ -25,6 +25,7 @@ class RefusalCode(StrEnum):
     CALL_RAISES = "call-raises"
     CALL_TRAINS = "call-trains"
     CALL_UNFINISHED = "call-unfinished"
+    CALL_ATTACHES = "call-attaches"
     NO_GRADIENT = "no-gradient"
     TRACE_FAILED = "trace-failed"
     GRAPH_FAILED = "graph-failed"
@@ -118,6 +119,10 @@ class SessionError(RegionalExplorerError):
 
 class MissingPackageError(RegionalExplorerError, ImportError):
     """A package of the notebook extra is not installed; the text names the pip command."""
+
+
+class BusyError(RegionalExplorerError):
+    """The exploration is being measured, or a job of its panel runs; nothing else can be done with it meanwhile."""
 
 
 class ClosedError(RegionalExplorerError):

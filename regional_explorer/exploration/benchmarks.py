@@ -26,8 +26,6 @@ from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_content import partition_content
 from regional_explorer.record.region_timing import region_timings
 from regional_explorer.record.session import Environment, Session
@@ -76,7 +74,6 @@ class Benchmarks:
             names, outcome = run.executor.run_untimed(functools.partial(self._compile_stale, names, run))
         if run.cancelled():
             return
-        plan, compiled_partitions = self._variants.program.plan, partitions(self._variants.program)
         toolchain.build.wait()
         # The current number of threads: artifacts are compiled for it, and all variants run with it.
         environment = replace(self._environment, threads=torch.get_num_threads())
@@ -86,7 +83,7 @@ class Benchmarks:
                 for result in results:
                     outcome += result
         finally:
-            self._store(outcome, plan, compiled_partitions, session)
+            self._store(outcome, session)
 
     def _outcomes(
         self, names: Sequence[VariantName], options: BenchmarkOptions, context: MeasureContext, *, regions: bool
@@ -99,19 +96,14 @@ class Benchmarks:
             region_options = BenchmarkOptions(budget_s=options.budget_s * REGION_SHARE)
             yield from benchmark_regions(self._variants, region_options, context.part(share, 1.0))
 
-    def _store(
-        self, outcome: Outcome, plan: Plan, compiled_partitions: Sequence[Partition], session: Callable[[], Session]
-    ) -> None:
+    def _store(self, outcome: Outcome, session: Callable[[], Session]) -> None:
         """Store the results, unless the run ended before it measured anything and there are earlier results."""
         last = self.measurements.last
         if not outcome.timings and ((last and last.outcome.timings) or not (outcome.numerics or outcome.diagnostics)):
             return
-        is_current = self._variants.program.plan == plan
-        # An artifact may have rejected its inputs during the run: what ran is what the program has now.
-        self.measurements.add(partitions(self._variants.program) if is_current else compiled_partitions, outcome)
+        # Read only now: an artifact may have rejected its inputs during the run. The plan cannot have changed.
+        self.measurements.add(partitions(self._variants.program), outcome)
         self.revision += 1
-        if not is_current:
-            return
         self.measurements.reconcile(reconciled(session(), outcome))
         self.revision += 1
         if outcome.timings:

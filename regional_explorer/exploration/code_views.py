@@ -67,6 +67,7 @@ class CodeViews:
             InvalidArgumentError: there is no such target.
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
             ClosedError: the exploration is closed, and only the code of its artifacts is kept.
+            BusyError: ``config`` or ``target`` is given while another thread, such as a job of the panel, measures.
         """
         run = RunContext.checked(cancelled, progress)
         region = self._live.program.plan[name].name
@@ -80,7 +81,10 @@ class CodeViews:
             return region_code
         changes = {} if config is None else config
         configured(self._live.program.plan, region, changes)
-        self._live.require_open()
+        with self._live.turns.turn(run) as has_turn:
+            self._live.require_open()
+            if has_turn:
+                self._live.program.record_layouts()
         codes = self._live.codes.under(region, changes, gpu, run)
         return RegionCode.under(self._results.session, region, changes, gpu, codes)
 
@@ -131,6 +135,7 @@ class CodeViews:
         The generated code of each distinct partition is loaded again, with a clock around every launch, and runs on
         inputs recorded from the call. The timings of regions and variants do not come from this run. ``wasted_us`` is
         the time beyond the bound: that of copying as many bytes on this machine, or of a matrix product of its size.
+        Only kernels on the CPU are timed; a partition on another device has a ``problem`` instead.
 
         Args:
             name: the region; it must have been compiled.
@@ -144,12 +149,15 @@ class CodeViews:
             NotCompiledError: it is not compiled or has changed since.
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
+            BusyError: another thread, such as a job of the panel, measures.
         """
-        self._live.require_open()
         run = RunContext.checked(cancelled, progress, executor)
         budget = BenchmarkOptions(budget_s=budget_s).budget_s
-        self.code(name, cancelled=cancelled, progress=progress)
-        self._live.kernel_times.measure(name, self._live.codes.found, budget, run)
+        with self._live.turns.measuring("kernel_times", run) as has_turn:
+            self._live.require_open()
+            if has_turn:
+                self.code(name, cancelled=cancelled, progress=progress)
+                self._live.kernel_times.measure(name, self._live.codes.found, budget, run)
         return self._results.kernel_times(name)
 
     def diagnose(
@@ -164,7 +172,8 @@ class CodeViews:
         """Return why a region is fast or slow, as far as its kernels show; ``diagnostics`` has it from then on.
 
         The findings are ``kernel-bound``, ``launch-bound``, ``op-recomputed`` or ``fusion-refused``, or none. A remedy
-        is compiled and measured against the current region before it is suggested.
+        is compiled and measured against the current region before it is suggested. The first two come from the times of
+        kernels, so they are found on the CPU only.
 
         Args:
             name: the region; it must have been compiled.
@@ -178,10 +187,15 @@ class CodeViews:
             NotCompiledError: it is not compiled or has changed since.
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed.
+            BusyError: another thread, such as a job of the panel, measures.
         """
         run = RunContext.checked(cancelled, progress, executor)
         half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
-        self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
-        partitions = self._results.code(name).partitions
-        times = self._live.kernel_times.found
-        return DiagnosticList(self._live.diagnoses.diagnose(name, partitions, times, half_s, run))
+        with self._live.turns.measuring("diagnose", run) as has_turn:
+            self._live.require_open()
+            if not has_turn:
+                return DiagnosticList()
+            self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
+            partitions = self._results.code(name).partitions
+            times = self._live.kernel_times.found
+            return DiagnosticList(self._live.diagnoses.diagnose(name, partitions, times, half_s, run))

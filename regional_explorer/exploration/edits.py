@@ -182,9 +182,10 @@ class Draft:
     ) -> Self:
         """Merge ``config`` into a region's config; the value ``DEFAULT`` removes a key.
 
-        ``ex.configure("mlp", max_fusion_size=8)`` is ``ex.configure("mlp", {"max_fusion_size": 8})``. Presets for
-        debugging a region are ``"no fusion"``, ``"NaN asserts"`` and ``"size asserts"``. With asserts a failing call
-        raises ``RegionAssertionError``, which names the region, the node and the source line.
+        ``ex.configure("mlp", max_fusion_size=8)`` is ``ex.configure("mlp", {"max_fusion_size": 8})``. Presets are
+        ``"default"`` (back to Inductor's defaults), ``"max-autotune, no cudagraphs"``, ``"eager numerics"``, ``"no
+        fusion"``, ``"NaN asserts"`` and ``"size asserts"``. With asserts a failing call raises
+        ``RegionAssertionError``, which names the region, the node and the source line.
 
         Args:
             name: the region.
@@ -196,7 +197,10 @@ class Draft:
         Raises:
             UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
         """
-        config = preset(config) if isinstance(config, str) else config
+        if isinstance(config, str):
+            config = preset(config)
+            if not config:  # "default"
+                self.reset(name, direction=direction)
         changes: Any = {**config, **keys} if isinstance(config, Mapping) else keys if config is None else config
         self.plan = configured(self.plan, name, changes, direction)
         return self

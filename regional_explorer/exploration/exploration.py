@@ -106,9 +106,10 @@ class Exploration:
 
     @plan.setter
     def plan(self, plan: Plan) -> None:
-        self.live.require_open()
         check_plan(plan)
-        self.live.program.apply(plan)
+        with self.live.turns.editing():
+            self.live.require_open()
+            self.live.program.apply(plan)
 
     def draft(self) -> Draft:
         """Return a draft of the plan for edits: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
@@ -148,13 +149,19 @@ class Exploration:
         Raises:
             NoCompilerError: there is no C++ compiler.
             CompileEnvironmentError: with ``cold``, there is no room for empty caches.
+            BusyError: another thread, such as a job of the panel, measures.
         """
-        self.live.require_open()
         check_flag("cold", cold)
-        artifacts = self.live.compiling.compile_stale(RunContext.checked(cancelled, progress), cold=cold)
+        artifacts = self._compile_stale(RunContext.checked(cancelled, progress), cold=cold)
         report = self.partitions
         chosen = report["compile_s"].notna() & report["artifact"].isin(artifacts) | (report["state"] == "failed")
         return ShownFrame(report[chosen])
+
+    def _compile_stale(self, run: RunContext, *, cold: bool = False) -> set[str]:
+        """Compile the stale partitions; return the keys of the new artifacts."""
+        with self.live.turns.turn(run) as has_turn:
+            self.live.require_open()
+            return self.live.compiling.compile_stale(run, cold=cold) if has_turn else set()
 
     @property
     def compiled(self) -> Callable[..., Any]:
@@ -163,8 +170,7 @@ class Exploration:
         For other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
         ``compile()``, with a warning.
         """
-        self.live.require_open()
-        self.compile()
+        self._compile_stale(RunContext(never_cancelled, no_progress))
         return self.live.capture.run
 
     def benchmark(
@@ -192,25 +198,29 @@ class Exploration:
                 included. Without a region ``regional`` equals ``aot_eager`` and is left out if that is measured.
             budget_s: seconds to measure the variants, without compile time.
             regions: whether to measure regions alone too; requires the variant ``regional``.
-            cancelled: called between compiles and samples; if it returns True the run stops and keeps its results.
+            cancelled: called between compiles and samples; if it returns True the run stops and keeps its results, as
+                it does when interrupted.
             progress: called with the current task and the fraction done.
             executor: runs timed and untimed work on the right threads.
             clock: times the calls and the budget; the device's by default.
 
         Raises:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
+            BusyError: another thread, such as a job of the panel, measures.
         """
-        self.live.require_open()
         run = RunContext.checked(cancelled, progress, executor)
-        with self.live.capture.generated.collected():
-            self.live.benchmarks.run(
-                variants,
-                budget_s,
-                regions=regions,
-                run=run,
-                clock=clock,
-                session=lambda: self.session,
-            )
+        with self.live.turns.measuring("benchmark", run) as has_turn:
+            self.live.require_open()
+            if has_turn:
+                with self.live.capture.generated.collected():
+                    self.live.benchmarks.run(
+                        variants,
+                        budget_s,
+                        regions=regions,
+                        run=run,
+                        clock=clock,
+                        session=lambda: self.session,
+                    )
         return self.timings
 
     # ------------------------------------------------------------------------------------------------------- results
@@ -273,5 +283,9 @@ class Exploration:
         )
 
     def close(self) -> None:
-        """Free arguments, traces and artifacts. The session stays readable; nothing can be run after that."""
+        """Free arguments, traces and artifacts. The session stays readable; nothing can be run after that.
+
+        Raises:
+            BusyError: a measurement is running.
+        """
         self.live.close()

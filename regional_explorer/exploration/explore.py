@@ -29,8 +29,8 @@ def explore(
 ) -> Exploration:
     """Trace one call and return an Exploration of it, without compiling or measuring.
 
-    The call runs once in eager mode and once traced, each with gradients if it has any. In-place changes and random
-    generators are restored afterwards; arguments are kept by reference.
+    The call runs in eager mode once (twice if it assigns Python state) and once traced, with gradients if it has any.
+    In-place changes and random generators are restored afterwards; arguments are kept by reference.
 
     Args:
         fn: the function or module.

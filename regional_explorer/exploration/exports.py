@@ -86,19 +86,22 @@ class Exports:
         Raises:
             ArtifactError: an artifact cannot be written, or torch cannot serialize it; the others are written.
             NoCompilerError: there is no C++ compiler.
+            BusyError: another thread, such as a job of the panel, measures.
         """
-        self._live.require_open()
-        folder = folder_at(path)
-        self._live.compiling.compile_stale(RunContext())
         saved_keys: set[str] = set()
-        for switch in self._live.program.switches:
-            artifact, inputs, piece = switch.artifact, switch.inputs, switch.piece
-            if artifact is None or inputs is None or artifact.key in saved_keys:
-                continue
-            saved_keys.add(artifact.key)
-            label = label_of(artifact.key, piece, inputs, self._live.program.config_for(switch))
-            with self._live.capture.generated.collected():
-                save_artifact(folder, label, artifact)
+        with self._live.turns.turn(RunContext()):
+            self._live.require_open()
+            folder = folder_at(path)
+            self._live.compiling.compile_stale(RunContext())
+            for switch in self._live.program.switches:
+                artifact, inputs = switch.artifact, switch.inputs
+                if artifact is None or inputs is None or artifact.key in saved_keys:
+                    continue
+                saved_keys.add(artifact.key)
+                config = self._live.program.config_for(switch)
+                label = label_of(artifact.key, switch.piece, inputs, config, switch.fingerprint())
+                with self._live.capture.generated.collected():
+                    save_artifact(folder, label, artifact)
         if folder.findings:
             raise ArtifactError(" ".join(finding.message for finding in folder.findings))
         return folder.path
@@ -116,11 +119,13 @@ class Exports:
         Raises:
             UnknownRegionError: there is no such region.
             ReproError: the region has no such partition, or it cannot be written as a script.
+            BusyError: another thread, such as a job of the panel, measures.
         """
-        self._live.require_open()
         check_argument("partition", partition, (str, type(None)), "the id of a partition")
-        region = self._live.program.plan[name]
-        self._live.program.record_layouts()
+        with self._live.turns.turn(RunContext()):
+            self._live.require_open()
+            region = self._live.program.plan[name]
+            self._live.program.record_layouts()
         switches = [switch for switch in self._live.program.switches if switch.piece.claim.region == region.name]
         keys, failures = self._live.program.keys(), self._live.program.store.failures
         switches.sort(key=lambda switch: keys.get(switch) not in failures)

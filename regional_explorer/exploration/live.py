@@ -11,6 +11,7 @@ from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.partition_records import environment_of
+from regional_explorer.compiler.turns import Turns
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError
 from regional_explorer.exploration.benchmarks import Benchmarks
@@ -35,8 +36,9 @@ P = ParamSpec("P")
 class Live:
     """The call, its trace and its program, and the objects that compile it, measure it and read its code.
 
-    For tools that build on an exploration; none of it is saved, and the classes may change. ``other_ops`` are the
-    regions that this trace gives other ops than the trace before, with their diagnostics.
+    For tools that build on an exploration; none of it is saved, and the classes may change. Whatever traces, compiles
+    or runs the call takes its turn in ``turns``. ``other_ops`` are the regions that this trace gives other ops than the
+    trace before, with their diagnostics.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Live:
         self.profile: Profile | None = None
         self.other_ops: tuple[tuple[Region, Diagnostic], ...] = ()
         self.is_open = True
+        self.turns = Turns()
         self._snapshot: tuple[Any, Session] | None = None
         note_when_dropped(self, self.capture)
 
@@ -64,7 +67,7 @@ class Live:
         """The frozen record of all results so far; after ``close`` the last one."""
         revision = None
         if self.is_open:
-            insights = len(self.codes.found), self.kernel_times.revision, self.diagnoses.revision
+            insights = self.codes.revision, self.kernel_times.revision, self.diagnoses.revision
             revision = (self.program.revision(), self.benchmarks.revision, insights, self.profile)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             snapshot = take_snapshot(
@@ -88,6 +91,8 @@ class Live:
     def require_open(self) -> None:
         """Raise ClosedError if the exploration is closed."""
         if not self.is_open:
+            if self.capture.instead is traced_again:  # by another thread, while this one waited for its turn
+                raise ClosedError(f"The call of {self.title} was traced again meanwhile. Try again.")
             raise ClosedError(f"The exploration of {self.title} was closed. Make a new one with rx.explore(...).")
 
     def traced_again(self, *, dynamic: bool | None) -> Live:
@@ -97,7 +102,9 @@ class Live:
             CaptureError: it cannot be traced with these shapes.
         """
         plan, partitioner = self.program.plan, self.capture.partitioner
-        return Live(self.call, self.title, dynamic=dynamic, plan=plan, partitioner=partitioner)
+        live = Live(self.call, self.title, dynamic=dynamic, plan=plan, partitioner=partitioner)
+        live.turns = self.turns
+        return live
 
     def take_over(self, earlier: Live) -> None:
         """Continue with the artifacts and the measured runs of an earlier trace of the call, and free that trace."""
@@ -110,11 +117,16 @@ class Live:
         earlier.free_trace()
 
     def close(self) -> None:
-        """Free arguments, traces and artifacts. The session stays readable."""
-        if self.is_open:
-            self.keep_session()
-            self.call.close()
-            self.free_trace()
+        """Free arguments, traces and artifacts. The session stays readable.
+
+        Raises:
+            BusyError: a measurement is running, which would not restore what the call changes.
+        """
+        with self.turns.editing():
+            if self.is_open:
+                self.keep_session()
+                self.call.close()
+                self.free_trace()
 
     def keep_session(self) -> None:
         """Keep the session as it is now; nothing can be run after that."""

@@ -16,6 +16,7 @@ from regional_explorer.compiler.run_context import (
 from regional_explorer.exploration.live import Live
 from regional_explorer.exploration.results import Results
 from regional_explorer.measure.profiler import profile
+from regional_explorer.measure.timing.rounds_result import Stop
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,16 +43,21 @@ class Profiling:
 
         Args:
             budget_s: seconds to measure, exceeded by one round at most.
-            cancelled: called between rounds; if it returns True the run stops and keeps its results.
+            cancelled: called between rounds; if it returns True the run stops and keeps its results, as it does when
+                interrupted.
             progress: called with the current task and the fraction done.
             executor: runs timed and untimed work on the right threads.
 
         Raises:
             MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
+            BusyError: another thread, such as a job of the panel, measures.
         """
-        self._live.require_open()
-        run = RunContext.checked(cancelled, progress, executor)
-        new_profile = profile(self._live.variants, budget_s, self._live.environment.device, run)
-        self._live.profile = new_profile or self._live.profile
-        op_times: pd.DataFrame = Results(self._live.session).op_times
+        live, run = self._live, RunContext.checked(cancelled, progress, executor)
+        with live.turns.measuring("profile", run) as has_turn:
+            live.require_open()
+            new_profile = profile(live.variants, budget_s, live.environment.device, run) if has_turn else None
+            if new_profile is not None:
+                live.profile = new_profile
+                Stop(new_profile.stopped).raise_interrupt()
+        op_times: pd.DataFrame = Results(live.session).op_times
         return op_times

@@ -45,13 +45,14 @@ def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
         InvalidArgumentError: an argument has the wrong type.
         CaptureError: the call cannot be traced like that; the exploration stays as it is.
         ClosedError: the exploration is closed.
+        BusyError: another thread, such as a job of the panel, measures.
     """
     check_flag("dynamic", dynamic, optional=True)
     run = RunContext.checked(cancelled, progress)
-    with exploration.live.compiling.alone(run):
+    with exploration.live.turns.turn(run) as has_turn:
         earlier = exploration.live
         earlier.require_open()
-        if run.cancelled():
+        if not has_turn or run.cancelled():
             return exploration
         run.progress("tracing the call again", 0.0)
         retraced = earlier.traced_again(dynamic=dynamic)

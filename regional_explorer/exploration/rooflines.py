@@ -57,29 +57,32 @@ class Rooflines:
         Raises:
             MeasureError: the plan was not measured with ``regional`` and ``full``: call ``ex.benchmark()`` first.
             ClosedError: the exploration is closed.
+            BusyError: another thread, such as a job of the panel, measures.
         """
-        self._live.require_open()
         check_flag("bitwise", bitwise)
         run = RunContext.checked(cancelled, progress, executor)
-        reach = reached(self._live.session)
-        program = self._live.variants.program
-        progress("writing the code of the whole graphs", 0.0)
-        whole_graphs = executor.run_untimed(lambda: full_graphs(program))
-        for region in self._live.session.plan.regions:
-            executor.run_untimed(lambda name=region.name: self._live.codes.read(name, run))  # type: ignore[misc]
-        session = self._live.session
+        # Without its turn, because it was cancelled before, it does not run the call.
+        with self._live.turns.measuring("roofline", run):
+            self._live.require_open()
+            reach = reached(self._live.session)
+            program = self._live.variants.program
+            progress("writing the code of the whole graphs", 0.0)
+            whole_graphs = executor.run_untimed(lambda: full_graphs(program))
+            for region in self._live.session.plan.regions:
+                executor.run_untimed(lambda name=region.name: self._live.codes.read(name, run))  # type: ignore[misc]
+            session = self._live.session
+            progress("measuring the copy bandwidth", 0.4)
+            bandwidth = executor.run_timed(lambda: copy_bandwidth(self._live.environment.device))
+            progress("comparing ops with their decompositions", 0.5)
+            ops = () if cancelled() else executor.run_untimed(lambda: op_differences(self._live.variants))
+            trials = (
+                executor.run_untimed(lambda: bitwise_trials(self._live.variants, TRIALS, run))
+                if bitwise and not cancelled()
+                else ()
+            )
         full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
         codes = list(partition_codes(session))
         has_all_codes = len(codes) == sum(part.artifact is not None for part in session.partitions)
-        progress("measuring the copy bandwidth", 0.4)
-        bandwidth = executor.run_timed(lambda: copy_bandwidth(self._live.environment.device))
-        progress("comparing ops with their decompositions", 0.5)
-        ops = () if cancelled() else executor.run_untimed(lambda: op_differences(self._live.variants))
-        trials = (
-            executor.run_untimed(lambda: bitwise_trials(self._live.variants, TRIALS, run))
-            if bitwise and not cancelled()
-            else ()
-        )
         return Roofline(
             reach=reach,
             regions=region_reaches(session, reach[-1]),

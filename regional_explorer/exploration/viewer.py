@@ -46,6 +46,11 @@ def last() -> Any:
     return exploration
 
 
+def is_last(exploration: Any) -> bool:
+    """Return whether ``last`` returns ``exploration``."""
+    return _last_exploration is not None and _last_exploration() is exploration
+
+
 def open_panel(exploration: Any, **options: Any) -> None:
     """Show ``exploration`` in the notebook.
 
@@ -61,6 +66,6 @@ def require_notebook(what: str, packages: Sequence[str] = NOTEBOOK_PACKAGES) -> 
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingPackageError(
-            f"{what} needs {', '.join(missing)}, which is not installed: pip install {' '.join(missing)}. "
-            "Tables, ex.save() and everything else work without it."
+            f"{what} needs {', '.join(missing)}, not installed here: pip install {' '.join(missing)}. "
+            "Tables, ex.save() and everything else work without."
         )

@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from regional_explorer.capture.restore.muted_output import silent
+from regional_explorer.errors import BusyError
 from regional_explorer.exploration.explore import explore
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel.panel import Panel
 from regional_explorer.ui.threads.main_thread import MainThread
+from tests.ui.conftest import make, text
 from tests.ui.main_loop import MainLoop
 
 
@@ -136,5 +138,33 @@ def test_the_button_times_on_the_main_thread() -> None:
     assert panel.control.state.problem is None
     assert seen["MainThread"] > 50
     assert all(name in ("MainThread", "regional_explorer untimed") for name in seen)
+    panel.close()
+    exploration.close()
+
+
+def test_cells_between_two_rounds_of_a_button_cannot_change_what_is_measured() -> None:
+    exploration = make()
+    plan = exploration.plan
+    panel, loop = Panel(control_of(exploration)), MainLoop()
+    panel.control.main_loop = lambda: loop
+    for name in ("aot_eager", "regional", "full"):
+        panel.press("variant", name, value=False)
+    panel.press("budget", value="60")
+    panel.press("measure")
+    loop.run_until(lambda: "round" in text(panel, "progress"))
+    cells: list[Callable[[], object]] = [
+        lambda: exploration.configure("mm", max_fusion_size=16),
+        exploration.compile,
+        lambda: exploration.benchmark(("eager",), 0.05),
+    ]
+    for cell in cells:
+        with pytest.raises(BusyError, match="Cancel in the panel"):
+            cell()
+    panel.press("cancel")
+    loop.run_until(lambda: panel.control.jobs.wait(0.0))
+    assert exploration.plan == plan
+    assert panel.control.state.problem is None
+    assert set(exploration.timings.variant) == {"eager"}
+    assert exploration.configure("mm", max_fusion_size=16).plan != plan
     panel.close()
     exploration.close()
