@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import signal
 import subprocess
 import sys
+import threading
+import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,8 +30,13 @@ from regional_explorer.command.options import OPTIONS
 from regional_explorer.errors import SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.codec import plan_line
+from regional_explorer.record.session import Session
+from regional_explorer.render.picture.svg import session_svg
+from regional_explorer.ui import display
 from regional_explorer.ui.control import control_of
+from regional_explorer.ui.panel.panel import Panel
 from tests.conftest import ReplaceBenchmark
+from tests.ui.conftest import text
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -476,12 +485,14 @@ class Outputs:
         self.shown: list[dict[str, Any]] = []
         self.updates = 0
         self._by_id: dict[str, dict[str, Any]] = {}
-        self.cell = uuid.uuid4().hex
+        self.cell = "first"  # empty: the front end sends no ids
         self.run_number = 0
+        self._notebook = uuid.uuid4().hex
         vars(shell)["kernel"] = SimpleNamespace(get_parent=self.parent)
 
     def parent(self) -> dict[str, Any]:
-        return {"header": {"msg_id": f"run {self.run_number}"}, "metadata": {"cellId": self.cell}}
+        cell_id = f"{self.cell} of {self._notebook}" if self.cell else ""
+        return {"header": {"msg_id": f"run {self.run_number}"}, "metadata": {"cellId": cell_id}}
 
     def publish(
         self, data: dict[str, Any], metadata: Any = None, transient: Any = None, update: bool = False, **_: Any
@@ -494,6 +505,13 @@ class Outputs:
             return
         self.shown.append(dict(data))
         self._by_id[place] = self.shown[-1]
+
+    def wait_for_html(self, part: str) -> None:
+        """Wait until the first output has ``part``: the static twin is drawn on another thread."""
+        ends_s = time.monotonic() + 60
+        while part not in self.shown[0].get("text/html", ""):
+            assert time.monotonic() < ends_s
+            time.sleep(0.01)
 
     def html(self) -> list[str]:
         return [data["text/html"] for data in self.shown if "text/html" in data]
@@ -549,8 +567,88 @@ def test_the_twin_has_what_the_panel_did_and_keeps_out_of_other_cells(run: Run, 
     run("1 + 1")
     assert outputs.updates == updates
     control_of(shell.user_ns["ex"]).edit(lambda ex: ex.disable("relus"))
-    assert "disabled" in outputs.shown[0]["text/html"]
+    outputs.wait_for_html("disabled")
     assert "relus" in outputs.shown[0]["text/html"]
+
+
+def test_a_change_in_the_panel_does_not_wait_for_the_drawing_of_its_twin(
+    run: Run, outputs: Outputs, shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def drawn_later(session: Session) -> str:
+        go_on.wait(10)
+        return session_svg(session)
+
+    run("%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)")
+    monkeypatch.setattr(display, "session_svg", drawn_later)
+    control_of(shell.user_ns["ex"]).edit(lambda ex: ex.disable("act"))
+    assert "disabled" not in outputs.shown[0]["text/html"]
+    go_on.set()
+    outputs.wait_for_html("disabled")
+
+
+def test_the_twin_has_what_the_cell_did_when_the_cell_ends(
+    run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark
+) -> None:
+    replace_benchmark(lambda ex, **_: ex.rename("act", "relus"))
+    run("%regional_compile -r act=ops:aten.relu* f(x)")
+    assert "relus" in outputs.shown[0]["text/html"]
+
+
+def test_what_is_shown_without_a_panel_is_not_hidden_by_another_panel(run: Run, outputs: Outputs) -> None:
+    run("%regional_compile --no-bench --no-widget f(x)")
+    run("%regional_compile --no-bench f(x)")
+    alone, twin, _ = outputs.shown
+    assert display.STATIC_COPY not in alone["text/html"]
+    assert display.STATIC_COPY in twin["text/html"]
+
+
+def newest_panel() -> Panel:
+    from ipywidgets.widgets.widget import _instances
+
+    return [widget for widget in _instances.values() if isinstance(widget, Panel)][-1]
+
+
+def test_a_panel_names_the_variable_of_its_exploration_and_no_other(run: Run, outputs: Outputs) -> None:
+    run("one = %regional_compile --no-bench f(x)")
+    named = newest_panel()
+    assert "in Python: one" in text(named, "header")
+    outputs.cell = "second"
+    run("%regional_compile --no-bench f(x)")
+    unnamed = newest_panel()
+    assert "in Python: rx.last()" in text(unnamed, "header")
+    outputs.cell = "third"
+    run("%regional_compile --no-bench f(x)")
+    assert "in Python: rx.last()" in text(newest_panel(), "header")
+    assert "in no variable" in text(unnamed, "header")
+    assert "in Python: one" in text(named, "header")
+
+
+@pytest.mark.parametrize("cell_ids", [("first", "second", "third"), ("", "", "")])
+def test_a_panel_follows_later_cells_whether_or_not_they_have_ids(
+    run: Run, outputs: Outputs, cell_ids: tuple[str, ...]
+) -> None:
+    cells = (
+        "%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)",
+        "%regional_compile --no-bench -o other f(x)",
+        "ex.rename('act', 'relus')",
+    )
+    panels = []
+    for number, cell in enumerate(cells):
+        outputs.cell, outputs.run_number = cell_ids[number], number
+        run(cell)
+        panels.append(newest_panel())
+    assert "relus" in text(panels[0], "regions")
+
+
+def test_an_exploration_shown_without_a_panel_is_freed_with_its_variable(
+    run: Run, outputs: Outputs, shell: Any
+) -> None:
+    run("%regional_compile --no-bench --no-widget -o ex f(x)")
+    exploration = weakref.ref(shell.user_ns.pop("ex"))
+    gc.collect()
+    assert exploration() is None
 
 
 def test_a_cell_that_runs_again_leaves_nothing_of_its_last_run(run: Run, outputs: Outputs) -> None:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.errors import RegionalExplorerError, SelectorError
-from regional_explorer.record.node_names import nodes_of_region
+from regional_explorer.errors import BusyError, RegionalExplorerError, SelectorError
+from regional_explorer.record.node_names import nodes_of_region, qualified_names
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.preview import Preview
 from regional_explorer.record.region import DEFAULT
@@ -58,13 +58,15 @@ class Control:
 
     # ------------------------------------------------------------------------------------------------------- changes
 
-    def change(self, state: PanelState) -> None:
-        """Replace the state and call the listeners."""
+    def update(self, change: Callable[[PanelState], PanelState]) -> None:
+        """Replace the state by what ``change`` returns for it, and call the listeners."""
         with self.lock:
-            before, self.state = self.state, self._with_row_nodes_selected(state)
+            before, after = self.state, self._with_row_nodes_selected(change(self.state))
+            outdated = _previewed(after) != _previewed(before)
+            self.state = replace(after, mark=replace(after.mark, preview=None)) if outdated else after
             for listener in list(self.listeners):
                 listener(self)
-            if _preview_inputs(self.state) != _preview_inputs(before):
+            if outdated or after.mark.name != before.mark.name:
                 self._start_preview()
 
     def _with_row_nodes_selected(self, state: PanelState) -> PanelState:
@@ -85,7 +87,7 @@ class Control:
 
     def _forget_earlier_graphs(self) -> None:
         """Drop what was selected, previewed or generated in graphs that are no longer there."""
-        node_names = {f"{graph.id}:{node.name}" for graph in self.session.graphs for node in graph.nodes}
+        node_names = set(qualified_names(self.session.graphs))
         state = self.state.with_selection(node for node in self.state.selection if node in node_names)
         self.state = replace(state, mark=replace(state.mark, preview=None))
         self._open_code = OpenCode()
@@ -100,7 +102,7 @@ class Control:
                 self.read_exploration()
                 self.changed_by_cell = True
                 try:
-                    self.change(self.state.edited(self.exploration.plan))
+                    self.update(lambda state: state.edited(self.exploration.plan))
                 finally:
                     self.changed_by_cell = False
 
@@ -110,35 +112,38 @@ class Control:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the user must see any of them
-            self.change(self.state.failed(Problem.of(error)))
+            problem = Problem.of(error)
+            self.update(lambda state: state.failed(problem))
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
-    def edit(self, change: Callable[[Exploration], Any], state: PanelState | None = None) -> None:
-        """Apply ``change`` to the exploration's plan; show ``state``, by default the current one with the new plan.
+    def edit(
+        self, change: Callable[[Exploration], Any], then: Callable[[PanelState], PanelState] | None = None
+    ) -> None:
+        """Apply ``change`` to the exploration's plan, and ``then`` to the state; by default it gets the new plan.
 
         Raises:
             RegionalExplorerError: a job is running, or the change is not possible.
         """
         with self.lock:
             if self.state.busy:
-                raise RegionalExplorerError(
-                    "A job is running. Cancel it or wait for it to finish before you change regions."
-                )
+                raise BusyError("A job is running. Cancel it or wait for it to finish before you change regions.")
             change(self.exploration)
             self.read_exploration()
-            self.change(state or self.state.edited(self.exploration.plan))
+            self.update(then or (lambda state: state.edited(self.exploration.plan)))
 
     def undo(self) -> None:
         """Return to the previous plan."""
-        self._go_to_plan(self.state.undone())
+        self._go_to_plan(PanelState.undone)
 
     def redo(self) -> None:
         """Repeat the change that was undone last."""
-        self._go_to_plan(self.state.redone())
+        self._go_to_plan(PanelState.redone)
 
-    def _go_to_plan(self, state: PanelState) -> None:
-        self.edit(lambda exploration: _set_plan(exploration, state.plan), state)
+    def _go_to_plan(self, step: Callable[[PanelState], PanelState]) -> None:
+        with self.lock:
+            plan = step(self.state).plan
+            self.edit(lambda exploration: _set_plan(exploration, plan), step)
 
     def set_config(self, setting: Setting, typed: str | bool) -> None:  # noqa: FBT001 - the value of a checkbox
         """Set a config value from what was typed; an invalid value is shown with its error at its field."""
@@ -146,15 +151,16 @@ class Control:
         try:
             value = read_value(key, typed)
         except RegionalExplorerError as error:
-            self.change(self.state.with_invalid_input(setting, str(typed), str(error)))
+            message = str(error)
+            self.update(lambda state: state.with_invalid_input(setting, str(typed), message))
             return
         self.edit(lambda exploration: exploration.configure(region, {key: value}, direction=direction))
-        self.change(self.state.without_invalid_input(setting))
+        self.update(lambda state: state.without_invalid_input(setting))
 
     def remove_config(self, setting: Setting) -> None:
         """Remove a config key from a region."""
         region, direction, key = setting
-        self.change(self.state.without_invalid_input(setting))
+        self.update(lambda state: state.without_invalid_input(setting))
         self.edit(lambda exploration: exploration.configure(region, {key: DEFAULT}, direction=direction))
 
     # ------------------------------------------------------------------------------------------------------- marking
@@ -166,9 +172,10 @@ class Control:
         try:
             self.edit(lambda exploration: exploration.mark(name, **selector))
         except SelectorError as error:
-            self.change(replace(self.state, mark=replace(self.state.mark, error=str(error))))
+            message = str(error)
+            self.update(lambda state: replace(state, mark=replace(state.mark, error=message)))
             return
-        self.change(self.state.with_mark(pattern="", name=""))
+        self.update(lambda state: state.with_mark(pattern="", name=""))
 
     @property
     def name_of_mark(self) -> str:
@@ -183,7 +190,6 @@ class Control:
         self.debounce.cancel()
         state, selector = self.state, self.state.selector
         if state.busy or not selector or set(selector.get("nodes", ())) == set(self._nodes_of_rows) != set():
-            self._show_preview(None)
             return
         name = self.name_of_mark
 
@@ -191,18 +197,15 @@ class Control:
             preview: Preview | str
             try:
                 preview = self.exploration.preview(self.exploration.draft().mark(name, **selector).plan)
-            except RegionalExplorerError as error:
-                preview = str(error)
+            except Exception as error:  # noqa: BLE001 - last frame of the thread: nothing else would show it
+                preview = Problem.of(error).text
             with self.lock:
                 if is_latest():
-                    self._show_preview(preview, name)
+                    self.update(
+                        lambda state: replace(state, mark=replace(state.mark, preview=preview, previewed_name=name))
+                    )
 
         self.debounce.submit(preview_mark)
-
-    def _show_preview(self, preview: Preview | str | None, name: str = "") -> None:
-        form = replace(self.state.mark, preview=preview, previewed_name=name)
-        if form != self.state.mark:
-            self.change(replace(self.state, mark=form))
 
     # ---------------------------------------------------------------------------------------------------------- code
 
@@ -222,10 +225,10 @@ class Control:
             self.jobs.start("Read the code", self._open_code.reader(self.state))
 
 
-def _preview_inputs(state: PanelState) -> tuple[object, ...]:
-    """Return what a preview depends on."""
+def _previewed(state: PanelState) -> tuple[object, ...]:
+    """Return what a preview depends on besides the name; with another one the preview shown is no longer right."""
     form = state.mark
-    return form.kind, form.pattern, form.name, state.selection if form.kind == SELECTION else (), state.plan, state.busy
+    return form.kind, form.pattern, state.selection if form.kind == SELECTION else (), state.plan, state.busy
 
 
 def _set_plan(exploration: Exploration, plan: Plan) -> None:

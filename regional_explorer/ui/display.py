@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from IPython.display import DisplayHandle, display
 from ipywidgets import Output
 from ipywidgets.widgets.widget import _instances
 
-from regional_explorer.exploration.viewer import remember_last
+from regional_explorer.exploration.viewer import is_last, remember_last
 from regional_explorer.record.session import Session
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.render.picture.svg import session_svg
@@ -20,7 +22,9 @@ from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
 from regional_explorer.render.style.untrusted import markup
 from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.state import PanelState
 from regional_explorer.ui.terminal_display import TerminalDisplay
+from regional_explorer.ui.threads.debounce import Debounce
 from regional_explorer.ui.threads.progress import Throttle
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from regional_explorer.ui.panel.panel import Panel
 
 STATIC_COPY = "rx-static-copy"
-"""The class of the static copy, which the panel's style sheet hides while the panel is shown."""
+"""The class of a panel's static copy, which the panel's style sheet hides while the panel is shown."""
 HIDE_LOADING = (
     f"<style>.jp-OutputArea-child:has(.{STATIC_COPY}) + .jp-OutputArea-child"
     " > .lm-Panel:not(:has(*)) { display: none }</style>"
@@ -49,25 +53,15 @@ def show(exploration: Exploration, *, widget: bool = True) -> None:
     view.finish()
 
 
-def display_for(
-    exploration: Exploration, *, widget: bool = True, variants: Sequence[str] = (), budget_s: float | None = None
-) -> NotebookDisplay | TerminalDisplay:
+def display_for(exploration: Exploration, *, widget: bool = True) -> NotebookDisplay | TerminalDisplay:
     """Return the display of ``exploration`` that the current front end supports.
 
     Args:
         exploration: what to show.
         widget: whether to show the panel.
-        variants: what the panel's next benchmark compares; as before if empty.
-        budget_s: the seconds of the panel's next benchmark; as before if None.
     """
     if getattr(get_ipython(), "kernel", None) is None:
         return TerminalDisplay(exploration)
-    control = control_of(exploration)
-    state = control.state
-    if variants:
-        variant_names = tuple(name for name in VariantName if name in {*variants, VariantName.EAGER})
-        state = replace(state, variants=variant_names)
-    control.change(state if budget_s is None else replace(state, budget_s=budget_s))
     return NotebookDisplay(exploration, widget=widget)
 
 
@@ -80,17 +74,30 @@ class NotebookDisplay:
         self._control.owner = lambda: _owner_expression(exploration)
         self._with_panel = widget
         self._static_copy: DisplayHandle | None = None
-        self._shown_session: Session | None = None
+        self._drawn_session: Session | None = None
+        self._drawing_lock = threading.Lock()
+        self._debounce = Debounce()
         self._panel: Panel | None = None
+        self._shown_owner = ""
         self._picture_inputs: Any = None
         self._picture = ""
+
+    def set_benchmark(self, variants: Sequence[str], budget_s: float | None) -> None:
+        """Set what the panel's next benchmark compares, and its seconds; without variants, or None, it is as before."""
+        names = tuple(name for name in VariantName if name in {*variants, VariantName.EAGER})
+
+        def change(state: PanelState) -> PanelState:
+            state = replace(state, variants=names) if variants else state
+            return state if budget_s is None else replace(state, budget_s=budget_s)
+
+        self._control.update(change)
 
     def begin(self) -> None:
         """Show what was captured."""
         remember_last(self._control.exploration)
         _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()
-        self._shown_session = self._control.session
+        self._shown_owner = self._control.owner()
         if self._with_panel:
             from regional_explorer.ui.panel.panel import Panel
 
@@ -99,29 +106,33 @@ class NotebookDisplay:
             try:
                 self._panel = Panel(self._control)
                 display(self._panel)
+                self._control.listeners.append(self._on_change)
             finally:
-                self._static_copy.update(self._mime_bundle(), raw=True)
+                self._update_static_copy()
         else:
             self._static_copy = display(self._mime_bundle(), raw=True, display_id=True)
-        self._control.listeners.append(self._on_change)
 
     @contextmanager
     def working(self, name: str) -> Iterator[ProgressCallback]:
         """Context manager around work: show its progress in the panel, or in a line that is erased afterwards."""
-        with self._control.jobs.running_in_cell(name) as progress:
-            if self._with_panel:
-                yield progress
-                return
-            note_handle = display(_note_bundle(f"{name} …"), raw=True, display_id=True)
+        try:
+            with self._control.jobs.running_in_cell(name) as progress:
+                if self._with_panel:
+                    yield progress
+                    return
+                note_handle = display(_note_bundle(f"{name} …"), raw=True, display_id=True)
 
-            def show_progress(doing: str, fraction: float) -> None:
-                progress(doing, fraction)
-                note_handle.update(_note_bundle(doing, fraction), raw=True)
+                def show_progress(doing: str, fraction: float) -> None:
+                    progress(doing, fraction)
+                    note_handle.update(_note_bundle(doing, fraction), raw=True)
 
-            try:
-                yield Throttle(show_progress)
-            finally:
-                note_handle.update(_note_bundle(""), raw=True)
+                try:
+                    yield Throttle(show_progress)
+                finally:
+                    note_handle.update(_note_bundle(""), raw=True)
+        finally:
+            # Not later: where a program runs the notebook, nobody listens any more once the cell has ended.
+            self._update_static_copy()
 
     def show_note(self, note: str) -> None:
         """Display a note below the cell."""
@@ -131,42 +142,59 @@ class NotebookDisplay:
         """Do nothing: the results are displayed already."""
 
     def _on_change(self, control: Control) -> None:
-        """Update the static copy after a change by this cell or its panel; other cells have outputs of their own."""
-        if not control.changed_by_cell and control.session is not self._shown_session and self._static_copy is not None:
-            self._shown_session = control.session
-            self._static_copy.update(self._mime_bundle(), raw=True)
+        """Have the static copy updated after a change by a panel; other cells have outputs of their own.
+
+        Drawing takes up to seconds. It is done on another thread, which holds no lock that the panel needs.
+        """
+        if control.session is not self._drawn_session and not control.changed_by_cell:
+            self._debounce.submit(self._update_after_change)
+
+    def _update_after_change(self, _is_latest: Callable[[], bool]) -> None:
+        if not self._control.state.busy:  # drawing would disturb a benchmark; the end of the job is another change
+            self._update_static_copy()
+
+    def _update_static_copy(self) -> None:
+        with self._drawing_lock:
+            if self._control.session is not self._drawn_session and self._static_copy is not None:
+                self._static_copy.update(self._mime_bundle(), raw=True)
 
     def _mime_bundle(self) -> dict[str, str]:
-        session = self._control.session
+        session = self._drawn_session = self._control.session
         picture_inputs = session.plan, session.partitions, session.graphs
         if picture_inputs != self._picture_inputs:
             self._picture_inputs, self._picture = picture_inputs, session_svg(session)
         html = session_html(session, picture=self._picture)
-        return {
-            "text/plain": session_text(session),
-            "text/html": f'<div class="{STATIC_COPY}">{html}</div>{HIDE_LOADING}',
-        }
+        if self._with_panel:
+            html = f'<div class="{STATIC_COPY}">{html}</div>{HIDE_LOADING}'
+        return {"text/plain": session_text(session), "text/html": html}
 
     def refresh(self) -> None:
-        """Show what code in a cell changed."""
+        """Show what code in a cell changed, and which variable holds the exploration now."""
         self._control.heartbeat.reset()
         self._control.refresh()
+        owner = self._control.owner()
+        if owner != self._shown_owner and self._panel is not None:
+            self._shown_owner = owner
+            with self._control.lock:
+                self._panel.show(self._control)
 
     def close(self) -> None:
         """Disconnect from the control, close the panel and cancel its job; the output stays as it is."""
         if self._on_change in self._control.listeners:
             self._control.listeners.remove(self._on_change)
+        self._debounce.cancel()
         if self._panel is not None:
             self._panel.close()
         if not self._control.listeners:
             self._control.jobs.cancel()
 
 
-class _DisplaysByCell:
-    """The displays below each cell; they are closed when the cell runs again or its output is cleared."""
+class _OpenDisplays:
+    """The open displays; they are closed when their cell runs again or its output is cleared."""
 
     def __init__(self) -> None:
-        self._by_cell: dict[str, tuple[str, list[NotebookDisplay]]] = {}
+        # The ids of the cell and of its run. Weak: a panel keeps its display alive, and without one nothing has to.
+        self._cells: weakref.WeakKeyDictionary[NotebookDisplay, tuple[str, str]] = weakref.WeakKeyDictionary()
         self._cleared: list[NotebookDisplay] = []
         self._shell: Any = None
         self._publisher: Any = None
@@ -174,12 +202,11 @@ class _DisplaysByCell:
     def replace_earlier_run(self, notebook_display: NotebookDisplay) -> None:
         """Register ``notebook_display`` for the running cell, and close the displays of earlier runs of that cell."""
         cell_id, run_id = _running_cell_ids()
-        registered_run, displays = self._by_cell.get(cell_id, ("", []))
-        if registered_run != run_id or not run_id:
-            for earlier_display in displays if cell_id else ():
+        for earlier_display, (earlier_cell, earlier_run) in list(self._cells.items()):
+            if cell_id and earlier_cell == cell_id and earlier_run != run_id:
+                del self._cells[earlier_display]
                 earlier_display.close()
-            displays = []
-        self._by_cell[cell_id] = (run_id, [*displays, notebook_display])
+        self._cells[notebook_display] = cell_id, run_id
         self._register_hooks()
 
     def _register_hooks(self) -> None:
@@ -196,10 +223,10 @@ class _DisplaysByCell:
         """Close the displays that ``clear_output`` removes; with ``wait=True`` not before the next output comes."""
         message_type = message["header"]["msg_type"]
         if message_type == "clear_output" and not _in_output_widget():
-            cell_id, run_id = _running_cell_ids()
-            registered_run, displays = self._by_cell.get(cell_id, ("", []))
-            if registered_run == run_id:
-                self._cleared, displays[:] = [*self._cleared, *displays], []
+            running = _running_cell_ids()
+            for notebook_display in [shown for shown, cell in self._cells.items() if cell == running]:
+                del self._cells[notebook_display]
+                self._cleared.append(notebook_display)
         if self._cleared and (message_type == "display_data" or not message["content"].get("wait", True)):
             cleared, self._cleared = self._cleared, []
             for notebook_display in cleared:
@@ -208,12 +235,11 @@ class _DisplaysByCell:
 
     def refresh(self) -> None:
         """Refresh all displays after a cell has run."""
-        for _, displays in list(self._by_cell.values()):
-            for notebook_display in displays:
-                notebook_display.refresh()
+        for notebook_display in list(self._cells):
+            notebook_display.refresh()
 
 
-_DISPLAYS = _DisplaysByCell()
+_DISPLAYS = _OpenDisplays()
 
 
 def _in_output_widget() -> bool:
@@ -228,10 +254,10 @@ def _main_loop() -> Any:
 
 
 def _owner_expression(exploration: Exploration) -> str:
-    """Return the variable that the user gave ``exploration``, or else the call that returns it."""
+    """Return the variable that holds ``exploration``, or else the call that returns it; empty if there is neither."""
     user_variables = getattr(get_ipython(), "user_ns", {}).items()
     names = (name for name, variable in list(user_variables) if variable is exploration and not name.startswith("_"))
-    return next(names, "rx.last()")
+    return next(names, "rx.last()" if is_last(exploration) else "")
 
 
 def _running_cell_ids() -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from regional_explorer.compiler.run_context import SAME_THREAD, Executor
 from regional_explorer.compiler.thread_modes import ThreadModes
-from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.errors import BusyError
 from regional_explorer.ui.state import PanelState, Problem
 from regional_explorer.ui.threads.heartbeat import Heartbeat
 from regional_explorer.ui.threads.interrupts import JobInterrupts
@@ -35,8 +35,8 @@ class JobOwner(Protocol):
     heartbeat: Heartbeat
     main_loop: Callable[[], Loop | None]
 
-    def change(self, state: PanelState) -> None:
-        """Replace the state."""
+    def update(self, change: Callable[[PanelState], PanelState]) -> None:
+        """Replace the state by what ``change`` returns for it."""
 
     def read_exploration(self) -> None:
         """Read the results of the job from the exploration."""
@@ -52,15 +52,30 @@ class Jobs:
         self._worker = Worker(ThreadModes.current())
 
     def start(self, name: str, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
-        """Start ``work(exploration, cancelled, progress)`` on the worker thread."""
-        with self._control.lock:
-            if self._control.state.busy:
-                raise RegionalExplorerError("Another job is running. Cancel it or wait for it to finish.")
-            self._control.change(self._control.state.started(name))
+        """Start ``work(exploration, cancelled, progress)`` on the worker thread.
+
+        Raises:
+            BusyError: a job is running.
+        """
+        with self._starting(name):
             self._stop_note = CANCELLED_NOTE
             self._interrupts = self._watch_interrupts()
             self._control.heartbeat.start(self._wait_for_main_thread, self._abandon_job)
             self._worker.start(lambda: self._run_job(work))
+
+    @contextmanager
+    def _starting(self, name: str, *, in_cell: bool = False) -> Iterator[None]:
+        """Context manager around what starts a job: the state has the job, unless something fails."""
+        with self._control.lock:
+            if self._control.state.busy:
+                raise BusyError("Another job is running. Cancel it or wait for it to finish.")
+            try:
+                self._control.update(lambda state: state.started(name, in_cell=in_cell))
+                yield
+            except BaseException:
+                self._stop_watching()
+                self._control.update(PanelState.ended)
+                raise
 
     @property
     def executor(self) -> Executor:
@@ -78,20 +93,27 @@ class Jobs:
             # A measurement that is cancelled while it waits for the main thread raises CancelledError.
             problem = None if isinstance(error, CancelledError) and self._worker.cancelled() else Problem.of(error)
         finally:
-            self._control.heartbeat.stop()
-            if self._interrupts is not None:
-                self._interrupts.stop()
+            self._stop_watching()
             if self._worker.cancelled():
                 note = self._stop_note
             self._end_job(note, problem)
 
+    def _stop_watching(self) -> None:
+        """Stop waiting for interrupts of the kernel, and for pages that close."""
+        self._control.heartbeat.stop()
+        if self._interrupts is not None:
+            self._interrupts.stop()
+            self._interrupts = None
+
     @contextmanager
     def running_in_cell(self, name: str) -> Iterator[Throttle]:
-        """Context manager: show work of a running cell in the panels; errors and interrupts propagate."""
-        with self._control.lock:
-            if self._control.state.busy:
-                raise RegionalExplorerError("A job of the panel is running. Cancel it or wait for it to finish.")
-            self._control.change(self._control.state.started(name, in_cell=True))
+        """Context manager: show work of a running cell in the panels; errors and interrupts propagate.
+
+        Raises:
+            BusyError: a job is running.
+        """
+        with self._starting(name, in_cell=True):
+            pass
         note, problem = "", None
         try:
             yield Throttle(self._on_progress)
@@ -105,12 +127,16 @@ class Jobs:
             self._end_job(note, problem)
 
     def _on_progress(self, doing: str, fraction: float) -> None:
-        self._control.change(self._control.state.progressed(doing, fraction))
+        self._control.update(lambda state: state.progressed(doing, fraction))
 
     def _end_job(self, note: str, problem: Problem | None) -> None:
         with self._control.lock:
-            self._control.read_exploration()
-            self._control.change(self._control.state.ended(note, problem))
+            try:
+                self._control.read_exploration()
+            except Exception as error:  # noqa: BLE001 - shown; whatever it is, the panel must not stay busy
+                problem = problem or Problem.of(error)
+            finally:  # also after an interrupt of the kernel
+                self._control.update(lambda state: state.ended(note, problem))
 
     def _abandon_job(self) -> None:
         """Cancel the job of a panel that no page shows any more."""
@@ -145,7 +171,7 @@ class Jobs:
             if self._control.state.job is not None and not self._control.state.job.in_cell:
                 self._stop_note = note
                 self._worker.cancel()
-                self._control.change(self._control.state.cancelling())
+                self._control.update(PanelState.cancelling)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the worker's job to end; return whether it ended in time."""

@@ -272,9 +272,13 @@ class PanelState:
         """Return the state without a job, with a note or a problem to show."""
         return replace(self, job=None, retracing="", note=note, problem=problem)
 
-    def failed(self, problem: Problem | None) -> Self:
-        """Return the state with ``problem`` shown, or none with None."""
+    def failed(self, problem: Problem) -> Self:
+        """Return the state with ``problem`` shown."""
         return replace(self, problem=problem)
+
+    def dismissed(self) -> Self:
+        """Return the state without a problem."""
+        return replace(self, problem=None)
 
 
 def _config_value(plan: Plan, setting: Setting) -> object:

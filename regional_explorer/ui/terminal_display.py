@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,9 @@ class TerminalDisplay:
     def __init__(self, exploration: Exploration) -> None:
         self._exploration = exploration
         self._measured = False
+
+    def set_benchmark(self, variants: Sequence[str], budget_s: float | None) -> None:
+        """Do nothing: there is no panel."""
 
     def begin(self) -> None:
         """Show what was captured."""

@@ -167,8 +167,8 @@ def test_the_controls_work_by_keyboard(notebook: Lab, panel: Locator) -> None:
 WHERE = """
 import json
 from array import array
-from regional_explorer.ui.display import _DISPLAYS
-view = next(shown._panel.graph for _, stands in _DISPLAYS._by_cell.values() for shown in stands if shown._panel)
+from ipywidgets.widgets.widget import _instances
+view = next(widget for widget in _instances.values() if type(widget).__name__ == "GraphView")
 view.wait_arranged()
 rects, boxes = array("f", view.payload["places"]["rects"]), array("I", view.payload["node_boxes"])
 if view.places:
@@ -280,6 +280,26 @@ def test_the_config_is_copied_as_python(notebook: Lab, panel: Locator) -> None:
     expect(config.get_by_role("button", name="Copied")).to_be_visible()
     copied = notebook.page.evaluate("() => navigator.clipboard.readText()")
     assert copied == "ex.configure('mlp', {'max_fusion_size': 4, 'cpp.simdlen': None})"
+
+
+def test_a_copy_button_gets_its_text_back_and_says_when_copying_failed(notebook: Lab, panel: Locator) -> None:
+    notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    config = panel.locator(".rx-config")
+    copy = config.get_by_role("button", name="Copy as Python")
+    copy.dblclick()
+    expect(config.get_by_role("button", name="Copied")).to_be_visible()
+    expect(copy).to_be_visible(timeout=5000)
+    notebook.page.evaluate("() => navigator.clipboard.writeText('something else')")
+    notebook.page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
+    copy.click()
+    expect(config.get_by_role("button", name="Copied")).to_be_visible()
+    assert notebook.page.evaluate("() => navigator.clipboard.readText()").startswith("ex.configure('mlp'")
+    expect(copy).to_be_visible(timeout=5000)
+    notebook.page.evaluate("() => { document.execCommand = () => false; }")
+    copy.click()
+    expect(config.get_by_role("button", name="Copying failed")).to_be_visible()
+    expect(copy).to_be_visible(timeout=5000)
+    notebook.page.evaluate("() => { delete navigator.clipboard.writeText; delete document.execCommand; }")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

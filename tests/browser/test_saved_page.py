@@ -97,12 +97,12 @@ def test_pan_and_zoom(open_page: Open) -> None:
 
 def test_folds_open_and_close_by_button_and_key(open_page: Open) -> None:
     page = open_page(session())
-    page.get_by_role("button", name="Close every module").click()
+    page.get_by_role("button", name="Collapse all").click()
     few = boxes(page)
-    page.get_by_role("button", name="Open every module").click()
+    page.get_by_role("button", name="Expand all").click()
     many = boxes(page)
     assert few < 21 <= many
-    page.get_by_role("button", name="Close every module").click()
+    page.get_by_role("button", name="Collapse all").click()
     page.locator(".rxg-stage").focus()
     page.keyboard.press("n")
     page.keyboard.press("n")
@@ -145,6 +145,31 @@ def test_a_line_selects_its_nodes_and_a_node_lights_its_line(open_page: Open) ->
     expect(page.locator(".rxs-line[aria-selected=true]")).to_have_count(1)
     page.keyboard.press("u")
     expect(page.locator(".rxg-selected")).to_contain_text("3 of 25 nodes selected")
+
+
+def test_a_first_click_with_shift_selects_its_line_alone(open_page: Open) -> None:
+    page = open_page(session())
+    page.locator(".rxs-line[data-do=pick]").nth(2).click(modifiers=["Shift"])
+    expect(page.locator(".rxg-selected")).to_have_text("4 of 25 nodes selected, 8 in other graphs")
+
+
+def test_the_share_of_the_time_colours_the_boxes(open_page: Open) -> None:
+    page = open_page(sessions.profiled(session()))
+    before = canvas(page).evaluate(INK)
+    page.get_by_role("button", name="Next overlay").click()
+    expect(page.locator(".rxg-key")).to_have_text("share of the time nonemost")
+    page.wait_for_timeout(60)
+    assert canvas(page).evaluate(INK) != before
+    page.locator(".rxg-stage").focus()
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    expect(page.locator(".rxg-tip")).to_contain_text("of the call")
+    page.get_by_role("tab", name="forward").press("ArrowRight")
+    expect(page.get_by_role("tab", name="backward")).to_be_focused()
+    page.locator(".rxg-stage").focus()
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    expect(page.locator(".rxg-tip")).to_contain_text("in the backward")
 
 
 def test_code_opens_and_its_lines_show_their_nodes(open_page: Open) -> None:

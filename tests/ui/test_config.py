@@ -8,6 +8,7 @@ import pytest
 
 from regional_explorer.compiler.config.catalogue import catalogue
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.render.report.plan_source import configure_calls
 from regional_explorer.render.style.element import words
 from regional_explorer.ui.panel.key_list import MAX_KEYS, key_list
 from regional_explorer.ui.panel.panel import Panel
@@ -164,6 +165,15 @@ def test_each_direction_has_its_fields(panel: Panel, exploration: Exploration) -
     fill(panel, "max_fusion_size", "3")
     assert exploration.plan["mm"].config == {"max_fusion_size": 3}
     assert "direction='backward'" in text(panel, "config")
+
+
+def test_the_calls_that_set_a_config_are_shown_line_by_line(panel: Panel, exploration: Exploration) -> None:
+    exploration.configure("mm", {"max_fusion_size": 2}, direction="backward")
+    panel.control.refresh()
+    panel.press("open", "mm")
+    (shown,) = elements(panel.part("config"), class_="rx-python")
+    assert shown[2][2].splitlines() == list(configure_calls(exploration.plan["mm"]))
+    assert len(shown[2][2].splitlines()) == 2
 
 
 def test_what_is_wrong_in_one_direction_is_told_there(panel: Panel, exploration: Exploration) -> None:

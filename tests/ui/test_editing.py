@@ -7,6 +7,8 @@ import time
 from typing import Any
 
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.preview import Preview
 from regional_explorer.render.style.element import words
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.panel import Panel
@@ -95,6 +97,19 @@ def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
     assert not exploration.plan["mm"].carved
 
 
+def test_of_several_nodes_a_split_takes_the_one_that_runs_first(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
+    pick(panel, "mm", "act")
+    panel.press("merge")
+    pick(panel, "mm")
+    relu = next(node for node in nodes(control, "mm") if "relu" in node)
+    backward_of_mm = next(node for node in nodes(control, "mm", "0/backward") if "mm" in node)
+    panel.graph.selection = [backward_of_mm, relu]
+    panel.press("split")
+    assert [region.name for region in exploration.plan.regions] == ["mm.1", "mm.2"]
+
+
 def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
@@ -123,6 +138,46 @@ def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, explorat
     type_in(panel, "pattern", "")
     assert preview(panel) == ""
     assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
+
+
+class BlockedPreview:
+    """Stands in for ``preview``: waits until the test lets it go on, then raises ``error`` if there is one."""
+
+    def __init__(self, exploration: Exploration) -> None:
+        self.go_on = threading.Event()
+        self.error: Exception | None = None
+        self._preview = exploration.preview
+
+    def __call__(self, plan: Plan) -> Preview:
+        assert self.go_on.wait(30)
+        if self.error is not None:
+            raise self.error
+        return self._preview(plan)
+
+
+def test_a_preview_goes_once_its_pattern_has_changed(panel: Panel, exploration: Exploration) -> None:
+    type_in(panel, "kind", "ops")
+    type_in(panel, "pattern", "aten.sum*")
+    assert "Region sum would give" in preview(panel)
+    assert panel.graph.marked
+    blocked = exploration.preview = BlockedPreview(exploration)  # type: ignore[method-assign]
+    type_in(panel, "name", "total")
+    assert "Region sum would give" in text(panel, "preview")  # right as it stands, only the name is another
+    type_in(panel, "pattern", "aten.relu*")
+    assert text(panel, "preview") == ""
+    assert not panel.graph.marked
+    blocked.go_on.set()
+    assert "Region total would give" in preview(panel)
+    assert panel.graph.marked
+
+
+def test_a_preview_that_fails_unexpectedly_says_so(panel: Panel, exploration: Exploration) -> None:
+    broken = exploration.preview = BlockedPreview(exploration)  # type: ignore[method-assign]
+    broken.error = ZeroDivisionError("no luck")
+    broken.go_on.set()
+    type_in(panel, "kind", "ops")
+    type_in(panel, "pattern", "aten.sum*")
+    assert preview(panel) == "ZeroDivisionError: no luck"
 
 
 def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None:

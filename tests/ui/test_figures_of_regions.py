@@ -51,10 +51,11 @@ def test_rows_without_a_figure_come_last(measured: Session) -> None:
 
 
 def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
-    found = {one["title"]: one for one in overlays(measured)}
+    found = {one.title: one for one in overlays(measured)}
     assert list(found) == ["compiled time", "eager time", "speedup"]
-    assert set(found["speedup"]["values"]) == {cut.id for cut in measured.partitions}
-    assert all(value == pytest.approx(10.0) for value in found["compiled time"]["values"].values())
+    assert set(found["speedup"].values) == {cut.id for cut in measured.partitions}
+    assert {found["speedup"].text(value) for value in found["speedup"].values.values()} == {"3.00×"}
+    assert {found["compiled time"].text(value) for value in found["compiled time"].values.values()} == {"10.0 µs"}
     assert overlays(sessions.trained(2)) == []
 
 

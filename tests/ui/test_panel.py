@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ipywidgets.widgets.widget import _instances
@@ -17,6 +21,8 @@ from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE, INTERRUPTED_NOTE
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel.tools import traceback
+from regional_explorer.ui.views import graph_view
 from tests.ui.conftest import BlockedWork, button, elements, enabled, make, text, type_in
 
 
@@ -231,6 +237,13 @@ def test_an_error_of_the_work_is_shown(
     assert alert(panel) == ""
 
 
+def test_a_traceback_keeps_its_lines_and_indentation() -> None:
+    details = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    y = 1 / 0\nZeroDivisionError'
+    (fold,) = traceback(details)
+    assert fold[-1] == ["code", {}, details]
+    assert traceback("") == []
+
+
 def test_an_error_of_a_callback_is_shown(panel: Panel, control: Control) -> None:
     def broken(_name: str) -> None:
         raise ZeroDivisionError("<b>broken</b>")
@@ -254,6 +267,123 @@ def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control:
     with pytest.raises(KeyboardInterrupt), control.jobs.running_in_cell("Compile"):
         raise KeyboardInterrupt
     assert INTERRUPTED_NOTE in text(panel, "progress")
+
+
+def test_progress_undoes_nothing_that_was_pressed_meanwhile(panel: Panel, control: Control) -> None:
+    go_on, end = threading.Event(), threading.Event()
+
+    def work(_exploration: Exploration, _cancelled: object, progress: Callable[[str, float], None]) -> None:
+        go_on.wait(10)
+        progress("compiling act", 0.5)
+        end.wait(10)
+
+    control.jobs.start("Compile", work)
+    with control.lock:
+        go_on.set()
+        time.sleep(0.2)  # now the report waits for the lock
+        type_in(panel, "budget", "2.5")
+        panel.press("cancel")
+    while control.state.job is not None and not control.state.job.doing:
+        time.sleep(0.01)
+    assert control.state.job is not None
+    assert control.state.job.cancelling
+    assert control.state.budget_s == 2.5
+    end.set()
+    assert control.jobs.wait(10)
+
+
+def broken_reading() -> None:
+    raise ZeroDivisionError("no results")
+
+
+def interrupted_reading() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_job_whose_results_cannot_be_read_ends_with_the_error(
+    panel: Panel, control: Control, blocked_work: BlockedWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "read_exploration", broken_reading)
+    blocked_work.go_on.set()
+    panel.press("measure")
+    assert control.jobs.wait(10)
+    assert not control.state.busy
+    assert "ZeroDivisionError: no results" in alert(panel)
+
+
+def test_a_second_interrupt_while_the_results_are_read_ends_the_job(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "read_exploration", interrupted_reading)
+    with pytest.raises(KeyboardInterrupt), control.jobs.running_in_cell("Compile"):
+        raise KeyboardInterrupt
+    assert not control.state.busy
+    assert control.state.note == INTERRUPTED_NOTE
+
+
+def test_a_job_that_nobody_can_be_told_of_is_not_begun(control: Control, blocked_work: BlockedWork) -> None:
+    def broken_listener(_control: Control) -> None:
+        raise ZeroDivisionError
+
+    control.listeners.append(broken_listener)
+    with pytest.raises(ZeroDivisionError):
+        control.jobs.start("Compile", lambda exploration, _cancelled, _progress: exploration.compile())
+    with pytest.raises(ZeroDivisionError), control.jobs.running_in_cell("Compile"):
+        pass
+    control.listeners.remove(broken_listener)
+    assert not control.state.busy
+    assert blocked_work.calls == []
+
+
+def test_a_job_without_a_thread_is_not_begun(
+    panel: Panel, control: Control, blocked_work: BlockedWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def start_others(thread: threading.Thread) -> None:
+        if thread.name == "regional_explorer":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_others)
+    panel.press("compile")
+    assert "can't start new thread" in alert(panel)
+    assert not control.state.busy
+    assert control.jobs.wait(10)
+    monkeypatch.undo()
+    blocked_work.go_on.set()
+    panel.press("compile")
+    assert control.jobs.wait(10)
+    assert len(blocked_work.calls) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- drawing
+
+
+def test_a_graph_that_cannot_be_drawn_says_so_and_the_rest_is_up_to_date(
+    panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_view, "picture", broken_drawing)
+    switch(panel, "mm", on=False)
+    assert panel.graph.problem == "RuntimeError: no luck"
+    assert "eager" in rows(panel)["mm"]
+    assert alert(panel) == ""
+    monkeypatch.undo()
+    switch(panel, "mm", on=True)
+    assert panel.graph.problem == ""
+
+
+def test_a_view_that_fails_leaves_the_rest_up_to_date(
+    panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panel.source, "set_session", broken_drawing)
+    with contextlib.suppress(RuntimeError):
+        control.edit(lambda ex: ex.disable("mm"))
+    assert "eager" in rows(panel)["mm"]
+
+
+def broken_drawing(*_: Any, **__: Any) -> None:
+    raise RuntimeError("no luck")
 
 
 # ------------------------------------------------------------------------------------------------------ several panels
@@ -405,6 +535,11 @@ def test_the_plan_is_copied_as_text_and_as_python(panel: Panel, control: Control
     assert copied["Copy as Python"].startswith("ex = rx.last()\n")
     assert "act" not in copied["Copy plan"]
     assert "rx.last()" in text(panel, "header")
+    control.owner = lambda: ""
+    panel.press("undo")
+    copied = {words(one): one[1]["data-of"] for one in elements(panel.part("header"), data_do="copy")}
+    assert copied["Copy as Python"].startswith("ex = ...  # Put your exploration here")
+    assert "in no variable" in text(panel, "header")
 
 
 def test_results_are_saved_by_button_and_nothing_is_overwritten(

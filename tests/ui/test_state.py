@@ -105,6 +105,7 @@ def test_a_job_begins_is_told_and_ends(state: PanelState) -> None:
     ended = cancelling.ended("Cancelled.", Problem("it broke"))
     assert not ended.busy
     assert (ended.note, ended.problem) == ("Cancelled.", Problem("it broke"))
+    assert ended.dismissed().problem is None
 
 
 def test_what_is_told_after_the_end_changes_nothing(state: PanelState) -> None:

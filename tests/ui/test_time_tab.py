@@ -108,7 +108,7 @@ def test_the_button_profiles_and_shows_what_it_found() -> None:
     panel = Panel(control_of(make()))
     panel.press("pane", "time")
     assert "Where does the time go?" in text(panel, "time")
-    assert not any(one.get("shares") for one in panel.graph.overlays)
+    assert not any(one.shares for one in panel.graph.overlays)
     panel.press("pane", "source")
     panel.press("budget", value="0.2")
     panel.press("profile")

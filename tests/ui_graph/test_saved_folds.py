@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -16,12 +17,14 @@ import pytest
 
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
+from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.render import static
 from regional_explorer.render.picture.arrays import Payload
 from regional_explorer.render.picture.fold_records import folded
-from regional_explorer.render.picture.opening import Detail, Opening
+from regional_explorer.render.picture.opening import Detail, Opening, Turn
 from regional_explorer.render.picture.outlines import Outlines
 from regional_explorer.render.picture.payload import PARTITIONS, picture
+from regional_explorer.render.viewer.overlay import SHADES, box_heat, fold_times, share_fills
 from tests.render import sessions
 from tests.ui_graph.reading import Read, unpack
 
@@ -36,7 +39,8 @@ console.log(JSON.stringify(states.map((state) => {
     const tab = Object.assign(whole, state);
     unfold(tab);
     const { kept, hulls, folds, ...found } = shown(tab);
-    return { ...found, places: place({ ...found, kept, hulls, folds }) };
+    const colours = heat(whole.colours ?? {}, { kept, number: 7 });
+    return { ...found, places: place({ ...found, kept, hulls, folds }), heat: colours };
 })));
 """
 DETAILS = {None: Detail.MODULES, True: Detail.OPS, False: Detail.NOTHING}
@@ -110,6 +114,31 @@ def test_the_page_shows_the_boxes_that_the_panel_would(tab: str) -> None:
         ]
 
 
+@pytest.mark.parametrize("tab", ["0/forward", "0/backward", PARTITIONS])
+def test_the_page_colours_the_share_of_the_time_as_the_panel_would(tab: str) -> None:
+    session = sessions.profiled(nested())
+    outlines, shares = Outlines(session), TimeShares.of(session)
+    assert shares
+    whole, first = folded(session, tab, outlines)
+    for fold, time in zip(whole["folds"], fold_times(shares, tab, first.reads, whole), strict=True):
+        fold["time"] = time
+    whole = json.loads(json.dumps({**whole, "colours": share_fills()}))
+    states = random_states(whole, 12)
+    for state, found in zip(states, run(whole, states), strict=True):
+        opening = Opening(DETAILS[state["all"]], chosen=state["chosen"])
+        kernel = box_heat(shares, picture(session, tab, opening, outlines=outlines), tab)
+        page = found["heat"]
+        assert page["of"] == 7
+        assert page["dark"] == kernel["dark"]
+        assert max(kernel["steps"]) == max(filter(None, page["steps"])) == SHADES
+        for box, step in enumerate(kernel["steps"]):
+            if step < 0:
+                assert page["steps"][box] is None
+                continue
+            assert abs(page["steps"][box] - step) <= 1  # the page has three digits of the time
+            assert (page["labels"][box], page["tooltips"][box]) == (kernel["labels"][box], kernel["tooltips"][box])
+
+
 @pytest.mark.parametrize("tab", ["0/forward", PARTITIONS])
 def test_boxes_of_the_page_do_not_overlap_and_hulls_hold_what_is_theirs(tab: str) -> None:
     session = nested()
@@ -148,3 +177,10 @@ def test_what_is_shown_first_is_laid_out_in_the_kernel() -> None:
     assert len(whole["places"]["rects"]) == 4 * len(now.scene.boxes) == 4 * len(found["box_styles"])
     assert len(whole["places"]["curve_ends"]) == len(found["edges"]) / 2
     assert unpack("I", now.facts["edges"], 2) == [*zip(found["edges"][::2], found["edges"][1::2], strict=True)]
+
+
+def test_the_page_knows_the_turns_by_the_kernels_numbers() -> None:
+    named = re.findall(r"([A-Z_]+) = (-?\d+)", (static.FOLDER / "folds.js").read_text(encoding="utf-8"))
+    assert {name: int(number) for name, number in named} == {
+        turn.name: turn.value for turn in (Turn.FIXED, Turn.AT_ONCE, Turn.NEVER)
+    }

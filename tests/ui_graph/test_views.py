@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,10 @@ import pytest
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.plan import Plan
-from regional_explorer.render.viewer.overlay import partition_heat
+from regional_explorer.render.picture.payload import picture
+from regional_explorer.render.picture.placement import arranged
+from regional_explorer.render.style.formats import duration
+from regional_explorer.render.viewer.overlay import Overlay, partition_heat
 from regional_explorer.ui.views import graph_view
 from regional_explorer.ui.views.graph_view import GraphView
 from regional_explorer.ui.views.source_view import SourceView
@@ -122,6 +126,42 @@ def test_what_goes_wrong_in_a_message_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert shown.problem == ""
 
 
+def test_a_session_that_cannot_be_drawn_is_told_and_the_next_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no luck")
+
+    shown = view()
+    monkeypatch.setattr(graph_view, "picture", broken)
+    shown.set_session(sessions.trained(3))
+    assert shown.problem == "RuntimeError: no luck"
+    monkeypatch.undo()
+    shown.set_session(sessions.trained(2))
+    assert shown.problem == ""
+
+
+def test_of_two_sessions_drawn_on_two_threads_the_newer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow_at_first(*given: Any, **more: Any) -> Any:
+        if not begun.is_set():
+            begun.set()
+            go_on.wait(60)
+        return picture(*given, **more)
+
+    shown = view(3)
+    monkeypatch.setattr(graph_view, "picture", slow_at_first)
+    older = threading.Thread(target=shown.expand_all)
+    older.start()
+    assert begun.wait(60)
+    newer = threading.Thread(target=shown.set_session, args=(sessions.trained(5),))
+    newer.start()
+    newer.join(0.5)  # it would end now if it did not wait for the older one
+    go_on.set()
+    older.join()
+    newer.join()
+    assert titles(shown).count("gelu") == 5
+
+
 def test_a_selection_is_heard_by_message_too_and_the_page_is_told() -> None:
     shown = view(3)
     told: list[Any] = []
@@ -172,31 +212,31 @@ def test_overlays_are_worn_in_turn() -> None:
     shown = view(2)
     cuts = [f"mlp/{n}/0/forward" for n in range(2)]
     assert "Overlay" in words()
-    shown.overlays = [{"title": "time", "unit": "µs", "values": dict(zip(cuts, (1.2345, 2000.0), strict=True))}]
+    shown.overlays = [Overlay("time", duration, dict(zip(cuts, (1.2345e-6, 2e-3), strict=True)))]
     assert shown.heat == {}
     press(shown, "overlay")
-    assert {"Overlay: time", "time 1.23 µs", "2000 µs"} <= set(words())
-    assert [shown.heat[cut]["light"]["label"] for cut in cuts] == ["1.23 µs", "2000 µs"]
+    assert {"Overlay: time", "time 1.23 µs", "2.00 ms"} <= set(words())
+    assert [shown.heat[cut]["light"]["label"] for cut in cuts] == ["1.23 µs", "2.00 ms"]
     assert shown.heat[cuts[0]]["light"] != shown.heat[cuts[0]]["dark"]
     press(shown, "overlay")
     assert shown.heat == {}
     assert "Overlay" in words()
     press(shown, "overlay")
-    shown.overlays = [{"title": "none", "values": {"x": float("inf")}}, {"title": "slow", "values": {"x": 1234567}}]
+    shown.overlays = [Overlay("none", duration, {"x": float("inf")}), Overlay("slow", duration, {"x": 1234.567})]
     assert shown.heat == {}
     shown.tab = "0/backward"
     assert shown.payload["tab"] == "0/backward"
     press(shown, "overlay")
     press(shown, "overlay")
-    assert shown.heat["x"]["light"]["label"] == "1230000"
+    assert shown.heat["x"]["light"]["label"] == "1,230 s"
     shown.overlays = []
     assert shown.heat == {}
 
 
 def test_figures_can_be_read_on_their_ground() -> None:
-    shown = partition_heat({"title": "time", "unit": "µs", "values": {str(one): float(one) for one in range(60)}})
+    shown = partition_heat(Overlay("time", duration, {str(one): float(one) for one in range(60)}))
     assert all(contrast(one["text"], one["fill"]) >= 4.5 for themes in shown.values() for one in themes.values())
-    assert set(partition_heat({"title": "time", "unit": "", "values": {"a": 2.0}})) == {"a"}
+    assert set(partition_heat(Overlay("time", duration, {"a": 2.0}))) == {"a"}
 
 
 def test_lines_select_their_nodes_and_nodes_light_their_lines(tmp_path: Path) -> None:
@@ -272,6 +312,23 @@ def test_without_graphviz_the_first_places_stay() -> None:
     assert shown.wait_arranged(60)
     assert shown.places == {}
     assert not shown.arranging
+
+
+def test_after_a_layout_that_failed_the_next_picture_is_arranged() -> None:
+    def broken_at_first(*given: Any, **more: Any) -> Any:
+        if shown.tab == "0/forward":
+            raise RuntimeError("no luck")
+        return arranged(*given, **more)
+
+    shown = GraphView(time_limit_s=30, arrange=broken_at_first)
+    shown.set_session(sessions.trained(3))
+    assert shown.wait_arranged(60)
+    assert not shown.arranging
+    assert shown.problem == "RuntimeError: no luck"
+    shown.tab = "0/backward"
+    assert shown.wait_arranged(60)
+    assert not shown.arranging
+    assert shown.places["of"] == shown.payload["number"]
 
 
 def test_only_the_newest_picture_is_arranged(monkeypatch: pytest.MonkeyPatch) -> None:

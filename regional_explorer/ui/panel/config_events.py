@@ -40,7 +40,7 @@ def _choose_direction(control: Control, event: Event) -> None:
     name, _ = _opened_config(control.state)
     direction = None if event.text == BOTH_WAYS else Direction(event.text)
     region = control.state.plan[name]
-    control.change(replace(control.state, direction=direction))
+    control.update(lambda state: replace(state, direction=direction))
     if direction is None and region.backward_config is not None:
         config = config_of(region, Direction.FORWARD)
         control.edit(lambda ex: ex.reset(name).configure(name, config))
@@ -69,6 +69,6 @@ CONFIG_EVENTS: Mapping[str, Handler] = {
     "set": _set_value,
     "unset": lambda control, event: control.remove_config(_event_setting(control, event)),
     "preset": _apply_preset,
-    "key query": lambda control, event: control.change(replace(control.state, key_query=event.text)),
+    "key query": lambda control, event: control.update(lambda state: replace(state, key_query=event.text)),
     "add": _add_key,
 }

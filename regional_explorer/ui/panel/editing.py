@@ -52,7 +52,7 @@ def edit_bar(
     edits = {
         "Rename": (single, "rename", "Give the selected region this name"),
         "Merge": (len(regions) >= MIN_MERGED, "merge", "Merge the selected regions into one, with the first's config"),
-        "Split": (single, "split", "Split at the node selected in the graph, or else by instance"),
+        "Split": (single, "split", "Split at the first node selected in the graph, or else by instance"),
         "Carve out": (bool(carvable), "carve", "Run the ops selected in the graph eagerly"),
         "Take back": (single and bool(regions[0].carved), "uncarve", "Return carved ops to the selected region"),
     }
@@ -64,11 +64,12 @@ def edit_bar(
 
 
 def partly_selected(session: Session, selection: Sequence[str]) -> dict[str, list[str]]:
-    """Return the nodes selected in the graph by region, without regions that are selected completely."""
+    """Return the nodes selected in the graph by region, as they run, without regions that are selected completely."""
+    selected_names = set(selection)
     nodes_by_region: dict[str, list[str]] = {}
     for region in session.plan.regions if selection else ():
-        region_nodes = set(nodes_of_region(session, region.name))
-        selected = [name for name in selection if name in region_nodes]
+        region_nodes = nodes_of_region(session, region.name)
+        selected = [name for name in region_nodes if name in selected_names]
         if 0 < len(selected) < len(region_nodes):
             nodes_by_region[region.name] = selected
     return nodes_by_region

@@ -14,7 +14,7 @@ from regional_explorer.ui.panel.config_events import CONFIG_EVENTS
 from regional_explorer.ui.panel.event import Event, Handler
 from regional_explorer.ui.panel.job_events import JOB_EVENTS, retrace
 from regional_explorer.ui.panel.region_events import REGION_EVENTS, ROW_EVENTS
-from regional_explorer.ui.state import CODE, PANES
+from regional_explorer.ui.state import CODE, PANES, PanelState
 
 
 def handle(control: Control, event: Event) -> None:
@@ -37,12 +37,12 @@ def _save_exploration(control: Control, event: Event) -> None:
         for suffix in itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
     )
     saved = control.exploration.save(next(path for path in paths if not path.exists()))
-    control.change(replace(control.state, note=f"Saved to {saved}."))
+    control.update(lambda state: replace(state, note=f"Saved to {saved}."))
 
 
 def _choose_pane(control: Control, event: Event) -> None:
     if event.of in PANES:
-        control.change(control.state.with_pane(event.of))
+        control.update(lambda state: state.with_pane(event.of))
     if event.of == CODE:
         control.read_code()
 
@@ -59,8 +59,8 @@ EVENTS: Mapping[str, Handler] = {
     **CONFIG_EVENTS,
     "undo": lambda control, _: control.undo(),
     "redo": lambda control, _: control.redo(),
-    "dismiss": lambda control, _: control.change(control.state.failed(None)),
-    "clear": lambda control, _: control.change(control.state.with_rows_selected(()).with_selection(())),
+    "dismiss": lambda control, _: control.update(PanelState.dismissed),
+    "clear": lambda control, _: control.update(lambda state: state.with_rows_selected(()).with_selection(())),
     "take": _use_measured_plan,
     "pane": _choose_pane,
     "save": _save_exploration,

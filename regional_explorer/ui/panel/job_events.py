@@ -32,7 +32,7 @@ def _start_compile(control: Control, _event: Event) -> None:
 
 def _start_profile(control: Control, _event: Event) -> None:
     budget_s = control.state.budget_s
-    control.change(control.state.with_pane(TIME))
+    control.update(lambda state: state.with_pane(TIME))
     control.jobs.start(
         "Profile",
         lambda ex, cancelled, progress: ex.profile(
@@ -59,13 +59,13 @@ def _set_budget(control: Control, event: Event) -> None:
     except ValueError:  # the page shows the old one again
         return
     if seconds > 0:
-        control.change(replace(control.state, budget_s=min(seconds, MAX_BUDGET_S)))
+        control.update(lambda state: replace(state, budget_s=min(seconds, MAX_BUDGET_S)))
 
 
 def _toggle_variant(control: Control, event: Event) -> None:
     chosen = {str(name) for name in control.state.variants} - {event.of} | ({event.of} if event.value else set())
     variants = tuple(name for name in VariantName if name in chosen or name is VariantName.EAGER)
-    control.change(replace(control.state, variants=variants))
+    control.update(lambda state: replace(state, variants=variants))
 
 
 def retrace(control: Control, shapes: str) -> None:
@@ -78,7 +78,7 @@ def retrace(control: Control, shapes: str) -> None:
             "Trace again",
             lambda ex, cancelled, progress: ex.retrace(dynamic=dynamic, cancelled=cancelled, progress=progress),
         )
-        control.change(replace(control.state, retracing=shapes))
+        control.update(lambda state: replace(state, retracing=shapes))
 
 
 def _choose_shapes(control: Control, event: Event) -> None:
@@ -88,7 +88,7 @@ def _choose_shapes(control: Control, event: Event) -> None:
 
 def _choose_target(control: Control, event: Event) -> None:
     if not event.text or event.text in GPU_TARGETS:
-        control.change(replace(control.state, target=event.text))
+        control.update(lambda state: replace(state, target=event.text))
         control.read_code()
 
 

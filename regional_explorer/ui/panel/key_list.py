@@ -24,7 +24,11 @@ def key_list(query: str, device: str, config_keys: Container[str], *, busy: bool
     entries = _matching_keys(query, device)
     items = [_key_item(entry, device, in_config=entry.key in config_keys, busy=busy) for entry in entries[:MAX_KEYS]]
     total = len(catalogue())
-    scope = f"{count(len(entries), 'key')} of {total}" if query.strip() else f"Worth trying first, of {total} keys"
+    scope = (
+        f"{count(len(entries), 'key')} of {total}"
+        if query.strip()
+        else f"{count(len(entries), 'key')} worth trying first, of {total}"
+    )
     more = "; only the first are listed" if len(entries) > MAX_KEYS else ""
     heading = node("div", scope + more, class_="rx-quiet", role="status")
     if items:

@@ -69,9 +69,9 @@ def frame(pane: str) -> list[Node]:
 class Shown:
     """What a panel shows: the state, the session, and what is derived from the session once.
 
-    ``key`` identifies the exploration on a page; ``owner`` is its Python expression. ``code`` is the code of the open
-    region as far as it was read, None while the code tab is hidden; ``unread`` the number of its partitions whose code
-    was not read yet.
+    ``key`` identifies the exploration on a page; ``owner`` is its Python expression, empty if there is none. ``code``
+    is the code of the open region as far as it was read, None while the code tab is hidden; ``unread`` the number of
+    its partitions whose code was not read yet.
     """
 
     key: str
@@ -108,7 +108,10 @@ def _header(session: Session, plan: Plan, owner: str, *, shapes: str, busy: bool
     facts["torch"] = f"torch {facts['torch']}"
     facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
     facts_text = " · ".join(facts.values())
-    owner_note = node("span", "in Python: ", node("code", owner), title="The exploration that this panel shows")
+    if owner:
+        owner_note = node("span", "in Python: ", node("code", owner), title="The exploration that this panel shows")
+    else:
+        owner_note = node("span", "in no variable", title="To use this exploration in Python, assign it to a variable")
     return [
         node("h3", session.title),
         export_buttons(plan, owner, busy=busy),

@@ -15,6 +15,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.static import script, style
 from regional_explorer.render.viewer.overlay import SHARE, overlays
 from regional_explorer.ui.control import Control
+from regional_explorer.ui.open_code import ShownCode
 from regional_explorer.ui.panel.event import Event
 from regional_explorer.ui.panel.events import handle
 from regional_explorer.ui.panel.layout import PARTS, Shown, frame
@@ -77,28 +78,15 @@ class Panel(ElementTree):
     def show(self, control: Control) -> None:
         """Show the state and the session of ``control``."""
         with self.hold_sync():
-            if tuple(self.graph.selection) != control.state.selection:
-                self.graph.select(control.state.selection)
-            if control.session is not self._session:
-                if self._session is not None and control.session.graphs != self._session.graphs:
-                    self._suggestions = suggestions(control.session)
-                self._session = control.session
-                self.graph.set_session(control.session)
-                self.graph.overlays = overlays(control.session)
-                if control.session.profile is not None and control.session.profile is not self._profile:
-                    self.graph.show_overlay(SHARE)
-                self._profile = control.session.profile
-                self.source.set_session(control.session)
-            self.graph.marked = previewed_nodes(control.state.mark)
+            session_before, self._session = self._session, control.session
+            if session_before is not None and control.session.graphs != session_before.graphs:
+                self._suggestions = suggestions(control.session)
             self.tree = frame(control.state.pane)
             if control.state.plan != self._plan:
                 self._plan = control.state.plan
                 self.plan = plan_line(self._plan)
             key, owner = f"{id(control):x}", control.owner()
             code, unread = (control.code, control.unread) if control.state.pane == CODE else (None, 0)
-            if code is not None and code.partitions != self._partition_codes:
-                self._partition_codes = code.partitions
-                self.code.set_code(code.partitions)
             shown = Shown(
                 key,
                 owner,
@@ -116,6 +104,24 @@ class Panel(ElementTree):
                 if self._part_needs.get(name) != needs:
                     self._part_needs[name] = needs
                     setattr(self, _part_trait(name), part.make(**needs))
+            # Last: where a view cannot show the session, everything else does.
+            self._show_in_views(control, code, is_new=control.session is not session_before)
+
+    def _show_in_views(self, control: Control, code: ShownCode | None, *, is_new: bool) -> None:
+        """Show the state in the views, and the session if it ``is_new``."""
+        if tuple(self.graph.selection) != control.state.selection:
+            self.graph.select(control.state.selection)
+        if is_new:
+            self.graph.set_session(control.session)
+            self.graph.overlays = overlays(control.session)
+            if control.session.profile is not None and control.session.profile is not self._profile:
+                self.graph.show_overlay(SHARE)
+            self._profile = control.session.profile
+            self.source.set_session(control.session)
+        self.graph.marked = previewed_nodes(control.state.mark)
+        if code is not None and code.partitions != self._partition_codes:
+            self._partition_codes = code.partitions
+            self.code.set_code(code.partitions)
 
     def ping(self) -> None:
         """Ping the pages; each that shows the panel answers."""
@@ -168,9 +174,9 @@ class Panel(ElementTree):
                 handle(self.control, event)
 
     def _on_selection(self, _change: Any) -> None:
-        if tuple(self.graph.selection) != self.control.state.selection:
-            with self.control.lock:
-                self.control.change(self.control.state.with_nodes_picked(self.graph.selection))
+        nodes = tuple(self.graph.selection)
+        if nodes != self.control.state.selection:
+            self.control.update(lambda state: state.with_nodes_picked(nodes))
 
     def _show_diagnostic(self, number: int) -> None:
         """Select the nodes of a diagnostic, and scroll to them."""

@@ -28,11 +28,11 @@ def _pick_row(control: Control, event: Event) -> None:
     state, name = control.state, event.of
     if event.shift:
         row_names = [summary.region.name for summary in ordered(control.summaries, state.sort)]
-        control.change(state.with_range_selected(name, row_names))
+        control.update(lambda state: state.with_range_selected(name, row_names))
     elif event.ctrl:
-        control.change(state.with_row_toggled(name))
+        control.update(lambda state: state.with_row_toggled(name))
     else:
-        control.change(state.with_rows_selected([name]))
+        control.update(lambda state: state.with_rows_selected([name]))
     if state.pane == CODE:
         control.read_code()
 
@@ -45,15 +45,16 @@ def _edit_picked(control: Control, change: Callable[[Exploration], object]) -> N
     try:
         control.edit(change)
     except RegionalExplorerError as error:
-        control.change(replace(control.state, rename=replace(control.state.rename, error=str(error))))
+        message = str(error)
+        control.update(lambda state: replace(state, rename=replace(state.rename, error=message)))
         return
-    control.change(replace(control.state, rename=NameForm()))
+    control.update(lambda state: replace(state, rename=NameForm()))
 
 
 def _rename_region(control: Control, _event: Event) -> None:
     (name,), new_name = control.state.picked, control.state.rename.name.strip()
     if not new_name:
-        control.change(replace(control.state, rename=NameForm(error="Type the new name first.")))
+        control.update(lambda state: replace(state, rename=NameForm(error="Type the new name first.")))
         return
     _edit_picked(control, lambda ex: ex.rename(name, new_name))
 
@@ -92,7 +93,7 @@ def _uncarve_region(control: Control, _event: Event) -> None:
 def _mark_region(control: Control, _event: Event) -> None:
     if not control.state.selector:
         hint = PATTERN_HINTS[control.state.mark.kind]
-        control.change(replace(control.state, mark=replace(control.state.mark, error=f"Enter a pattern: {hint}.")))
+        control.update(lambda state: replace(state, mark=replace(state.mark, error=f"Enter a pattern: {hint}.")))
         return
     control.mark()
 
@@ -103,28 +104,28 @@ def _mark_time_row(control: Control, event: Event) -> None:
         patterns: dict[str, Any] = {selector.kind: list(selector.patterns)}
         name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
         control.edit(lambda ex: ex.mark(name, **patterns))
-        control.change(control.state.with_rows_selected([name]))
+        control.update(lambda state: state.with_rows_selected([name]))
 
 
 ROW_EVENTS: Mapping[str, Handler] = {
     "switch": _switch_region,
     "remove": lambda control, event: control.edit(lambda ex: ex.unmark(event.of)),
-    "open": lambda control, event: control.change(control.state.with_config_toggled(event.of)),
+    "open": lambda control, event: control.update(lambda state: state.with_config_toggled(event.of)),
     "pick": _pick_row,
 }
 """Events of a row of the region table: their ``of`` is the region's name."""
 
 REGION_EVENTS: Mapping[str, Handler] = {
-    "sort": lambda control, event: control.change(control.state.sorted_by(event.of)),
-    "new name": lambda control, event: control.change(replace(control.state, rename=NameForm(event.text))),
+    "sort": lambda control, event: control.update(lambda state: state.sorted_by(event.of)),
+    "new name": lambda control, event: control.update(lambda state: replace(state, rename=NameForm(event.text))),
     "rename": _rename_region,
     "merge": _merge_regions,
     "split": _split_region,
     "carve": _carve_nodes,
     "uncarve": _uncarve_region,
-    "kind": lambda control, event: control.change(control.state.with_mark(kind=event.text, pattern="")),
-    "pattern": lambda control, event: control.change(control.state.with_mark(pattern=event.text)),
-    "name": lambda control, event: control.change(control.state.with_mark(name=event.text)),
+    "kind": lambda control, event: control.update(lambda state: state.with_mark(kind=event.text, pattern="")),
+    "pattern": lambda control, event: control.update(lambda state: state.with_mark(pattern=event.text)),
+    "name": lambda control, event: control.update(lambda state: state.with_mark(name=event.text)),
     "mark": _mark_region,
     "mark time": _mark_time_row,
 }

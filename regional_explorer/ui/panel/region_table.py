@@ -8,6 +8,7 @@ from typing import Any
 
 from regional_explorer.compiler.config.catalogue import catalogue
 from regional_explorer.errors.texts import count
+from regional_explorer.record.region import config_texts
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.render.report.table_node import chip
 from regional_explorer.render.style.element import Node, node
@@ -151,11 +152,10 @@ def _state_cell(summary: RegionSummary) -> Node:
 def _config_cell(summary: RegionSummary) -> Node:
     entries = catalogue()
     settings = [
-        f"{f'{direction} ' if direction else ''}{key}={value!r}"
+        f"{direction} {text}" if direction else text
         for direction, config in summary.region.configs
-        for key, value in config.items()
         # Where the directions differ, a key at its default may be what makes the difference.
-        if direction is not None or value != entries[key].default
+        for text in config_texts({k: value for k, value in config.items() if direction or value != entries[k].default})
     ]
     if not settings:
         return node("td", node("span", "default", class_="rx-quiet"))

@@ -43,7 +43,10 @@ def code_head(name: str | None, *, compiled: bool, unread: int, note: str, targe
     """
     if name is None:
         return [node("p", "Select a region: its generated code is shown here.", class_="rx-quiet")]
-    targets = [("", "what was compiled"), *((gpu.name, f"{gpu.title} (not here)") for gpu in GPU_TARGETS.values())]
+    targets = [
+        ("", "what was compiled"),
+        *((gpu.name, f"{gpu.title} (generated, not run)") for gpu in GPU_TARGETS.values()),
+    ]
     head = [node("h4", f"Code of {clean(name)}"), choice("for", "target", targets, target, disabled=busy)]
     if unread:
         head.append(button("Read the code", "code", title="Find out what its kernels are", disabled=busy))

@@ -75,7 +75,7 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node
         f"CI {duration(row.low_s)} to {duration(row.high_s)}",
         f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
         count(row.ops, "op") if row.ops else "",
-        f"moves {size(row.moved_bytes)}, which a copy takes {duration(row.copy_s)} for" if row.moved_bytes else "",
+        f"moves {size(row.moved_bytes)}; copying that much takes {duration(row.copy_s)}" if row.moved_bytes else "",
     ]
     mark_button = button(
         "Marked" if marked else "Mark",
@@ -107,7 +107,9 @@ def _profile_conditions(profile: Profile) -> str:
     facts = [
         sums(profile),
         f"{count(profile.rounds, 'round')}.",
-        f"{count(short_count, 'op')} too short for figures of their own are summed." if short_count else "",
-        "A module holds those inside it.",
+        f"{count(short_count, 'op')} too short to be measured individually are combined in one row."
+        if short_count
+        else "",
+        "A module's row includes the modules inside it.",
     ]
     return " ".join(filter(None, facts))

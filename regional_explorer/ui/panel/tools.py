@@ -7,13 +7,15 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import SHAPES
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.render.report.plan_source import plan_source
-from regional_explorer.render.style.element import Node, node
+from regional_explorer.render.style.element import Node, node, verbatim
 from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean_page
 from regional_explorer.ui.panel.controls import button, checkbox, choice, copy_button, field
 from regional_explorer.ui.state import CODE, Job, PanelState, Problem
 
 MAX_BUDGET_S = 3600.0
+NO_OWNER = "...  # Put your exploration here: no variable holds the one that was shown."
+"""Stands in copied code for an exploration that has no Python expression."""
 
 
 def tool_bar(state: PanelState) -> list[Node]:
@@ -50,11 +52,21 @@ def tool_bar(state: PanelState) -> list[Node]:
 
 
 def export_buttons(plan: Plan, owner: str, *, busy: bool) -> Node:
-    """Return the buttons that save and copy the results; ``owner`` is the Python expression of the exploration."""
-    python = f"ex = {owner}\n{plan_source(plan)}" if owner != "ex" else plan_source(plan)
+    """Return the buttons that save and copy the results.
+
+    Args:
+        plan: the plan.
+        owner: the Python expression of the exploration, empty if there is none.
+        busy: whether a job is running.
+    """
+    python = plan_source(plan)
+    if owner != "ex":
+        python = f"ex = {owner or NO_OWNER}\n{python}"
     return node(
         "div",
-        button("Save HTML", "save", "html", title="Save a page with pictures and tables", disabled=busy),
+        button(
+            "Save HTML", "save", "html", title="Save an interactive page with graph, source and tables", disabled=busy
+        ),
         button("Save JSON", "save", "json", title="Save everything, for rx.load", disabled=busy),
         copy_button("Copy plan", plan_line(plan), title="For %regional_compile --plan, or a file"),
         copy_button("Copy as Python", python, title="Copy the calls that make this plan"),
@@ -120,5 +132,4 @@ def traceback(text: str) -> list[Node]:
     """Return a folded traceback, or nothing without text."""
     if not text:
         return []
-    lines = (node("code", line) for line in clean_page(text, 4 * LONG_TEXT).splitlines())
-    return [node("details", node("summary", "Traceback"), *lines)]
+    return [node("details", node("summary", "Traceback"), verbatim("code", clean_page(text, 4 * LONG_TEXT)))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable
@@ -43,14 +44,17 @@ class StreamProgress:
         """Write what is being done, and the fraction done."""
         if self._on_terminal:
             done = round(_BAR_WIDTH * fraction)
-            self._stream.write(f"\r\x1b[K{'━' * done}{'╌' * (_BAR_WIDTH - done)} {doing}")
+            self._write(f"\r\x1b[K{'━' * done}{'╌' * (_BAR_WIDTH - done)} {doing}")
         elif (kind := _DIGITS.sub("", doing)) != self._last_kind:
             self._last_kind = kind
-            self._stream.write(f"{doing}\n")
-        self._stream.flush()
+            self._write(f"{doing}\n")
 
     def close(self) -> None:
         """Erase the progress bar."""
         if self._on_terminal:
-            self._stream.write("\r\x1b[K")
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # nobody reads it any more; the work goes on
+            self._stream.write(text)
             self._stream.flush()

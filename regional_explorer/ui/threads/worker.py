@@ -20,8 +20,9 @@ class Worker:
         """Start ``work``, which must not raise and should check ``cancelled`` regularly."""
         self._cancelled = threading.Event()
         # A daemon: a compile that takes long must not keep the kernel from ending.
-        self._thread = threading.Thread(target=self._modes.run, args=(work,), name="regional_explorer", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._modes.run, args=(work,), name="regional_explorer", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def cancel(self) -> None:
         """Ask the job to stop at its next check of ``cancelled``."""

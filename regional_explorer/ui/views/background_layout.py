@@ -16,13 +16,15 @@ class BackgroundLayout:
     """Computes one layout at a time; a newer picture replaces one that waits, and stops the layout of an older one.
 
     ``on_layout`` is called with the number and the scene of a picture and its placement, or None if none was found in
-    time. ``lock`` is held during that call; callers of ``submit`` and ``cancel`` must hold it.
+    time; ``on_error`` with the number and the error if the layout or ``on_layout`` fails. ``lock`` is held during these
+    calls; callers of ``submit`` and ``cancel`` must hold it.
     """
 
     def __init__(
         self,
         lock: threading.RLock,
         on_layout: Callable[[int, Scene, Placement | None], None],
+        on_error: Callable[[int, Exception], None],
         *,
         time_limit_s: float = LAYOUT_TIME_LIMIT_S,
         arrange: Callable[..., Placement | None] = arranged,
@@ -30,6 +32,7 @@ class BackgroundLayout:
         self.time_limit_s = time_limit_s
         self._lock = lock
         self._on_layout = on_layout
+        self._on_error = on_error
         self._arrange = arrange
         self._thread = threading.Thread()
         self._is_running = False
@@ -66,6 +69,10 @@ class BackgroundLayout:
             if task is None:
                 return
             number, scene = task
-            placement = self._arrange(scene, time_limit_s=self.time_limit_s, stop=stop)
-            with self._lock:
-                self._on_layout(number, scene, placement)
+            try:
+                placement = self._arrange(scene, time_limit_s=self.time_limit_s, stop=stop)
+                with self._lock:
+                    self._on_layout(number, scene, placement)
+            except Exception as error:  # noqa: BLE001 - newer pictures are still to be arranged, on this thread
+                with self._lock:
+                    self._on_error(number, error)

@@ -41,10 +41,7 @@ class CodeView(LinkedView):
             case "point":
                 self._point_at(nodes)
             case "pick" if nodes:
-                selected = set(self.selection)
-                picked = set(nodes)
-                if message.get("ctrl"):
-                    picked = selected - picked if picked <= selected else selected | picked
+                picked = self._picked(nodes, ctrl=bool(message.get("ctrl")))
                 self._select_nodes(sorted(picked))
                 self._highlight_rows(f"{count(len(picked), 'node')} selected")
             case "clear":

@@ -14,6 +14,7 @@ from typing import Any
 
 import traitlets
 
+from regional_explorer.record.node_names import qualified_names
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import Payload, places
 from regional_explorer.render.picture.opening import Detail, Opening
@@ -43,9 +44,8 @@ class GraphView(ElementTree):
         hover: nodes under the pointer, in this view or a linked one.
         marked: nodes that a pattern would mark; highlighted like search results.
         search: the text of the search field: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
-        overlays: numbers on partitions, one overlay shown at a time:
-            ``[{"title": "time", "unit": "µs", "values": {partition id: number}}]``; values that are not finite are
-            left out. With ``shares`` in place of ``values`` it colours boxes by their share of the time.
+        overlays: figures of partitions, one ``Overlay`` shown at a time; values that are not finite are left out. One
+            with ``shares`` colours boxes by their share of the time.
         height: height of the drawing in pixels; the lower edge can be dragged.
         problem: the last error message, shown above the drawing.
 
@@ -89,9 +89,9 @@ class GraphView(ElementTree):
         self._picture_number = 0
         self._lock = threading.RLock()  # reentrant: observers of the traits set under it take it again
         self._background_layout = BackgroundLayout(
-            self._lock, self._on_layout, time_limit_s=time_limit_s, arrange=arrange
+            self._lock, self._on_layout, self._on_layout_error, time_limit_s=time_limit_s, arrange=arrange
         )
-        self.observe(self._follow_tab, "tab")
+        self.observe(lambda _: self._draw_or_show_error(), "tab")
         self.observe(lambda _: self._apply_overlay(), "overlays")
         self.observe(lambda _: self._update_bars(), ("arranging", "problem"))
         self._update_bars()
@@ -102,14 +102,16 @@ class GraphView(ElementTree):
 
     def set_session(self, session: Session) -> None:
         """Show ``session``; keep tab, folds and selection as far as they exist in it."""
-        self._session = session
-        self._outlines = Outlines(session, self._outlines)
-        self.tabs = tabs(session)
-        node_names = {f"{graph.id}:{node.name}" for graph in session.graphs for node in graph.nodes}
+        with self._lock:
+            self._session = session
+            self._outlines = Outlines(session, self._outlines)
+            self.tabs = tabs(session)
+        node_names = set(qualified_names(session.graphs))
+        # Not under the lock: what observes the selection may wait for another one.
         self.selection = [node for node in self.selection if node in node_names]
         tab = self.tab if any(tab_id == self.tab for tab_id, _ in self.tabs) else first_tab(session)
         if tab == self.tab:
-            self._draw()
+            self._draw_or_show_error()
         else:
             self.tab = tab
 
@@ -220,10 +222,10 @@ class GraphView(ElementTree):
         if self.tab in tab_ids:
             self.tab = tab_ids[(tab_ids.index(self.tab) + step) % len(tab_ids)]
 
-    def _follow_tab(self, _change: Any) -> None:
+    def _draw_or_show_error(self) -> None:
         try:
             self._draw()
-        except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
+        except Exception as error:  # noqa: BLE001 - ipywidgets or the worker would hide it; the page shows it
             self._show_error(error)
 
     def _show_error(self, error: Exception) -> None:
@@ -237,8 +239,9 @@ class GraphView(ElementTree):
         return self._openings.get(self.tab, Opening())
 
     def _draw_opening(self, opening: Opening, *, focus: str = "") -> None:
-        self._openings[self.tab], self._focus[self.tab] = opening, focus
-        self._draw()
+        with self._lock:
+            self._openings[self.tab], self._focus[self.tab] = opening, focus
+            self._draw()
 
     def _fold_crumbs(self, key: str) -> Sequence[tuple[str, str]]:
         """Return the key and title of the folds around ``key``, from the outside in, and of itself."""
@@ -268,17 +271,19 @@ class GraphView(ElementTree):
             self._update_bars()
 
     def _draw(self) -> None:
-        if self._session is None:
-            return
-        self._picture = drawing = picture(self._session, self.tab, self._opening, outlines=self._outlines)
-        self._picture_number = number = next(_picture_numbers)
-        payload: Payload = {
-            "number": number,
-            "tab": self.tab,
-            **drawing.facts,
-            "places": places(drawing.scene, layers(drawing.scene)),
-        }
+        """Draw the current tab. One thread at a time does: the last picture that is sent shows the newest session."""
         with self._lock:
+            if self._session is None:
+                return
+            drawing = picture(self._session, self.tab, self._opening, outlines=self._outlines)
+            number = next(_picture_numbers)
+            payload: Payload = {
+                "number": number,
+                "tab": self.tab,
+                **drawing.facts,
+                "places": places(drawing.scene, layers(drawing.scene)),
+            }
+            self._picture, self._picture_number = drawing, number
             improve = 0 < len(drawing.scene.boxes) <= MOST_ARRANGED_BOXES and self._background_layout.time_limit_s > 0
             if improve:
                 self._background_layout.submit(number, drawing.scene)
@@ -297,3 +302,9 @@ class GraphView(ElementTree):
                 self.arranging = False
                 if placement is not None:
                     self.places = {"of": number, **places(scene, placement)}
+
+    def _on_layout_error(self, number: int, error: Exception) -> None:
+        """Show why there is no better layout; called on the layout's thread."""
+        if number == self._picture_number:
+            self.arranging = False
+            self._show_error(error)

@@ -55,6 +55,13 @@ class LinkedView(ElementTree):
         self._links = ()
         self._select_nodes = self.select
 
+    def _picked(self, nodes: Iterable[str], *, ctrl: bool) -> set[str]:
+        """Return what is selected after a click on ``nodes``; with Ctrl it adds them, or removes them if all are."""
+        picked, selected = set(nodes), set(self.selection)
+        if not ctrl:
+            return picked
+        return selected - picked if picked <= selected else selected | picked
+
     def _point_at(self, nodes: Iterable[str]) -> None:
         """Show that the pointer is on ``nodes``."""
         pointed = list(nodes)

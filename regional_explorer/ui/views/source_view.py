@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import traitlets
 
 from regional_explorer.errors.texts import count
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.node_names import qualified_names
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.source_listing import Function, Line, listing
 from regional_explorer.render.style.untrusted import sendable
@@ -61,7 +62,9 @@ class SourceView(LinkedView):
                 self._own_lines.setdefault(name, []).append(key)
             for name in line.passing:
                 self._passing_lines.setdefault(name, []).append(key)
-        self._node_order = {name: position for position, name in enumerate(_node_names(session))}
+        self._node_order = {
+            name: position for position, name in enumerate(map(sendable, qualified_names(session.graphs)))
+        }
 
     def _on_line_message(self, message: Mapping[str, Any]) -> None:
         key = message["of"]
@@ -69,25 +72,22 @@ class SourceView(LinkedView):
             case "point":
                 self._point_at(self._lines[key][1].passing if key in self._lines else ())
             case "pick" if key in self._lines:
-                nodes = self._nodes_to_select(key, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))
+                lines = self._lines_to(key, shift=bool(message.get("shift")))
+                nodes = self._picked((name for line in lines for name in line.passing), ctrl=bool(message.get("ctrl")))
                 self._select_nodes(sorted(nodes, key=lambda name: self._node_order.get(name, len(self._node_order))))
                 self._highlight_lines(f"{count(len(nodes), 'node')} selected")
             case "clear":
                 self._select_nodes([])
 
-    def _nodes_to_select(self, key: str, *, shift: bool, ctrl: bool) -> set[str]:
-        """Return the nodes to select after a click on the line ``key``."""
+    def _lines_to(self, key: str, *, shift: bool) -> list[Line]:
+        """Return the line ``key``; with Shift, those of its function from the last one clicked on."""
         anchor = self._anchor_line if shift and self._anchor_line else key
         if self._lines[anchor][0] is not self._lines[key][0]:
             anchor = key
         if not shift:
             self._anchor_line = key
         first, last = sorted((int(anchor), int(key)))
-        nodes = {name for number in range(first, last + 1) for name in self._lines[str(number)][1].passing}
-        if not ctrl:
-            return nodes
-        selected = set(self.selection)
-        return selected - nodes if nodes <= selected else selected | nodes
+        return [self._lines[str(number)][1] for number in range(first, last + 1)]
 
     def _highlight_lines(self, announcement: str = "") -> None:
         """Send the page which lines to highlight, for nodes of their own or of functions they call."""
@@ -102,7 +102,3 @@ class SourceView(LinkedView):
                 for key in lines.get(name, ()):
                     rows.setdefault(key, {})[highlight] = None
         self.lit = {"rows": {key: " ".join(highlights) for key, highlights in rows.items()}, "say": announcement}
-
-
-def _node_names(session: Session) -> Iterable[str]:
-    return (sendable(f"{graph.id}:{node.name}") for graph in session.graphs for node in graph.nodes)
