@@ -10,6 +10,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan
+from regional_explorer.record.profile import Bandwidth, OpTime, Profile
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import LONGEST_PATTERN, Selector, SelectorKind
 from regional_explorer.record.session import Environment, Session
@@ -198,6 +199,31 @@ def measured(base: Session | None = None, *, numerics: NumericsVerdict = Numeric
         numerics=(tensor, replace(tensor, tensor="gradient of layers.0.w", error=5e-7)),
         compile_costs=(CompileCost("mlp", 3.25, "cold"), CompileCost("full", 0.4, "warm")),
     )
+
+
+def profiled(base: Session) -> Session:
+    """Return ``base`` with a profile in which each op of a graph takes a tenth longer than the one before it."""
+    ops = tuple(
+        OpTime(graph.id, node.name, seconds := 1e-6 * 1.1**number, seconds, seconds)
+        for graph in base.graphs
+        for number, node in enumerate(graph.ops)
+    )
+    whole_s = sum(op_time.seconds for op_time in ops)
+    profile = Profile(
+        ops=ops,
+        rows=(),
+        seconds=whole_s,
+        low_s=whole_s,
+        high_s=whole_s,
+        step_s=whole_s,
+        overhead_s=1e-7,
+        rounds=9,
+        budget_s=5.0,
+        stopped="budget",
+        confidence=0.99,
+        bandwidth=Bandwidth(1e10, 9e9, 1.1e10, "median of 15 copies"),
+    )
+    return replace(base, profile=profile)
 
 
 def troubled() -> Session:

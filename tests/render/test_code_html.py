@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 import sys
 import time
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 
 import pytest
 
 from regional_explorer.record.graph import Node, Role, SourceLine
-from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.kernels import ArtifactCode, GpuResources, Kernel, KernelKind
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.render.report.code_html import code_html, highlighted
 from regional_explorer.render.report.code_sections import sections
 from regional_explorer.render.report.code_text import code_text
+from regional_explorer.render.style.element import words
+from regional_explorer.render.viewer.code_tree import code_rows
 
 TEXT = """# AOT ID: ['0_inference']
 import torch
@@ -141,6 +144,28 @@ def test_no_kernel_says_why() -> None:
     assert "Inductor raised X: &lt;y&gt;" in page
     assert "not been compiled" in code_html("r", ())
     assert "not been compiled" in code_text("r", ())
+
+
+def test_code_with_a_very_long_line_keeps_its_lines_and_colours() -> None:
+    text = TEXT.replace("    if (x < 1", f"    // {'x' * 3_000}\n    if (x < 1")
+    kernel = replace(KERNELS[0], defined=(4, 11), called=17)
+    page = code_html("r", (shown(text, (kernel,)),))
+    assert "x" * 1_900 in page
+    assert "x" * 2_100 not in page
+    assert 'class="c"' in page
+    assert '<span class="m">1.5</span>' in page
+    parser = Text()
+    parser.feed(page)
+    assert len("".join(parser.code).splitlines()) == len(text.splitlines())
+
+
+def test_a_kernel_in_the_panel_lists_the_gpu_resources_that_it_takes() -> None:
+    def resources(spilled: int, shared: int) -> str:
+        gpu = GpuResources(32, spilled, shared, None, "XBLOCK=1, 1 warp", 1)
+        return " ".join(map(words, code_rows((shown(kernels=(replace(KERNELS[0], gpu=gpu),)),)).tree))
+
+    assert "registers 32 · launch XBLOCK=1, 1 warp" in resources(0, 0)
+    assert "registers 32 · spilled 16 B · shared 1.00 KiB · launch" in resources(16, 1024)
 
 
 def test_control_characters_do_not_reach_the_page() -> None:

@@ -13,6 +13,7 @@ import pytest
 from regional_explorer.errors import SessionError
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture import graphviz_process
 from regional_explorer.render.picture.compose import compose, shown_graphs
@@ -179,6 +180,14 @@ def test_the_legend_names_regions_with_config_and_the_marks_in_use() -> None:
     assert [entry.text for entry in scene.entries] == ["mlp · max_autotune=True · failed"]
     assert Badge.RECOMPUTE in scene.marks
     assert Badge.RANDOM not in scene.marks
+
+
+def test_the_legend_names_the_config_of_each_direction() -> None:
+    base = sessions.trained(1)
+    (mlp,) = base.plan.regions
+    both = replace(mlp, backward_config={"max_fusion_size": 8})
+    (entry,) = compose(replace(base, plan=Plan((both,)))).entries
+    assert "forward max_autotune=True; backward max_fusion_size=8" in entry.text
 
 
 def test_dot_has_clusters_edges_and_legend() -> None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 from regional_explorer.export.save import save
 from regional_explorer.record.codec import dump_session, load_session
 from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.render.report.measured_plans import measured_plans
 from regional_explorer.render.viewer.saved_page import page_html
 from tests.render import sessions
@@ -101,9 +104,34 @@ def test_what_a_program_is_called_ends_no_script() -> None:
     assert [re.sub(r"\s.*", "", tag) for tag in re.findall(r"<script\b[^>]*>", page)] == ["<script", "<script"]
 
 
-def test_a_page_of_layers_stays_small() -> None:
-    page = page_html(sessions.measured(sessions.trained(24)))
+@pytest.mark.parametrize("add", [sessions.measured, sessions.profiled])
+def test_a_page_of_layers_stays_small(add: Callable[[Session], Session]) -> None:
+    page = page_html(add(sessions.trained(24)))
     assert len(page.encode()) < 700_000
+
+
+def test_the_page_holds_the_times_of_single_regions() -> None:
+    base = sessions.measured()
+    assert "Regions alone" not in page_html(base)
+    alone = tuple(
+        PartitionTiming(
+            part.id, part.region, Phase.FORWARD, 3e-4, 1e-6, 1e-4, 1e-6, 3.0, 2.9, 3.1, Verdict.FASTER,
+            samples=40, artifact=part.artifact, numerics=NumericsVerdict.OK,
+        )
+        for part in base.partitions
+    )  # fmt: skip
+    page = page_html(replace(base, partition_timings=alone))
+    assert page.count("<h4>Regions alone</h4>") == 1
+    assert re.search("1.20 ms.*400 µs.*3.00×", re.sub("<[^>]*>", " ", page.split("<h4>Regions alone</h4>")[1]))
+
+
+def test_every_box_of_a_profiled_page_has_its_share_of_the_time() -> None:
+    data = Page(page_html(sessions.profiled(sessions.trained()))).data
+    assert [sorted(heat) for heat in data["heats"]] == [[], ["dark", "light"]]
+    for tab in data["tabs"]:
+        shown_times = [tab["folds"][number]["time"] for number in tab["nodes"]]
+        assert all(tooltip.startswith(f"{label} of the call") for _, label, tooltip in shown_times)
+        assert len({seconds for seconds, *_ in shown_times}) > 4
 
 
 def test_the_page_holds_source_code_diagnostics_and_plans() -> None:

@@ -17,6 +17,7 @@ from regional_explorer.render.picture.opening import Detail, Opening, shown
 from regional_explorer.render.picture.outline import Fold, FoldKind, outline
 from regional_explorer.render.picture.pieces import RegionPiece, pieces
 from regional_explorer.render.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
+from regional_explorer.render.style.formats import region_config_text
 from regional_explorer.render.style.palette import paint
 from regional_explorer.render.style.untrusted import SHORT, clean
 
@@ -259,9 +260,5 @@ def ending(path: str) -> str:
 
 
 def _legend_entry(summary: RegionSummary) -> Entry:
-    words = [
-        f"{f'{direction} ' if direction else ''}{key}={value!r}"
-        for direction, config in summary.region.configs
-        for key, value in config.items()
-    ]
-    return Entry(summary.number, clean(summary.region.name, SHORT), clean(listing(words, 2), 2 * SHORT), summary.state)
+    config = clean(region_config_text(summary.region), 2 * SHORT)
+    return Entry(summary.number, clean(summary.region.name, SHORT), config, summary.state)

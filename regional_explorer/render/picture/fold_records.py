@@ -9,17 +9,13 @@ from typing import Any
 
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import UNSET, Payload, TabGraph, Texts, places
-from regional_explorer.render.picture.opening import Opening, all_folds, turn_of
+from regional_explorer.render.picture.opening import Opening, Turn, all_folds, turn_of
 from regional_explorer.render.picture.outline import FoldKind
 from regional_explorer.render.picture.outlines import Outlines
 from regional_explorer.render.picture.payload import Picture, facts_of, parts_of, picture, tab_opening
 from regional_explorer.render.picture.placement import in_rows, place, room
 from regional_explorer.render.picture.text_size import TITLE_PT, text_width
 
-NEVER = 9
-"""The turn of a fold that is opened only by the user."""
-ALWAYS = -2
-"""The turn of a fold that cannot be closed: the hull around the single op of a piece."""
 SAVED_LAYOUT_LIMIT_S = 3.0
 """How long Graphviz may take for a graph; if it takes longer, the simple layout in layers is used."""
 
@@ -99,17 +95,24 @@ def _add_graph(
     record_of_fold: dict[str, int] = {}
     for box, leaf in zip(tab_graph.section.boxes, tab_graph.leaves, strict=True):
         look = looks[len(record_of_box)]
-        record: Record = {"parent": UNSET, "parts": [], "rows": [], "key": "", "turn": NEVER, **look, "size": room(box)}
+        record: Record = {
+            "parent": UNSET,
+            "parts": [],
+            "rows": [],
+            "key": "",
+            "turn": Turn.NEVER,
+            **look,
+            "size": room(box),
+        }
         if leaf:
             fold, piece = leaf.fold, leaf.fold.piece
             record["key"] = tab_graph.scope + fold.key
-            turn = turn_of(fold, opening, ops)
-            record["turn"] = NEVER if turn is None else turn
+            record["turn"] = turn_of(fold, opening, ops)
             record["parent"] = record_of_fold[leaf.inside[-1].key] if leaf.inside else UNSET
             if piece and fold.kind is FoldKind.PIECE:
                 record["hull"] = hulls.get(piece.id, 0.0)
             elif piece and not any(outer.piece for outer in leaf.inside):
-                hull = {"turn": ALWAYS, "hull": hulls[piece.id], "piece": look["piece"], "key": ""}
+                hull = {"turn": Turn.FIXED, "hull": hulls[piece.id], "piece": look["piece"], "key": ""}
                 records.append({"parent": record["parent"], "parts": [], "rows": [], **hull})
                 record["parent"] = len(records) - 1
             record_of_fold[fold.key] = len(records)
@@ -122,7 +125,7 @@ def _set_parts_and_rows(records: Sequence[Record], edges: Iterable[Edge]) -> dic
     """Set the parts and rows of each record; return the edges between the parts of each, by its number."""
     part_edges: dict[int, dict[tuple[str, str], None]] = {}
     for edge in edges:
-        tail_chain, head_chain = (list(_record_and_outer(records, end)) for end in edge)
+        tail_chain, head_chain = (list(record_and_outer(records, end)) for end in edge)
         while tail_chain[-1] == head_chain[-1]:
             tail_chain.pop()
             head_chain.pop()
@@ -135,7 +138,7 @@ def _set_parts_and_rows(records: Sequence[Record], edges: Iterable[Edge]) -> dic
     return part_edges
 
 
-def _record_and_outer(records: Sequence[Record], number: int) -> Iterator[int]:
+def record_and_outer(records: Sequence[Record], number: int) -> Iterator[int]:
     """Yield a record and those around it, from the inside out."""
     while number != UNSET:
         yield number

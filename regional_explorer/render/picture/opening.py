@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from itertools import count
 
 from regional_explorer.render.picture.outline import Fold, FoldKind
@@ -14,6 +14,22 @@ BOX_BUDGET = 60
 """Folds are opened automatically up to this many boxes: what a person takes in at first sight."""
 SMALL_GRAPH_OPS = 40
 """A graph with so few ops is shown op by op."""
+
+
+class Turn(IntEnum):
+    """When a fold is opened automatically, lower numbers first; ``folds.js`` does the same in a saved page.
+
+    ``FIXED`` is the hull around the single op of a piece, which cannot be closed; ``AT_ONCE`` is opened regardless of
+    the budget, ``NEVER`` by the user only.
+    """
+
+    FIXED = -2
+    AT_ONCE = -1
+    HOLDS_MOST = 0
+    NEW = 1
+    FIRST_PIECE = 2
+    SMALL_GRAPH = 3
+    NEVER = 9
 
 
 class Detail(StrEnum):
@@ -53,39 +69,43 @@ def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
     """Return the folds that are shown as boxes, in the order they run."""
     folds = tuple(folds)
     op_count = sum(len(fold.nodes) for fold in folds)
-    queue: list[tuple[int, int, int, Fold]] = []
+    queue: list[tuple[Turn, int, int, Fold]] = []
     open_keys: set[str] = set()
     box_count, tickets = len(folds), count()
 
     def offer(parts: Iterable[Fold], depth: int) -> None:
         for part in parts:
-            turn = turn_of(part, opening, op_count) if part.parts else None
-            if turn is not None:
+            turn = turn_of(part, opening, op_count) if part.parts else Turn.NEVER
+            if turn is not Turn.NEVER:
                 heapq.heappush(queue, (turn, depth, next(tickets), part))
 
     offer(folds, 0)
     while queue:
         turn, depth, _, fold = heapq.heappop(queue)
-        if turn < 0 or box_count + len(fold.parts) - 1 <= opening.budget:
+        if turn is Turn.AT_ONCE or box_count + len(fold.parts) - 1 <= opening.budget:
             open_keys.add(fold.key)
             box_count += len(fold.parts) - 1
             offer(fold.parts, depth + 1)
     return list(_shown_folds(folds, open_keys, ()))
 
 
-def turn_of(fold: Fold, opening: Opening, op_count: int) -> int | None:
-    """Return when a fold is opened, lower numbers first: below 0 regardless of the budget, None never."""
+def turn_of(fold: Fold, opening: Opening, op_count: int) -> Turn:
+    """Return when a fold of a graph with so many ops is opened."""
     chosen = opening.chosen.get(fold.key)
-    if chosen is not None:
-        return -1 if chosen else None
-    if opening.detail is not Detail.MODULES:
+    if chosen is None and opening.detail is not Detail.MODULES:
         has_pieces = bool(fold.pieces) and not fold.piece
-        opened = {Detail.OPS: True, Detail.PIECES: has_pieces, Detail.NOTHING: False}
-        return -1 if opened[opening.detail] else None
+        chosen = {Detail.OPS: True, Detail.PIECES: has_pieces, Detail.NOTHING: False}[opening.detail]
+    if chosen is not None:
+        return Turn.AT_ONCE if chosen else Turn.NEVER
     first_piece = fold.kind is FoldKind.PIECE and not fold.like
-    wraps_most = fold.kind is not FoldKind.REPEAT and len(fold.nodes) * 2 > op_count
-    turns = ((wraps_most, 0), (fold.new and not fold.piece, 1), (first_piece, 2), (op_count <= SMALL_GRAPH_OPS, 3))
-    return next((turn for applies, turn in turns if applies), None)
+    holds_most = fold.kind is not FoldKind.REPEAT and len(fold.nodes) * 2 > op_count
+    turns = (
+        (holds_most, Turn.HOLDS_MOST),
+        (fold.new and not fold.piece, Turn.NEW),
+        (first_piece, Turn.FIRST_PIECE),
+        (op_count <= SMALL_GRAPH_OPS, Turn.SMALL_GRAPH),
+    )
+    return next((turn for applies, turn in turns if applies), Turn.NEVER)
 
 
 def _shown_folds(folds: Iterable[Fold], open_keys: set[str], around: tuple[Fold, ...]) -> Iterator[ShownFold]:

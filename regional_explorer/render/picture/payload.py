@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from regional_explorer.errors.texts import count
 from regional_explorer.record.graph import Graph, Role
-from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.partition import State
 from regional_explorer.record.region import Direction, config_of
 from regional_explorer.record.region_summary import region_summaries
-from regional_explorer.record.region_timing import RegionTiming, whole_region_timings
+from regional_explorer.record.region_timing import RegionTiming, current_timings, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Verdict
+from regional_explorer.record.timing import PartitionTiming, Verdict
 from regional_explorer.render.picture.arrays import (
     Payload,
     TabGraph,
@@ -145,13 +145,16 @@ def facts_of(session: Session, tab_graphs: Sequence[TabGraph], texts: Texts) -> 
     """Return what the page needs of ``tab_graphs`` besides their places; ``texts`` collects the texts."""
     summaries = region_summaries(session)
     timings = whole_region_timings(session)
+    alone = {timing.partition: timing for timing in current_timings(session)}
     return {
         "graphs": [_graph_facts(tab_graph) for tab_graph in tab_graphs],
         "regions": [
             {"name": clean(summary.region.name, SHORT), "letter": paint(summary.number).letter} for summary in summaries
         ],
         "pieces": [
-            _piece_facts(session, piece, tab_graph, timings) for tab_graph in tab_graphs for piece in tab_graph.pieces
+            _piece_facts(session, piece, tab_graph, timings, alone.get(piece.id))
+            for tab_graph in tab_graphs
+            for piece in tab_graph.pieces
         ],
         **stroke_arrays(tab_graphs, len(summaries)),
         **box_arrays(tab_graphs, texts),
@@ -223,9 +226,16 @@ def _graph_facts(tab_graph: TabGraph) -> Payload:
 
 
 def _piece_facts(
-    session: Session, piece: RegionPiece, tab_graph: TabGraph, timings: Mapping[str, RegionTiming]
+    session: Session,
+    piece: RegionPiece,
+    tab_graph: TabGraph,
+    timings: Mapping[str, RegionTiming],
+    alone: PartitionTiming | None,
 ) -> Payload:
-    """Return what the page shows of a piece; its title has the speedup of the whole region, as the region's row has."""
+    """Return what the page shows of a piece; ``alone`` is its own timing.
+
+    Its title has the speedup of the whole region, as the region's row has.
+    """
     partition = next((partition for partition in session.partitions if partition.id == piece.id), None)
     applied = partition.config_applied if partition else None
     timing = timings.get(partition.region) if partition else None
@@ -243,7 +253,7 @@ def _piece_facts(
         "requested": requested,
         "applied": "" if applied_text == requested else applied_text,
         "error": clean(piece.error),
-        "time": _partition_times(session, partition),
+        "time": _partition_times(alone) if alone else "",
     }
     return {
         "id": sendable(piece.id),
@@ -260,13 +270,9 @@ def _region_speedup(timing: RegionTiming) -> str:
     return f"{speedup} {timing.verdict}" if timing.verdict is Verdict.INCONCLUSIVE else speedup
 
 
-def _partition_times(session: Session, partition: Partition | None) -> str:
-    """Return the times of a partition alone; empty if its current artifact was not measured."""
-    for timing in session.partition_timings if partition else ():
-        if partition and timing.partition == partition.id and timing.artifact == partition.artifact:
-            speedup = f", {ratio(timing.speedup, timing.numerics)}" if timing.speedup is not None else ""
-            limits = bounds(timing.speedup_low, timing.speedup_high)
-            interval = f" ({limits})" if limits else ""
-            compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
-            return f"{duration(timing.eager_s)} eager{compiled}{speedup}{interval}"
-    return ""
+def _partition_times(timing: PartitionTiming) -> str:
+    speedup = f", {ratio(timing.speedup, timing.numerics)}" if timing.speedup is not None else ""
+    limits = bounds(timing.speedup_low, timing.speedup_high)
+    interval = f" ({limits})" if limits else ""
+    compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
+    return f"{duration(timing.eager_s)} eager{compiled}{speedup}{interval}"

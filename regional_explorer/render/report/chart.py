@@ -8,7 +8,7 @@ from math import log
 
 from regional_explorer.record.timing import Timing
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.formats import failed_numerics, interval, significant, speedup
+from regional_explorer.render.style.formats import failed_numerics, interval, percent, speedup
 from regional_explorer.render.style.palette import LIGHT, paint
 from regional_explorer.render.style.tones import TONES
 
@@ -76,6 +76,6 @@ def bar(segments: Sequence[tuple[str, float]]) -> Node:
             )
         left += width
     total = sum(length for _, length in segments)
-    label = ", ".join(f"{name} {significant(100 * length / total)} %" for name, length in segments if length > 0)
+    label = ", ".join(f"{name} {percent(length / total)}" for name, length in segments if length > 0)
     size = {"width": str(BAR_WIDTH), "height": str(BAR_HEIGHT), "viewBox": f"0 0 {BAR_WIDTH} {BAR_HEIGHT}"}
     return node("span", node("svg", *paths, class_="rx-chart", role="img", aria_label=label, **size), title=label)

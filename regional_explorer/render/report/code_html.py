@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
-from regional_explorer.render.report.code_sections import sections
+from regional_explorer.render.report.code_sections import sections, shown_lines
 from regional_explorer.render.report.code_tables import kernels_table
 from regional_explorer.render.report.code_text import MOST_TEXT, cut_note, equal_code, not_compiled
 from regional_explorer.render.report.table_node import table_nodes
-from regional_explorer.render.report.tokens import tokens_by_line
+from regional_explorer.render.report.tokens import TOKEN_CSS, tokens_by_line
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.element import to_html
-from regional_explorer.render.style.untrusted import LONG_TEXT, clean_page, markup, sendable
+from regional_explorer.render.style.untrusted import LONG_TEXT, markup, sendable
 
 MOST_HIGHLIGHTED = 100_000
 """Longer code is shown without colours."""
@@ -25,10 +25,8 @@ MOST_HIGHLIGHTED = 100_000
 CODE_CSS = (
     "% .rx-code{font:12px/1.5 var(--jp-code-font-family,ui-monospace,monospace);margin:0;padding:6px 8px;"
     "overflow-x:auto;white-space:pre;background:var(--rx-box);color:var(--rx-ink);border-radius:4px;tab-size:4}"
-    "% .rx-code .c{color:var(--rx-quiet)}% .rx-code .k{font-weight:600}"
-    "% .rx-code .s{color:var(--rx-good)}% .rx-code .m{color:var(--rx-warn)}"
     "% .rx-code [data-kernels]{box-shadow:-3px 0 0 var(--rx-line)}"
-).replace("%", f".{PAGE}" * 2)
+).replace("%", f".{PAGE}" * 2) + TOKEN_CSS
 
 
 def code_html(region: str, codes: Sequence[PartitionCode], note: str = "") -> str:
@@ -50,8 +48,7 @@ def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sen
 
 def partition_html(code: PartitionCode, named: Callable[[str], str] = sendable) -> str:
     """Return the code of one partition, section by section."""
-    # Cleaned line by line, so that the lines keep their numbers.
-    lines = [clean_page(line, 2_000) for line in code.text[:MOST_TEXT].splitlines()]
+    lines = shown_lines(code.text[:MOST_TEXT].splitlines())
     coloured = len(code.text) <= MOST_HIGHLIGHTED
     kernels = code.kernels
     called_at = {linked.kernel.called: linked for linked in kernels if linked.kernel.called is not None}

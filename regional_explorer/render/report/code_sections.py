@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.render.style.untrusted import clean_page
 
 LONG_KERNEL = 80
 """A kernel of more lines is folded."""
+LONGEST_LINE = 2_000
+"""How many characters of one line are shown at most."""
 
 _CALLS_START = re.compile(r"\s*(class Runner|def call\(|async_compile\.wait)")
 _HARNESS_START = re.compile(r"def (get_args|benchmark_compiled_module)\(|if __name__ ==")
@@ -39,6 +42,11 @@ def sections(code: ArtifactCode) -> tuple[CodeSection, ...]:
     """Return the sections of ``code``, in order, every line in one of them."""
     lines = code.text.splitlines()
     return tuple(section for section in _split_sections(code, lines) if section.lines > 0)
+
+
+def shown_lines(lines: Iterable[str]) -> list[str]:
+    """Return lines of code cleaned and cut one by one, so that each stays one line."""
+    return [clean_page(line, LONGEST_LINE).replace("\n", " ") for line in lines]
 
 
 def _split_sections(code: ArtifactCode, lines: list[str]) -> Iterator[CodeSection]:

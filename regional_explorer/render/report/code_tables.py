@@ -30,7 +30,7 @@ def kernels_table(code: PartitionCode) -> Table:
     if refused:
         note += f"\nInductor refused to fuse {count(len(refused), 'pair')} of loops that touch the same data."
     return Table(
-        title=f"Kernels of {code.partition.id}" + (f" for {target.title}, which is not here" if target else ""),
+        title=f"Kernels of {code.partition.id}" + (f" for {target.title}, not run" if target else ""),
         columns=(*KERNEL_COLUMNS[:7], *gpu_columns, *KERNEL_COLUMNS[7:], *([KEPT_APART] if refused else ())),
         rows=tuple(
             (*_kernel_row(linked, target), *([Cell(refusals(linked, refused) or NONE)] if refused else ()))

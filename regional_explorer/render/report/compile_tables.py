@@ -63,6 +63,6 @@ def phases_table(session: Session) -> Table:
         ("region", "all", *CompilePhase, "in proportion"),
         rows,
         "Nothing compiled yet.",
-        "The first start of the toolchain is no part of it.",
+        "The toolchain's first start is not included.",
         figures=frozenset({"all", *CompilePhase}),
     )

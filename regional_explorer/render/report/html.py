@@ -30,7 +30,7 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
     above = [node("h3", session.title), node("dl", *facts), *diagnostics_nodes(session.diagnostics)]
     below = [
         *table_nodes(timings_table(session), regions=session),
-        *(table_nodes(region_times_table(session), regions=session) if session.partition_timings else []),
+        *region_times_nodes(session),
         *_reconciliation_nodes(session),
         *table_nodes(regions_table(session), regions=session),
         *_detail_nodes(session),
@@ -38,6 +38,11 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
     sheet = to_html(style_sheet(page_css(len(session.plan.regions))))
     drawn = picture_html(picture) if picture else ""
     return f'<div class="{PAGE}">{sheet}{to_html(*above)}{drawn}{to_html(*below)}</div>'
+
+
+def region_times_nodes(session: Session) -> list[Node]:
+    """Return the run times of single regions; nothing before regions were measured."""
+    return table_nodes(region_times_table(session), regions=session) if session.partition_timings else []
 
 
 def results_nodes(session: Session) -> list[Node]:

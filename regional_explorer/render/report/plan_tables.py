@@ -8,11 +8,10 @@ from typing import Any
 from regional_explorer.errors.texts import listing, number_ranges
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.region import Region
 from regional_explorer.record.region_summary import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.formats import MOST_ENTRIES, NONE, config_text, duration
+from regional_explorer.render.style.formats import MOST_ENTRIES, NONE, config_text, duration, region_config_text
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import LONG_TEXT, SHORT, clean
 
@@ -68,13 +67,6 @@ def partitions_table(session: Session) -> Table:
         "\n".join(_partition_notes(session, groups.values())),
         figures=frozenset({"ops", "artifacts", "compile"}),
     )
-
-
-def region_config_text(region: Region) -> str:
-    """Return the requested config of a region; both if forward and backward differ."""
-    if region.backward_config is None:
-        return config_text(region.config)
-    return "; ".join(f"{direction} {config_text(config) or 'default'}" for direction, config in region.configs)
 
 
 def _region_state_row(entry: RegionSummary, *, grad: bool) -> tuple[Cell, ...]:

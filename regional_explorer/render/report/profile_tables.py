@@ -6,7 +6,7 @@ from regional_explorer.errors.texts import count
 from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.style.formats import NONE, duration, significant, size
+from regional_explorer.render.style.formats import NONE, duration, percent, size
 from regional_explorer.render.style.untrusted import clean
 
 MOST_PROFILE_ROWS = 12
@@ -45,7 +45,7 @@ def _profile_table(profile: Profile, kind: ProfileKind) -> Table:
 def _profile_row(row: ProfileRow) -> tuple[Cell, ...]:
     return (
         Cell(clean(row.name)),
-        Cell(f"{significant(100 * row.share)} %"),
+        Cell(percent(row.share)),
         Cell(duration(row.seconds)),
         Cell(f"{duration(row.low_s)} to {duration(row.high_s)}", "quiet"),
         Cell(duration(row.forward_s) if row.forward_s else NONE),
@@ -69,9 +69,11 @@ def _profile_conditions(profile: Profile) -> str:
     facts = [
         sums(profile),
         f"{count(profile.rounds, 'round')}, stopped: {clean(profile.stopped)}.",
-        f"Timing an op costs {duration(profile.overhead_s)}, which was taken off.",
-        f"{count(len(short_ops), 'op')} too short for figures of their own are summed." if short_ops else "",
+        f"Timing an op costs {duration(profile.overhead_s)}, which has been subtracted.",
+        f"{count(len(short_ops), 'op')} too short to be measured individually are combined in one row."
+        if short_ops
+        else "",
         f"Copy bandwidth {bandwidth.bytes_per_s / 1e9:.1f} GB/s ({clean(bandwidth.how)}).",
-        "A module's row holds the modules inside it.",
+        "A module's row includes the modules inside it.",
     ]
     return " ".join(filter(None, facts))

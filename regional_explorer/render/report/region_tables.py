@@ -69,7 +69,7 @@ def memory_table(session: Session) -> Table:
         ("variant", "peak of one call", "read from"),
         tuple(_memory_row(peak) for peak in session.memory),
         "Not read yet. ex.benchmark() reads the peak of each variant.",
-        "Above what was held before the call: outputs, gradients and what lies between.",
+        "Memory above what was in use before the call: outputs, gradients and intermediates.",
         figures=frozenset({"peak of one call"}),
     )
     return of_measured_plan(session, table)

@@ -10,7 +10,15 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, Phase, Timing
 from regional_explorer.render.report.table import Cell, Table, of_measured_plan
-from regional_explorer.render.style.formats import NONE, duration, failed_numerics, interval, significant, speedup
+from regional_explorer.render.style.formats import (
+    NONE,
+    duration,
+    failed_numerics,
+    interval,
+    percent,
+    significant,
+    speedup,
+)
 from regional_explorer.render.style.tones import TONES
 from regional_explorer.render.style.untrusted import SHORT, clean
 
@@ -79,7 +87,9 @@ def numerics_table(session: Session) -> Table:
         checked = ", ".join(f"{clean(name, SHORT)} {count(len(t), 'tensor')}" for name, t in by_variant.items())
         note = f"Checked: {checked}. The closest to failing, and all that failed, are shown; ex.numerics has every one."
     opaque = dict.fromkeys(
-        clean(f"{t.tensor} ({t.note})") for t in session.numerics if t.verdict == NumericsVerdict.NOT_COMPARED
+        clean(f"{t.tensor} ({t.note})")
+        for t in session.numerics
+        if t.verdict in (NumericsVerdict.NOT_COMPARED, NumericsVerdict.NOT_CHECKED)
     )
     if opaque:
         note = f"{note} Not compared: {listing(list(opaque), MOST_NAMES)}.".strip()
@@ -122,7 +132,7 @@ def conditions(session: Session) -> str:
         else f"{benchmark.confidence:.4%} confidence".replace(".0000%", "%"),
         f"budget {duration(benchmark.budget_s)}",
         f"stopped: {clean(benchmark.stopped)}" if benchmark.stopped else "",
-        f"differences below {significant(100 * benchmark.smallest_difference)} % cannot be detected here"
+        f"differences below {percent(benchmark.smallest_difference)} cannot be detected here"
         if benchmark.smallest_difference
         else "",
     ]

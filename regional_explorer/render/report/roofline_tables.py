@@ -29,7 +29,7 @@ def reach_table(reach: Sequence[Reach], launches: Launches, problems: Sequence[s
         f"in full Inductor, {count(launches.full_kernels, 'kernel')}."
     )
     return Table(
-        title="What the plan reaches of full Inductor",
+        title="How much of full Inductor's gain the plan reaches",
         columns=("phase", "eager", "this plan", "full", "full's gain reached"),
         rows=tuple(
             (
@@ -70,7 +70,7 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None) -> Tab
     """Return the tensors that cross each border, and which of them full would fuse away."""
     return Table(
         title="What crosses borders",
-        columns=("from", "to", "tensors", "bytes moved", "of them fused in full", "at most worth"),
+        columns=("from", "to", "tensors", "bytes moved", "fused in full", "worth at most"),
         rows=tuple(
             (
                 Cell(row.source),
@@ -84,8 +84,8 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None) -> Tab
         ),
         empty="Nothing crosses a border.",
         note=(
-            "Read from the code that Inductor writes for each captured graph as a whole; plain torch.compile parts "
-            "forward from backward otherwise. "
+            "Read from the code that Inductor generates for each captured graph as a whole; plain torch.compile splits "
+            "forward from backward differently. "
             + (
                 f"What a border is worth at most is its bytes at {bandwidth.bytes_per_s / 1e9:.1f} GB/s ("
                 f"{bandwidth.how}); what launching and calling cost comes on top."
@@ -93,7 +93,7 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None) -> Tab
                 else ""
             )
         ),
-        figures=frozenset({"tensors", "bytes moved", "of them fused in full", "at most worth"}),
+        figures=frozenset({"tensors", "bytes moved", "fused in full", "worth at most"}),
     )
 
 
@@ -106,14 +106,14 @@ def ops_table(ops: Sequence[OpDifference], roundings: Roundings) -> Table:
         else ""
     )
     return Table(
-        title="Ops that full Inductor computes otherwise",
+        title="Ops that full Inductor computes differently",
         columns=(
             "op",
             "times",
             "bitwise the same",
             "largest difference",
-            "eager off float64",
-            "decomposed off float64",
+            "eager vs float64",
+            "decomposed vs float64",
         ),
         rows=tuple(
             (
@@ -136,10 +136,10 @@ def trials_table(trials: Sequence[BitwiseTrial]) -> Table:
     """Return under which configs full Inductor is bitwise equal to eager."""
     return Table(
         title="Full Inductor against eager, bit by bit",
-        columns=("config", "results", "bitwise eager's", "largest difference"),
+        columns=("config", "results", "bitwise equal to eager", "largest difference"),
         rows=tuple(
             (
-                Cell(config_text(row.config) or "as it is"),
+                Cell(config_text(row.config) or "unchanged"),
                 Cell(str(row.tensors)),
                 Cell(row.problem or str(row.bitwise), tone="good" if row.equal else "warn"),
                 Cell(NONE if row.problem else significant(row.max_difference) if row.max_difference else "0"),
@@ -147,7 +147,7 @@ def trials_table(trials: Sequence[BitwiseTrial]) -> Table:
             for row in trials
         ),
         empty="Not tried: ex.roofline(bitwise=True).",
-        figures=frozenset({"results", "bitwise eager's", "largest difference"}),
+        figures=frozenset({"results", "bitwise equal to eager", "largest difference"}),
     )
 
 

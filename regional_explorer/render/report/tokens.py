@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from regional_explorer.render.style.css import PAGE
+
 Tokens = list[tuple[str, str]]
 """The tokens of one line, each a letter (``c`` comment, ``k`` keyword, ``s`` string, ``m`` number) and a text."""
+TOKEN_CSS = (
+    f".{PAGE}.{PAGE} :is(code,.rx-code)"
+    "{.c{color:var(--rx-quiet)}.k{font-weight:600}.s{color:var(--rx-good)}.m{color:var(--rx-warn)}}"
+)
+"""The colours of tokens; their letters are the classes of elements inside ``code``."""
 
 
 def tokens_by_line(lines: Sequence[str], language: str) -> list[Tokens]:

@@ -1,24 +1,30 @@
 // Decides in a saved page which folds are open, and what is drawn: as `opening.py` and `compose.py` do.
 
-const NEVER = 9;
+// Turns, as in `opening.py`; the others say which folds are opened first.
+const FIXED = -2, AT_ONCE = -1, NEVER = 9;
 
 // `chosen` maps keys of folds that the user opened or closed to true or false; `all`, if set, is for all other folds.
 export function unfold({ folds, graphs, budget, chosen, all }) {
+  const turnOf = ({ key, turn }) => {
+    const opened = chosen[key] ?? all;
+    if (turn === FIXED || opened == null) return turn;
+    return opened ? AT_ONCE : NEVER;
+  };
   for (const fold of folds) fold.open = false;
   for (const { tops } of graphs) {
     const queue = [];
     let boxes = tops.length;
     const offer = (parts, depth) => {
       for (const fold of parts.map((i) => folds[i])) {
-        const saved = fold.turn, turn = saved < -1 ? saved : ({ true: -1, false: NEVER })[chosen[fold.key] ?? all] ?? saved;
-        if (fold.parts.length && turn < NEVER) queue.push({ fold, depth, turn });
+        const turn = turnOf(fold);
+        if (fold.parts.length && turn !== NEVER) queue.push({ fold, depth, turn });
       }
       queue.sort((a, b) => a.turn - b.turn || a.depth - b.depth);
     };
     offer(tops, 0);
     while (queue.length) {
       const { fold, depth, turn } = queue.shift(), added = fold.parts.length - 1;
-      if (turn >= 0 && boxes + added > budget) continue;
+      if (turn > AT_ONCE && boxes + added > budget) continue;
       fold.open = true;
       boxes += added;
       offer(fold.parts, depth + 1);
@@ -26,6 +32,7 @@ export function unfold({ folds, graphs, budget, chosen, all }) {
   }
 }
 
+const each = (folds, name) => folds.map((fold) => fold[name]);
 const offsets = (lists, end = 0) => lists.map(({ length }) => (end += length));
 
 // The payload of what is shown, as the kernel would send it, without places; `kept` are the folds shown as boxes.
@@ -39,11 +46,18 @@ export function shown(tab) {
     const [tail, head] = edge.map((end) => folds[end].at);
     if (tail !== head) edges[`${tail} ${head}`] = [tail, head];
   }
-  const hulls = folds.filter(({ open, hull }) => open && hull), tooltips = kept.map(({ tooltip }) => tooltip), shares = kept.map((fold) => fold.shares);
+  const hulls = folds.filter(({ open, hull }) => open && hull), tooltips = each(kept, "tooltip"), shares = each(kept, "shares");
   return {
     ...tab, kept, hulls, edges: Object.values(edges).flat(), node_boxes: tab.nodes.map((i) => folds[i].at),
-    group_pieces: hulls.map(({ piece }) => piece), box_pieces: kept.map(({ piece }) => piece),
-    box_texts: kept.flatMap(({ texts }) => texts), box_styles: kept.map(({ style }) => style),
+    group_pieces: each(hulls, "piece"), box_pieces: each(kept, "piece"), box_texts: each(kept, "texts").flat(), box_styles: each(kept, "style"),
     box_tooltips: tooltips.flat(), box_tooltip_ends: offsets(tooltips), box_shares: shares.flat(), box_share_ends: offsets(shares),
   };
+}
+
+// An overlay: the colours of partitions, or for shares of the time those of boxes.
+export function heat(colours, { kept, number }) {
+  if (!colours.light) return colours;
+  const [times, labels, tooltips] = [0, 1, 2].map((i) => kept.map(({ time }) => time?.[i]));
+  const scale = (colours.light.length - 1) / Math.max(...times.filter(Boolean));
+  return { ...colours, of: number, steps: times.map((time) => Math.round(time * scale)), labels, tooltips };
 }

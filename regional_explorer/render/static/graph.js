@@ -21,7 +21,7 @@ export class View extends ElementTree {
   heard = 0; // how many choices the kernel has heard of
   /** @type {Uint32Array} how many nodes of each box are selected */ counts = new Uint32Array();
   /** @type {Uint32Array} how many nodes of each box the search found */ found = new Uint32Array();
-  /** @type {number[]} */ matched = [];
+  matched = [];
   /** @type {number[]} boxes with found nodes */ hits = [];
   hit = -1;
   finding = false;
@@ -30,17 +30,15 @@ export class View extends ElementTree {
   anchor = -1;
   /** @type {number[]} boxes hovered in another view */ linked = [];
   /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
-  /** @type {Path2D | null} */ line = null;
+  line = null;
   lasso = false;
   help = false;
   mapOff = false;
   frame = 0;
-  /** @type {ReturnType<typeof setTimeout>} */ hoverTimer;
+  hoverTimer = 0;
 
   constructor(model, host, signal) {
     super(model, host, signal);
-    /** @type {any} the model that anywidget gives */
-    this.model = model;
     this.camera = new Camera();
     this.bars = new Bars(this.root);
     const { stage, canvas, map } = this.bars;

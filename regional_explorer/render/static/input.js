@@ -216,8 +216,4 @@ export function listen(view) {
       stage.focus();
     }
   });
-  on(root, "keydown", ({ target, key }) => {
-    const action = { ArrowRight: "next tab", ArrowLeft: "tab before" }[key];
-    if (action && target.matches("[role=tab]")) view.act(action);
-  });
 }

@@ -1,13 +1,13 @@
 // The saved page: the panel's graph and source, with the kernel's part done here.
 
-import { shown, unfold } from "./folds.js";
+import { heat, shown, unfold } from "./folds.js";
 import { View } from "./graph.js";
 import { place } from "./rows.js";
 import { ElementTree } from "./tree.js";
 
 const find = (selector) => document.querySelector(selector);
 const { tabs, first, names, lines, heats, source: tree } = JSON.parse(find("#rx-data").textContent);
-let tab = tabs[first], overlay = 0, number = 0, anchor = 0;
+let tab = tabs[first], overlay = 0, number = 0, anchor = -1;
 
 // Replaces the model that anywidget gives a view: values with change events, and messages.
 class Model {
@@ -30,15 +30,15 @@ const namesOf = (nodes) => nodes.map((node) => names[node]);
 function draw(changes = {}) {
   Object.assign(tab, changes);
   unfold(tab);
-  const payload = shown(tab);
-  graph.set("payload", { ...payload, number: ++number, places: tab.touched ? place(payload) : tab.places });
+  const payload = { ...shown(tab), number: ++number };
+  graph.set("payload", { ...payload, places: tab.touched ? place(payload) : tab.places });
   graph.set("tree", tab.bars[overlay]);
-  graph.set("heat", heats[overlay]);
+  graph.set("heat", heat(heats[overlay], payload));
 }
 
 const toggle = (opened) => (key) => draw({ touched: true, chosen: { ...tab.chosen, [key]: opened } });
 const setAll = (all) => () => draw({ touched: all !== null, chosen: {}, all });
-const showTab = (to) => draw(void (tab = to));
+const showTab = (to) => { tab = to; draw(); };
 
 // Select the ancestors or the descendants of the selection too; nodes are in the order they run.
 const reach = (up) => () => {
@@ -70,12 +70,12 @@ const actions = {
   "tab before": () => showTab(tabs.at(tabs.indexOf(tab) - 1)),
   upstream: reach(true),
   downstream: reach(false),
-  overlay: () => draw(void (overlay = (overlay + 1) % heats.length)),
+  overlay() { overlay = (overlay + 1) % heats.length; draw(); },
   point: (row) => graph.set("hover", namesOf(lines[row]?.[1] ?? [])),
   clear: () => graph.set("selection", []),
   // A click on a line: with Shift a range from the last one, with Ctrl added to the selection or removed.
   pick(of, { shift, ctrl }) {
-    const row = Number(of), from = shift && lines[anchor][2] === lines[row][2] ? anchor : row, selected = graph.get("selection");
+    const row = Number(of), from = shift && lines[anchor]?.[2] === lines[row][2] ? anchor : row, selected = graph.get("selection");
     if (!shift) anchor = row;
     const nodes = lines.slice(Math.min(from, row), Math.max(from, row) + 1).flatMap((line) => line[1]);
     const picked = namesOf([...new Set(nodes)].sort((a, b) => a - b)), others = selected.filter((node) => !picked.includes(node));

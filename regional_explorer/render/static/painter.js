@@ -24,8 +24,8 @@ export class Painter {
   /** @type {any} the colours of everything except regions */ ground;
   /** @type {any} the colour and label of a piece under the overlay */ heat;
   /** @type {any[]} how the frame of each kind of piece is drawn */ hulls = [];
-  /** @type {string[]} */ regions = [];
-  /** @type {{ style: any, boxes: number[] }[]} */ looks = [];
+  regions = [];
+  looks = [];
   /** @type {import("./picture.js").Picture} */ picture;
   /** @type {any[]} what the last frame was made from */ made;
   /** @type {any} the copy that is moved */ still;

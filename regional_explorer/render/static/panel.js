@@ -101,10 +101,7 @@ class Panel extends ElementTree {
   key(item, event) {
     const { target } = event;
     if (event.key === "Enter" && target.tagName === "INPUT" && target.dirty) this.press(target, event, target.value);
-    else if (target.role === "tab" && /^Arrow(Left|Right)$/.test(event.key)) {
-      const tabs = this.all("[role=tab]"), step = event.key === "ArrowRight" ? 1 : -1;
-      this.press(tabs.at((tabs.indexOf(target) + step) % tabs.length), event);
-    } else super.key(item, event);
+    else super.key(item, event);
   }
 
   // Wherever the focus is: Escape first closes what is open over the graph, else it clears the selection.

@@ -14,7 +14,6 @@ const normalized = (text) =>
 // `/…/` is a regular expression.
 export function matches(picture, query) {
   const text = query.trim();
-  if (!text) return { nodes: [] };
   const fieldText = (field, node) => {
     if (field in FACT_NUMBERS) return picture.fact(node, FACT_NUMBERS[field]);
     const piece = picture.pieces[picture.nodePieces[node]];

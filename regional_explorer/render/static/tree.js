@@ -11,7 +11,9 @@ const alike = (a, b) => Array.isArray(a) && a[0] === b?.[0] && IDENTITY.every((k
 
 export class ElementTree {
   constructor(model, host, signal) {
-    Object.assign(this, { model, signal, parts: [] });
+    this.model = model;
+    this.signal = signal;
+    this.parts = [];
     const label = model.get("label");
     // JupyterLab's shortcuts do not apply inside.
     this.root = el("div", { class: model.get("kind"), role: label && "group", "aria-label": label, "data-lm-suppress-shortcuts": "true" });
@@ -98,25 +100,30 @@ export class ElementTree {
     return { do: item.dataset.do, of: item.dataset.of ?? "", value, shift: shiftKey, ctrl: Boolean(ctrlKey || metaKey) };
   }
 
-  // Pages without HTTPS have no navigator.clipboard, only the old copy command.
-  copy(item) {
-    const copied = () => {
-      const text = item.textContent;
-      item.textContent = "Copied";
-      setTimeout(() => { item.textContent = text; }, 2000);
+  // Without HTTPS or permission only the old copy command works.
+  async copy(item) {
+    const text = item.dataset.of;
+    const onCopy = (event) => { event.clipboardData.setData("text/plain", text); event.preventDefault(); event.stopPropagation(); };
+    const command = () => {
+      document.addEventListener("copy", onCopy, true);
+      const done = document.execCommand("copy");
+      document.removeEventListener("copy", onCopy, true);
+      return done;
     };
-    const onCopy = (event) => { event.clipboardData.setData("text/plain", item.dataset.of); event.preventDefault(); event.stopPropagation(); };
-    if (navigator.clipboard) navigator.clipboard.writeText(item.dataset.of).then(copied);
-    else {
-      document.addEventListener("copy", onCopy, { once: true, capture: true });
-      document.execCommand("copy");
-      copied();
-    }
+    item.named ??= item.textContent;
+    const done = (await navigator.clipboard?.writeText(text).then(() => true, command)) ?? command();
+    item.textContent = done ? "Copied" : "Copying failed";
+    clearTimeout(item.timer);
+    item.timer = setTimeout(() => { item.textContent = item.named; }, 2000);
   }
 
-  // Arrow keys move between rows, with Shift they extend the selection; Enter selects one, Space adds one.
+  // Arrow keys move between tabs or rows, with Shift they extend the selection; Enter selects a row, Space adds one.
   key(item, event) {
-    const rows = this.rows(), from = rows.indexOf(event.target), { key, shiftKey } = event;
+    const { key, shiftKey, target } = event, rows = this.rows(), from = rows.indexOf(target);
+    if (target.role === "tab" && /^Arrow(Left|Right)$/.test(key)) {
+      const tabs = this.all("[role=tab]"), step = key === "ArrowRight" ? 1 : -1;
+      this.press(tabs.at((tabs.indexOf(target) + step) % tabs.length), event);
+    }
     if (from < 0) return;
     const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[key];
     const next = step && rows[Math.max(0, Math.min(rows.length - 1, from + step))];

@@ -8,6 +8,7 @@ from typing import Any
 
 from regional_explorer.errors.texts import listing
 from regional_explorer.record.partition import State
+from regional_explorer.record.region import Region, config_texts
 from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
 from regional_explorer.render.style.untrusted import SHORT, clean
 
@@ -111,5 +112,12 @@ def failed_numerics(timing: Timing) -> bool:
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """Return a config as ``key=value`` pairs."""
-    return listing([clean(f"{key}={value!r}", 2 * SHORT) for key, value in config.items()], MOST_ENTRIES)
+    """Return a config as ``key=value`` pairs, cut to the first ones."""
+    return listing([clean(text, 2 * SHORT) for text in config_texts(config)], MOST_ENTRIES)
+
+
+def region_config_text(region: Region) -> str:
+    """Return the requested config of a region; both if forward and backward differ."""
+    if region.backward_config is None:
+        return config_text(region.config)
+    return "; ".join(f"{direction} {config_text(config) or 'default'}" for direction, config in region.configs)

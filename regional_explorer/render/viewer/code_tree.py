@@ -9,13 +9,14 @@ from regional_explorer.errors.texts import count, listing
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.graph import SourceLine
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, total_coverage
-from regional_explorer.render.report.code_sections import CodeSection, sections
-from regional_explorer.render.report.tokens import Tokens, tokens_by_line
+from regional_explorer.render.report.code_sections import CodeSection, sections, shown_lines
+from regional_explorer.render.report.gpu_figures import bound_text, resource_texts
+from regional_explorer.render.report.tokens import TOKEN_CSS, Tokens, tokens_by_line
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet, verbatim
-from regional_explorer.render.style.formats import duration, size
+from regional_explorer.render.style.formats import NONE, size
 from regional_explorer.render.style.tones import toned
-from regional_explorer.render.style.untrusted import LONG, clean, clean_page, sendable
+from regional_explorer.render.style.untrusted import LONG, clean, sendable
 from regional_explorer.render.viewer.source_tree import LIVE_REGION
 
 CODE_LIMIT = 3_000
@@ -23,8 +24,6 @@ CODE_LIMIT = 3_000
 MOST_COLOURED = 1_500
 """Longer code is shown without colours."""
 MOST_LISTED = 6
-LONGEST_LINE = 400
-"""How many characters of one line are shown at most."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,9 @@ def code_rows(codes: Sequence[PartitionCode]) -> CodeRows:
     for number, equal in enumerate(by_artifact(codes)):
         blocks += _code_block(number, equal, row_nodes)
     coverage = node("p", f"{total_coverage([code.coverage for code in codes])}.", class_="rx-quiet")
-    listed = node("div", style_sheet(page_css()), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox")
+    listed = node(
+        "div", style_sheet(page_css() + TOKEN_CSS), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox"
+    )
     listed[1] |= {"aria-multiselectable": "true", "aria-label": "Kernels and code"}
     return CodeRows([listed, LIVE_REGION], row_nodes)
 
@@ -73,7 +74,7 @@ def _code_block(number: int, equal: Sequence[PartitionCode], row_nodes: dict[str
     first = equal[0]
     target = GPU_TARGETS.get(first.code.target)
     more = f" and {count(len(equal) - 1, 'equal partition')}" if len(equal) > 1 else ""
-    where = f" for {target.title}, which is not here" if target else ""
+    where = f" for {target.title}, not run" if target else ""
     yield node("h4", f"{first.partition.id}{more}{where}")
     if first.code.problem:
         yield node("p", toned(first.code.problem, "warn"))
@@ -90,17 +91,13 @@ def _kernel_row(key: str, linked: LinkedKernel, code: PartitionCode) -> Node:
     kernel = linked.kernel
     target = GPU_TARGETS.get(code.code.target)
     bound = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
-    gpu = kernel.gpu
+    resources = resource_texts(kernel.gpu) if kernel.gpu else {}
     facts = [
         str(kernel.kind),
         f"reads {size(kernel.bytes_read)}" if kernel.bytes_read is not None else "",
         f"writes {size(kernel.bytes_written)}" if kernel.bytes_written is not None else "",
-        f"bound ≥ {duration(bound)}" if bound is not None else "",
-        f"{gpu.registers} registers" if gpu and gpu.registers is not None else "",
-        f"{gpu.spilled_bytes} bytes spilled" if gpu and gpu.spilled_bytes else "",
-        f"{size(gpu.shared_bytes)} shared" if gpu and gpu.shared_bytes else "",
-        f"occupancy {100 * gpu.occupancy:.0f} %" if gpu and gpu.occupancy is not None else "",
-        gpu.launch if gpu else "",
+        f"bound {bound_text(bound)}" if bound is not None else "",
+        *(f"{name} {text}" for name, text in resources.items() if text not in {"", NONE, "0 B"}),
         f"lines {listing([str(line.line) for line in linked.lines], MOST_LISTED)}" if linked.lines else "",
     ]
     return _pickable_row(
@@ -114,7 +111,7 @@ def _kernel_row(key: str, linked: LinkedKernel, code: PartitionCode) -> Node:
 
 def _section_folds(number: int, code: PartitionCode) -> Iterator[Node]:
     all_lines = code.text.splitlines()
-    lines = [clean_page(line, LONGEST_LINE).replace("\n", " ") for line in all_lines[:CODE_LIMIT]]
+    lines = shown_lines(all_lines[:CODE_LIMIT])
     called_at = {linked.kernel.called: linked for linked in code.kernels if linked.kernel.called is not None}
     for section in sections(code.code):
         section_lines = lines[section.first - 1 : section.last]
@@ -160,7 +157,7 @@ def _code_element(rows: Sequence[Tokens]) -> Node:
                 merged[-1] = (kind, merged[-1][1] + text)
             else:
                 merged.append((kind, text))
-    inside = [verbatim("span", text, class_=f"rxs-{kind}") if kind else sendable(text) for kind, text in merged]
+    inside = [verbatim("span", text, class_=kind) if kind else sendable(text) for kind, text in merged]
     return [*node("code"), *inside]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from regional_explorer.render.picture.scene import Entry
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.palette import paint
-from regional_explorer.render.viewer.overlay import scale
+from regional_explorer.render.viewer.overlay import Overlay, scale
 
 FIND_BUTTONS = (
     ("previous", "↑", "Previous match (Shift+Enter)"),
@@ -27,8 +27,8 @@ TOOL_BUTTONS = (
         ("downstream", "Downstream", "Also select everything that depends on the selection (d)"),
     ),
     (
-        ("open all", "Expand all", "Open every module, run and repeat (e)"),
-        ("close all", "Collapse all", "Close every module, run and region (c)"),
+        ("open all", "Expand all", "Expand all modules, repeats and groups of ops (e)"),
+        ("close all", "Collapse all", "Collapse all modules, groups of ops and regions (c)"),
     ),
 )
 """The command, text and title of each button, in groups."""
@@ -58,7 +58,7 @@ def graph_bars(
     legend: Sequence[Entry | str],
     *,
     figures: bool = False,
-    overlay: Mapping[str, Any] | None = None,
+    overlay: Overlay | None = None,
     arranging: bool = False,
     problem: str = "",
 ) -> list[Node]:
@@ -99,7 +99,7 @@ def graph_bars(
         aria_description="N and P move between boxes, ? lists the keys.",
     )
     tools = [_button_group(group) for group in TOOL_BUTTONS]
-    label = f"Overlay: {overlay.get('title', '')}" if overlay else "Overlay"
+    label = f"Overlay: {overlay.title}" if overlay else "Overlay"
     tools[-1].append(_tool_button("overlay", label, OVERLAY_TITLE, pressed=overlay is not None, disabled=not figures))
     tools.append(_button_group([("help", "?", "Keys (?)")]))
     return [
@@ -166,15 +166,13 @@ def _tool_button(do: str, text: str, title: str, *, pressed: bool | None = None,
     )
 
 
-def _legend_nodes(legend: Iterable[Entry | str], overlay: Mapping[str, Any] | None) -> Iterable[Node]:
+def _legend_nodes(legend: Iterable[Entry | str], overlay: Overlay | None) -> Iterable[Node]:
     """Yield a button for each region, the meanings of signs, and the scale of the overlay."""
     for entry in legend:
         yield node("span", entry) if isinstance(entry, str) else _legend_button(entry)
     if overlay and (overlay_scale := scale(overlay)):
         low, high, bars = overlay_scale
-        yield node(
-            "span", f"{overlay.get('title', '')} {low}", node("i", style=_css_variables(bars)), high, class_="rxg-key"
-        )
+        yield node("span", f"{overlay.title} {low}", node("i", style=_css_variables(bars)), high, class_="rxg-key")
 
 
 def _legend_button(entry: Entry) -> Node:

@@ -4,59 +4,70 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from regional_explorer.record.region import Direction
 from regional_explorer.record.region_timing import current_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
-from regional_explorer.record.timing import US_PER_S, NumericsVerdict, PartitionTiming
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
+from regional_explorer.render.picture.arrays import Payload
+from regional_explorer.render.picture.fold_records import record_and_outer
 from regional_explorer.render.picture.payload import Picture
-from regional_explorer.render.style.formats import duration, percent
+from regional_explorer.render.style.formats import duration, percent, ratio
 from regional_explorer.render.style.palette import contrast, mix
-from regional_explorer.render.style.untrusted import clean, sendable
+from regional_explorer.render.style.untrusted import sendable
 
 SHARE = "share of the time"
 """The title of the overlay of a profile."""
 SHADES = 16
 """How many steps of colour shares of the time are rounded to."""
 
-_PARTITION_FIGURES: tuple[tuple[str, str, Callable[[PartitionTiming], float | None]], ...] = (
+
+@dataclass(frozen=True)
+class Overlay:
+    """``values`` by partition, which ``text`` writes; or ``shares`` of the time, in which case there are no values."""
+
+    title: str
+    text: Callable[[float], str]
+    values: Mapping[str, float] = field(default_factory=dict)
+    shares: TimeShares | None = None
+
+
+_PARTITION_FIGURES: tuple[tuple[str, Callable[[float], str], Callable[[PartitionTiming], float | None]], ...] = (
+    ("compiled time", duration, lambda times: None if (call_s := times.compiled_s) is None else call_s * times.runs),
+    ("eager time", duration, lambda times: times.eager_s * times.runs),
     (
-        "compiled time",
-        "µs",
-        lambda times: None if (call_s := times.compiled_s) is None else call_s * times.runs * US_PER_S,
+        "speedup",
+        partial(ratio, numerics=None),
+        lambda times: None if times.numerics is NumericsVerdict.NOT_COMPARABLE else times.speedup,
     ),
-    ("eager time", "µs", lambda times: times.eager_s * times.runs * US_PER_S),
-    ("speedup", "×", lambda times: None if times.numerics is NumericsVerdict.NOT_COMPARABLE else times.speedup),
 )
 
 
-Overlay = Mapping[str, Any]
-"""``title``, ``unit`` and ``values`` by partition; or ``shares`` of the time in place of ``values``."""
-
-
-def overlays(session: Session) -> list[dict[str, Any]]:
-    """Return the available overlays, each with numbers by partition; empty before regions were measured."""
+def overlays(session: Session) -> list[Overlay]:
+    """Return the available overlays; empty before regions were measured and the call was profiled."""
     measured = current_timings(session)
     available = []
-    for title, unit, figure in _PARTITION_FIGURES:
+    for title, text, figure in _PARTITION_FIGURES:
         values = {sendable(timing.partition): value for timing in measured if (value := figure(timing)) is not None}
         if values:
-            available.append({"title": title, "unit": unit, "values": values})
+            available.append(Overlay(title, text, values))
     shares = TimeShares.of(session)
-    return [*available, {"title": SHARE, "unit": "%", "shares": shares}] if shares else available
+    return [*available, Overlay(SHARE, percent, shares=shares)] if shares else available
 
 
 def titled(available: Sequence[Overlay], title: str) -> Overlay | None:
     """Return the overlay with this title, or None."""
-    return next((overlay for overlay in available if title and overlay.get("title") == title), None)
+    return next((overlay for overlay in available if overlay.title == title), None)
 
 
 def next_title(available: Sequence[Overlay], title: str) -> str:
     """Return the title of the overlay after this one; empty, for no overlay, after the last one."""
-    titles = ["", *(str(overlay.get("title", "")) for overlay in available), ""]
+    titles = ["", *(overlay.title for overlay in available), ""]
     return titles[titles.index(title) + 1] if title in titles else titles[1]
 
 
@@ -64,9 +75,9 @@ def heat(overlay: Overlay | None, picture: Picture | None, tab: str, number: int
     """Return the fills and labels of an overlay: by partition, or for the boxes of the picture with this number."""
     if overlay is None:
         return {}
-    if "shares" not in overlay:
+    if overlay.shares is None:
         return partition_heat(overlay)
-    return {"of": number, **box_heat(overlay["shares"], picture, tab)} if picture else {}
+    return {"of": number, **box_heat(overlay.shares, picture, tab)} if picture else {}
 
 
 def box_heat(shares: TimeShares, picture: Picture, tab: str) -> dict[str, Any]:
@@ -74,23 +85,53 @@ def box_heat(shares: TimeShares, picture: Picture, tab: str) -> dict[str, Any]:
 
     A box has the time of its ops, forward and backward; in the backward graph, the backward alone.
     """
-    whole_s, backward = shares.profile.whole_s or 1.0, shares.is_backward(tab)
-    seconds_of = shares.own_seconds if backward else shares.seconds
     boxes: list[list[str]] = [[] for _ in range(len(picture.facts["box_pieces"]) // 4)]
     for name, box in zip(picture.reads, array("I", picture.facts["node_boxes"]), strict=True):
         boxes[box].append(name)
+    seconds_of = _seconds_of(shares, tab)
     seconds = [sum(map(seconds_of, nodes)) for nodes in boxes]
     most_s = max(seconds, default=0.0) or 1.0
-    where = " in the backward" if backward else ""
     return {
         "steps": [round(SHADES * time / most_s) if nodes else -1 for time, nodes in zip(seconds, boxes, strict=True)],
-        "labels": [percent(time / whole_s) for time in seconds],
-        "tooltips": [f"{percent(time / whole_s)} of the call, {duration(time)}{where}" for time in seconds],
-        **{
-            theme: [_readable_fill(mix(cold, warm, _SCALE_REACH * step / SHADES)) for step in range(SHADES + 1)]
-            for theme, (cold, warm) in _SCALE_COLOURS.items()
-        },
+        "labels": [_label(shares, time) for time in seconds],
+        "tooltips": [_tooltip(shares, tab, time) for time in seconds],
+        **share_fills(),
     }
+
+
+def fold_times(shares: TimeShares, tab: str, nodes: Iterable[str], payload: Payload) -> Iterator[list[Any] | None]:
+    """Yield for each fold of a saved page its time, label and tooltip; None for one without nodes.
+
+    ``nodes`` are those of the tab. The page colours them: the steps depend on which folds are open.
+    """
+    folds, seconds_of = payload["folds"], _seconds_of(shares, tab)
+    seconds: dict[int, float] = {}
+    for name, innermost in zip(nodes, payload["nodes"], strict=True):
+        for fold in record_and_outer(folds, innermost):
+            seconds[fold] = seconds.get(fold, 0.0) + seconds_of(name)
+    for time in map(seconds.get, range(len(folds))):
+        yield None if time is None else [float(f"{time:.3g}"), _label(shares, time), _tooltip(shares, tab, time)]
+
+
+def share_fills() -> dict[str, list[dict[str, str]]]:
+    """Return the fills of the steps of shares in each theme."""
+    return {
+        theme: [_readable_fill(mix(cold, warm, _SCALE_REACH * step / SHADES)) for step in range(SHADES + 1)]
+        for theme, (cold, warm) in _SCALE_COLOURS.items()
+    }
+
+
+def _seconds_of(shares: TimeShares, tab: str) -> Callable[[str], float]:
+    return shares.own_seconds if Direction.of_graph(tab) is Direction.BACKWARD else shares.seconds
+
+
+def _label(shares: TimeShares, seconds: float) -> str:
+    return percent(seconds / (shares.profile.whole_s or 1.0))
+
+
+def _tooltip(shares: TimeShares, tab: str, seconds: float) -> str:
+    where = " in the backward" if Direction.of_graph(tab) is Direction.BACKWARD else ""
+    return f"{_label(shares, seconds)} of the call, {duration(seconds)}{where}"
 
 
 def _readable_fill(fill: str) -> dict[str, str]:
@@ -111,9 +152,8 @@ def partition_heat(overlay: Overlay) -> dict[str, Any]:
     heats: dict[str, Any] = {}
     for partition, value in values.items():
         share = (value - low) / (high - low) if high > low else 0.5
-        label = _figure_text(value, overlay)
         heats[partition] = {
-            theme: {"label": label, **_readable_fill(mix(cold, warm, share * _SCALE_REACH))}
+            theme: {"label": overlay.text(value), **_readable_fill(mix(cold, warm, share * _SCALE_REACH))}
             for theme, (cold, warm) in _SCALE_COLOURS.items()
         }
     return heats
@@ -122,18 +162,14 @@ def partition_heat(overlay: Overlay) -> dict[str, Any]:
 def scale(overlay: Overlay) -> tuple[str, str, dict[str, str]] | None:
     """Return the labels of the lowest and highest value, and a CSS gradient by theme; None without values."""
     values = _finite_values(overlay).values()
-    if not values and "shares" not in overlay:
+    if not values and overlay.shares is None:
         return None
     ends = {theme: (cold, mix(cold, warm, _SCALE_REACH)) for theme, (cold, warm) in _SCALE_COLOURS.items()}
     bars = {theme: f"linear-gradient(90deg, {low}, {high})" for theme, (low, high) in ends.items()}
     if not values:
         return "none", "most", bars
-    return _figure_text(min(values), overlay), _figure_text(max(values), overlay), bars
+    return overlay.text(min(values)), overlay.text(max(values)), bars
 
 
 def _finite_values(overlay: Overlay) -> dict[str, float]:
-    return {sendable(name): value for name, value in overlay.get("values", {}).items() if math.isfinite(value)}
-
-
-def _figure_text(value: float, overlay: Overlay) -> str:
-    return clean(f"{float(f'{value:.3g}'):.15g} {overlay.get('unit', '')}")
+    return {sendable(name): value for name, value in overlay.values.items() if math.isfinite(value)}

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.node_names import nodes_of_diagnostic
+from regional_explorer.record.node_names import nodes_of_diagnostic, qualified_names
 from regional_explorer.record.region_code import region_code
 from regional_explorer.record.session import Session
+from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.render.picture.fold_records import folded
 from regional_explorer.render.picture.outlines import Outlines
 from regional_explorer.render.picture.payload import first_tab, tabs
@@ -23,7 +24,7 @@ from regional_explorer.render.picture.svg import picture_html, session_svg
 from regional_explorer.render.report.code_html import CODE_CSS, code_parts
 from regional_explorer.render.report.diagnostics_list import Extra, diagnostics_nodes
 from regional_explorer.render.report.headline import headline
-from regional_explorer.render.report.html import results_nodes
+from regional_explorer.render.report.html import region_times_nodes, results_nodes
 from regional_explorer.render.report.plan_tables import regions_table
 from regional_explorer.render.report.session_facts import session_facts
 from regional_explorer.render.report.source_listing import listing
@@ -33,7 +34,7 @@ from regional_explorer.render.style.css import page_css, saved_css
 from regional_explorer.render.style.element import Node, node, to_html
 from regional_explorer.render.style.untrusted import markup, sendable
 from regional_explorer.render.viewer.graph_bars import graph_bars
-from regional_explorer.render.viewer.overlay import overlays, partition_heat
+from regional_explorer.render.viewer.overlay import Overlay, fold_times, overlays, partition_heat, share_fills
 from regional_explorer.render.viewer.source_tree import source_tree
 
 SOURCE_HEIGHT = 10_000
@@ -42,7 +43,9 @@ SOURCE_HEIGHT = 10_000
 
 def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     """Return ``session`` as a page; ``plans`` is the table of measured plans."""
-    numbers = {name: number for number, name in enumerate(_node_names(session))}
+    numbers = {
+        name: number for number, name in enumerate(dict.fromkeys(map(sendable, qualified_names(session.graphs))))
+    }
     page_script = script("page")
     sheet = page_css(len(session.plan.regions))
     views = (style(name, common=False) for name in ("common", "panel", "graph", "source"))
@@ -53,6 +56,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *results[:headlines]]
     below = [
         *table_nodes(regions_table(session), regions=session),
+        *region_times_nodes(session),
         *([node("div", *plans, class_="rxt")] if plans else []),
         *results[headlines:],
     ]
@@ -93,16 +97,15 @@ def _script_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _node_names(session: Session) -> dict[str, None]:
-    """Return the nodes of all graphs as ``graph:name``; the page refers to them by their positions."""
-    return {sendable(f"{graph.id}:{graph_node.name}"): None for graph in session.graphs for graph_node in graph.nodes}
-
-
 def _page_data(session: Session, numbers: Mapping[str, int]) -> dict[str, Any]:
     outlines, titles, layers = Outlines(session), tabs(session), [None, *overlays(session)]
+    shares = TimeShares.of(session)
     tab_payloads = []
     for tab, _ in titles:
         payload, picture = folded(session, tab, outlines)
+        if shares:
+            for fold, time in zip(payload["folds"], fold_times(shares, tab, picture.reads, payload), strict=True):
+                fold["time"] = time
         bars = [
             graph_bars(titles, tab, (), picture.legend, figures=len(layers) > 1, overlay=overlay) for overlay in layers
         ]
@@ -119,9 +122,14 @@ def _page_data(session: Session, numbers: Mapping[str, int]) -> dict[str, Any]:
         "first": max((index for index, (tab, _) in enumerate(titles) if tab == first_tab(session)), default=0),
         "names": list(numbers),
         "lines": lines,
-        "heats": [partition_heat(overlay) if overlay else {} for overlay in layers],
+        "heats": [_saved_heat(overlay) if overlay else {} for overlay in layers],
         "source": source_tree(functions, session, SOURCE_HEIGHT),
     }
+
+
+def _saved_heat(overlay: Overlay) -> dict[str, Any]:
+    """Return an overlay as the page has it: colours and labels by partition, or the colours of shares of the time."""
+    return share_fills() if overlay.shares else partition_heat(overlay)
 
 
 def _region_codes(session: Session) -> list[tuple[str, Any]]:
