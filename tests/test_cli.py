@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, main
-from regional_explorer.errors import MeasureError
+from regional_explorer.command.program_file import execute
+from regional_explorer.errors import MeasureError, SessionError
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.codec import load_session
 from tests.conftest import ReplaceBenchmark
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,6 +75,33 @@ def test_the_session_is_saved_and_shown(model: str, tmp_path: Path, capsys: pyte
     assert capsys.readouterr().out == first.out
 
 
+def test_the_session_is_saved_although_nobody_reads_on(model: str, tmp_path: Path) -> None:
+    saved = tmp_path / "out.json"
+    command = [sys.executable, "-m", "regional_explorer.command.cli", "run", model, "step(x)", "--no-bench", "--json"]
+    # Both streams go to a pipe whose reader leaves after the first line, which is of the progress.
+    with subprocess.Popen(
+        [*command, "--save", str(saved)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait() == EXIT_DONE
+    assert load_session(saved).title == "step"
+
+
+def test_what_cannot_be_saved_is_printed(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_self: Exploration, _path: Path) -> Path:
+        raise SessionError("No space left on device")
+
+    monkeypatch.setattr(Exploration, "save", no_room)
+    assert main(["run", model, "step(x)", "--no-bench", "--save", str(tmp_path / "out.json")]) == EXIT_FAILED
+    out, err = capsys.readouterr()
+    assert out.startswith("step\n")
+    assert "No space left on device" in err
+
+
 def test_show_needs_no_torch(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = str(tmp_path / "out.json")
     main(["run", model, "step(x)", "--no-bench", "--save", saved])
@@ -127,6 +156,40 @@ def test_an_error_of_the_file_names_its_line(tmp_path: Path, capsys: pytest.Capt
     broken.write_text("a = 1\nb = a / 0\n", encoding="utf-8")
     assert main(["run", str(broken), "f(x)"]) == EXIT_FAILED
     assert "broken_of_mine.py, line 2: ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["run"], ["check", "plan.json"]])
+@pytest.mark.parametrize("code", ["0", "1", ""])
+def test_a_file_that_ends_the_program_is_told_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], own_path: None, command: list[str], code: str
+) -> None:
+    (tmp_path / "plan.json").write_text('{"kind": "plan"}', encoding="utf-8")
+    file = tmp_path / "ends_of_mine.py"
+    file.write_text(f"import sys\ndef f(x): return x\nsys.exit({code})\n", encoding="utf-8")
+    arguments = [str(tmp_path / argument) if argument.endswith(".json") else argument for argument in command]
+    assert main([*arguments, str(file), "f(1)"]) == EXIT_FAILED
+    assert "ends_of_mine.py, line 3: the file ends the program here." in capsys.readouterr().err
+
+
+def test_a_call_that_ends_the_program_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], own_path: None
+) -> None:
+    file = tmp_path / "ends_of_mine.py"
+    file.write_text("import sys\n\ndef main():\n    sys.exit(0)\n", encoding="utf-8")
+    assert main(["run", str(file), "main()", "--no-bench"]) == EXIT_FAILED
+    assert "[call-raises] The call itself raises SystemExit" in capsys.readouterr().err
+
+
+def test_the_arguments_of_the_command_are_not_those_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, own_path: None
+) -> None:
+    file = tmp_path / "parses_of_mine.py"
+    parser = 'import argparse, sys\np = argparse.ArgumentParser()\np.add_argument("--width", type=int, default=8)\n'
+    file.write_text(f"{parser}width, argv = p.parse_args().width, sys.argv\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["regional-explorer", "run", str(file), "f(x)"])
+    names = execute(file, file.read_text(encoding="utf-8"))
+    assert (names["width"], names["argv"]) == (8, [str(file)])
+    assert sys.argv[1] == "run"
 
 
 def test_verbose_shows_the_traceback(model: str, capsys: pytest.CaptureFixture[str]) -> None:

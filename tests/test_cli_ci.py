@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,6 +92,35 @@ def test_a_wrong_session_fails_and_an_unmeasured_one_is_refused(tmp_path: Path, 
     with pytest.raises(SessionError, match="B was not measured"):
         compare_speed(good, replace(good, timings=()))
     assert main(["compare", right, save(replace(good, timings=()), tmp_path / "b.json")]) == EXIT_FAILED
+
+
+def test_a_session_of_another_plan_is_refused(tmp_path: Path, capsys: Output) -> None:
+    good = measured(1.5, 1)
+    assert good.conditions is not None
+    changed = replace(good, conditions=replace(good.conditions, outdated=True))
+    right, wrong = save(good, tmp_path / "a.json"), save(changed, tmp_path / "b.json")
+    assert main(["compare", right, wrong, "--fail-if-slower", "3%"]) == EXIT_FAILED
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "B was measured for another plan: its plan has changed since." in err
+
+
+class ClosedPipe(io.StringIO):
+    """What stdout and stderr are once their reader has left."""
+
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_a_reader_that_leaves_does_not_change_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = save(measured(1.5, 1), tmp_path / "a.json"), save(measured(1.25, 2), tmp_path / "b.json")
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, ClosedPipe())
+    assert main(["compare", before, after, "--fail-if-slower", "3%"]) == EXIT_NO
+    assert sys.stdout is sys.stderr is None, "which Python would flush at exit, and exit with 120"
 
 
 @pytest.mark.parametrize("text", ["three", "-3%", "100%", "1.5", ""])

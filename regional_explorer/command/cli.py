@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
     except RegionalExplorerError as error:
         if options.verbose:
-            traceback.print_exc()
+            _print_error(traceback.format_exc())
         else:
             _print_error(f"regional-explorer: {error}")
         return EXIT_MISUSED if isinstance(error, INVALID_COMMAND_ERRORS) else EXIT_FAILED
     except KeyboardInterrupt:
         _print_error("regional-explorer: interrupted.")
         return EXIT_FAILED
-    except BrokenPipeError:  # the reader, such as head, has closed the pipe
-        sys.stdout = None  # else Python flushes stdout at exit and reports the error again
-        return EXIT_DONE
+    finally:
+        _drop_closed_pipes()
     return code
 
 
@@ -174,15 +173,18 @@ def _explore_call(options: argparse.Namespace) -> int:
     source = read_source(options.file)
     command.check()
     fn, args, kwargs = call.evaluate(execute(options.file, source))
-    with closing(StreamProgress(sys.stderr)) as stream:
+    with contextlib.closing(StreamProgress(sys.stderr)) as stream:
         progress = Throttle(stream)
         progress("capturing the call", 0.0)
         exploration = command.explore(fn, args, kwargs)
         complete = command.measure(exploration, progress=progress)
-    _print_session(exploration.session, options)
+    try:
+        saved_path = command.finish(exploration)
+    finally:  # results that cannot be saved are shown all the same
+        _print_session(exploration.session, options)
     if not complete:
         _print_error("regional-explorer: interrupted; the results so far are shown.")
-    if (saved_path := command.finish(exploration)) is not None:
+    if saved_path is not None:
         _print_error(f"Saved to {saved_path}.")
     return EXIT_DONE if complete else EXIT_FAILED
 
@@ -208,7 +210,7 @@ def _check_saved_plan(options: argparse.Namespace) -> int:
     from regional_explorer.command.plan_check import check_saved_plan
 
     fn, args, kwargs = _call_under_plan(options)
-    with closing(StreamProgress(sys.stderr)) as stream:
+    with contextlib.closing(StreamProgress(sys.stderr)) as stream:
         plan_check = check_saved_plan(
             options.plan, fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, progress=Throttle(stream)
         )
@@ -222,7 +224,7 @@ def _print_source_diff(options: argparse.Namespace) -> int:
     from regional_explorer.exploration.explore import explore  # imports torch: only after errors are reported
 
     exploration = explore(fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, plan=options.plan)
-    with closing(exploration):
+    with contextlib.closing(exploration):
         _print(exploration.to_source(apply=options.apply))
     return EXIT_DONE
 
@@ -251,11 +253,22 @@ def _print_session(session: Session, options: argparse.Namespace) -> None:
 def _print(text: str) -> None:
     """Print to stdout, replacing characters that its encoding lacks."""
     coding = sys.stdout.encoding or "utf-8"
-    print(text.encode(coding, "replace").decode(coding), end="", flush=True)  # noqa: T201 - the output of the command
+    with contextlib.suppress(BrokenPipeError):  # a reader that leaves early, such as head, changes no exit code
+        print(text.encode(coding, "replace").decode(coding), end="", flush=True)  # noqa: T201 - the output
 
 
 def _print_error(text: str) -> None:
-    print(sendable(text), file=sys.stderr)  # noqa: T201 - messages of a command
+    with contextlib.suppress(BrokenPipeError):
+        print(sendable(text), file=sys.stderr)  # noqa: T201 - messages of a command
+
+
+def _drop_closed_pipes() -> None:
+    """Drop the streams that nobody reads: Python flushes them at exit, and replaces the exit code if that fails."""
+    for name in ("stdout", "stderr"):
+        try:
+            getattr(sys, name).flush()
+        except BrokenPipeError:
+            setattr(sys, name, None)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from regional_explorer.command.interrupt import Interrupts
 from regional_explorer.command.options import CommandError
-from regional_explorer.errors import did_you_mean
+from regional_explorer.errors import MeasureError
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Direction
 
@@ -59,14 +59,12 @@ class Command:
         from regional_explorer.export.files import writable_path
         from regional_explorer.export.save import ENDINGS
         from regional_explorer.record.codec import load_plan
-        from regional_explorer.record.variant_name import VariantName
+        from regional_explorer.record.variant_name import checked_variants
 
-        variants = [str(name) for name in VariantName]
-        for name in self.variants:
-            if name not in variants:
-                raise CommandError(
-                    f"No variant is called {name!r}.{did_you_mean(name, variants)} Variants: {', '.join(variants)}."
-                )
+        try:
+            checked_variants(self.variants)
+        except MeasureError as error:
+            raise CommandError(str(error)) from error
         for _, key, value in self.settings:
             parse_value(key, value)
         if self.plan is not None:

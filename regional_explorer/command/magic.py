@@ -110,7 +110,8 @@ class RegionalMagics(Magics):
             command.measure(exploration, progress=lambda _doing, _fraction: None)
             command.finish(exploration)
             return exploration
-        display = display_for(exploration, widget=command.widget, variants=command.variants, budget_s=command.budget)
+        display = display_for(exploration, widget=command.widget)
+        display.set_benchmark(command.variants, command.budget)
         display.begin()
         if command.bench:
             with display.working("Compile & measure") as progress:

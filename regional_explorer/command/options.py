@@ -90,7 +90,7 @@ OPTIONS = (
     Option(
         ("-r", "--region"),
         "NAME=KIND:PATTERN",
-        "mark a region by modules, lines, ops, nodes or subgraphs; repeatable",
+        "mark a region by modules, lines, ops, nodes or subgraphs, several patterns separated by commas; repeatable",
         "-r attn=modules:layers.*.attn -r loss=lines:step:4-9 -r act=ops:aten.gelu*",
         {"action": "append", "type": _parse_mark, "dest": "marks", "default": []},
     ),

@@ -89,7 +89,7 @@ def check_saved_plan(
         )
         session = exploration.session
     problems = [
-        f"[{diagnostic.code}] {diagnostic.message}"
+        str(diagnostic)
         for diagnostic in session.diagnostics
         if diagnostic.code in BROKEN_PLAN_CODES and diagnostic.severity is not Severity.INFO
     ]

@@ -31,10 +31,11 @@ def read_source(path: Path) -> str:
 def execute(path: Path, source: str) -> dict[str, Any]:
     """Execute a file as a module and return its namespace.
 
-    Its name is not ``__main__``, so ``if __name__ == "__main__"`` blocks do not run.
+    Its name is not ``__main__``, so ``if __name__ == "__main__"`` blocks do not run. ``sys.argv`` has only the file:
+    the arguments of this command are not the file's.
 
     Raises:
-        RegionalExplorerError: the file raises; the message has the line.
+        RegionalExplorerError: the file raises, or ends the program; the message has the line.
     """
     file = str(path.resolve())
     module = types.ModuleType(EXPLORED_MODULE)
@@ -43,11 +44,23 @@ def execute(path: Path, source: str) -> dict[str, Any]:
     sys.modules[EXPLORED_MODULE] = module
     sys.path.insert(0, str(path.resolve().parent))
     linecache.checkcache(file)
+    arguments, sys.argv = sys.argv, [str(path)]
     try:
         exec(compile(source, file, "exec"), vars(module))  # noqa: S102 - the user's file, which they asked to run
+    except SystemExit as error:
+        raise RegionalExplorerError(
+            f"{path}{_line(error, file)}: the file ends the program here. Put what is only for running it as a script "
+            'under `if __name__ == "__main__":`, which is left out here.'
+        ) from error
     except Exception as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        line = frames[-1].lineno if frames else getattr(error, "lineno", None)
-        where = f", line {line}" if line else ""
-        raise RegionalExplorerError(f"{path}{where}: {type(error).__name__}: {error}") from error
+        raise RegionalExplorerError(f"{path}{_line(error, file)}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.argv = arguments
     return vars(module)
+
+
+def _line(error: BaseException, file: str) -> str:
+    """Return the last line of ``file`` that an error passed, such as ``, line 7``; an empty text if it passed none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+    return f", line {line}" if line else ""

@@ -44,7 +44,7 @@ def compare_speed(before: Session, after: Session) -> SpeedComparison:
     """Compare the whole call's speedup over eager, each against the eager samples of its own session.
 
     Raises:
-        SessionError: a session was not measured with eager and regional, or the two measured different phases.
+        SessionError: as ``speed_change``.
     """
     change = speed_change(before, after)
     plans = tuple(map(tuple, differences([before.plan, after.plan])))

@@ -35,8 +35,8 @@ def compare(*views: SessionOwner | Session) -> pd.DataFrame:
     Each speedup is against the eager samples of its own run, so sessions of other machines and versions of torch can be
     compared. ``changed`` says what differs from the first row besides the plan: torch, machine, shapes, ops,
     partitions, and generated code if both sessions have it. ``slowdown`` is the first speedup divided by this one, with
-    its 99 % interval; ``difference`` says whether that is real. ``rx.compare(*ex.runs)`` compares the plans that one
-    exploration measured.
+    its 99 % interval; ``difference`` says whether that is real. A session whose plan has changed since it was measured
+    gives no times. ``rx.compare(*ex.runs)`` compares the plans that one exploration measured.
     """
     runs = [view if isinstance(view, Session) else getattr(view, "session", None) for view in views]
     for view, run in zip(views, runs, strict=True):
@@ -54,7 +54,7 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
     variants = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
     rows = []
     for run, differs in zip(runs, differences([run.plan for run in runs]), strict=True):
-        times = run.whole_timings
+        times = {} if run.is_outdated else run.whole_timings
         regional = times.get(VariantName.REGIONAL)
         change = _change_since(runs[0], run)
         rows.append(
@@ -81,6 +81,8 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
 
 def _change_since(first: Session, run: Session) -> SpeedChange:
     """Return how the speedup changed from the first session, or why it cannot be compared."""
+    if run.is_outdated:
+        return SpeedChange(problem="measured for another plan")
     if run is first:
         return SpeedChange(problem="first")
     try:

@@ -55,8 +55,8 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
     """Return how the whole call's speedup over eager changed, each against the eager samples of its own session.
 
     Raises:
-        SessionError: a session was not measured with eager and regional, or in too few rounds, or the two measured
-            different phases.
+        SessionError: a session was not measured with eager and regional, or its plan has changed since, or in too few
+            rounds, or the two measured different phases.
     """
     (before_ratios, phase), (after_ratios, other_phase) = (_speedup_ratios("A", before), _speedup_ratios("B", after))
     if phase != other_phase:
@@ -81,6 +81,10 @@ def _speedup_ratios(name: str, session: Session) -> tuple[Floats, str]:
     eager, regional = (session.whole_timings.get(variant) for variant in (VariantName.EAGER, VariantName.REGIONAL))
     if eager is None or regional is None:
         raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
+    if session.is_outdated:
+        raise SessionError(
+            f"{name} was measured for another plan: its plan has changed since. Call ex.benchmark() and save it again."
+        )
     return ratios_of_fast_rounds(eager.samples_s, regional.samples_s), str(regional.phase)
 
 
@@ -99,10 +103,11 @@ def _environment_changes(before: Session, after: Session) -> Iterator[str]:
 def _graph_changes(before: Session, after: Session) -> Iterator[str]:
     if before.shapes != after.shapes:
         yield f"shapes {before.shapes} → {after.shapes}"
-    ops_before = {graph.id: len(graph.ops) for graph in before.graphs}
-    for graph in after.graphs:
-        if ops_before.get(graph.id) != len(graph.ops):
-            yield f"{graph.id}: {ops_before.get(graph.id, 0)} → {count(len(graph.ops), 'op')}"
+    ops_before, ops_after = ({graph.id: len(graph.ops) for graph in session.graphs} for session in (before, after))
+    for graph in ops_before | ops_after:
+        old, new = ops_before.get(graph, 0), ops_after.get(graph, 0)
+        if old != new:
+            yield f"{graph}: {old} → {count(new, 'op')}"
 
 
 def _partition_changes(before: Session, after: Session) -> Iterator[str]:

@@ -154,11 +154,11 @@ def _gpu_note(target: GpuTarget | None) -> str:
     if target is None:
         return ""
     return (
-        f"Generated for {target.title}, which is not here. Bounds are by its data sheet ({target.source}: "
-        f"{target.memory_gb_s:,} GB/s), nothing was measured. They are for data in memory: what is still in its "
-        f"{_cache_sizes(target)} moves faster. What a launch costs is no part of them. "
-        "Registers are of the first launch config: nothing was autotuned. "
-        "Of extern calls only bytes and operations are known. The assembly of each kernel is in kernel.gpu.assembly."
+        f"Generated for {target.title}, not run. Bounds come from its data sheet ({target.source}: "
+        f"{target.memory_gb_s:,} GB/s); nothing was measured. They hold for data in memory: data still in its "
+        f"{_cache_sizes(target)} moves faster. Launch costs are not included. "
+        "Registers are those of the first launch config: nothing was autotuned. "
+        "For extern calls only bytes and operations are known. The assembly of each kernel is in kernel.gpu.assembly."
     )
 
 

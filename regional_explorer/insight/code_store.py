@@ -25,13 +25,14 @@ NOT_SENT = "it has dynamic sizes, constants, or operators of other libraries, wh
 class Codes:
     """The generated code and kernels of the partitions of ``program``.
 
-    ``found`` has that of artifacts, by key; it only grows. Code for other configs, or for GPUs that are not there, is
-    kept in ``_other_codes``, by key and target.
+    ``found`` has that of artifacts, by key; ``revision`` changes with it. Code for other configs, or for GPUs that are
+    not there, is kept in ``_other_codes``, by key and target.
     """
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self.found: dict[str, ArtifactCode] = {}
+        self.revision = 0
         self._other_codes: dict[tuple[str, str], ArtifactCode] = {}
 
     def read(self, region: str, run: RunContext) -> None:
@@ -48,6 +49,7 @@ class Codes:
             self.found[key] = artifact_code(
                 store.artifacts[key], switch.piece, switch.inputs or (), config, store.generated
             )
+            self.revision += 1
 
     def under(
         self,
@@ -58,13 +60,13 @@ class Codes:
     ) -> dict[str, ArtifactCode]:
         """Return the code of a region's partitions under ``changes`` of its config, by partition id.
 
-        Nothing is compiled, nor needs to have been; with ``target`` it is the code for that GPU.
+        Nothing is compiled, nor needs to have been, but layouts must be recorded; with ``target`` it is the code for
+        that GPU.
 
         Raises:
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
         """
         program = self._program
-        program.record_layouts()
         gpu_name = "" if target is None else target.name
         settings = surroundings()
         keys = {

@@ -16,8 +16,7 @@ from regional_explorer.insight.fusion_refused import fusion_remedies
 from regional_explorer.insight.why import RECOMPUTED, Cured, Remedy, from_times, wins
 from regional_explorer.measure.partition_benchmark import as_in_the_call, timed_calls
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.rounds import run_rounds
-from regional_explorer.measure.timing.summary import summarize
+from regional_explorer.measure.timing.measured_rounds import MeasureContext, measure_rounds
 from regional_explorer.measure.timing.timed_call import TimedCall
 from regional_explorer.record.code_diff import code_hash
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -130,15 +129,13 @@ class Diagnoses:
             return None
         try:
             calls = run.executor.run_untimed(lambda: self._remedy_calls(switch, args, config))
+            context = MeasureContext.of(replace(run, progress=no_progress), self._environment)
             with as_in_the_call():
-                result = run_rounds(
-                    calls, BenchmarkOptions(budget_s), baseline="now", context=replace(run, progress=no_progress)
-                )
+                rounds = measure_rounds(calls, BenchmarkOptions(budget_s), context, baseline="now", numerics={})
         except (RegionCompileError, MeasureError):
             return None
-        return next(
-            (timing for timing in summarize(result, self._environment).timings if timing.variant == "remedy"), None
-        )
+        rounds.result.stopped.raise_interrupt()
+        return next((timing for timing in rounds.timings if timing.variant == "remedy"), None)
 
     def _remedy_calls(self, switch: Switch, args: Sequence[Any], config: Mapping[str, Any]) -> list[TimedCall]:
         now, twin = switch.artifact, self._program.twin(switch, config)

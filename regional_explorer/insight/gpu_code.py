@@ -45,7 +45,9 @@ class GpuCodeGenerator:
                 f"{INSTALL_COMPILER}"
             )
         if not can_have_children():
-            raise CompileEnvironmentError("Code for a GPU that is not there needs a child process, on Linux or macOS.")
+            raise CompileEnvironmentError(
+                f"No code for {target.title}: it is generated in a child process, which needs Linux or macOS."
+            )
         try:
             settings = pickle.dumps(Settings.now())
         except UNSENDABLE as error:
@@ -114,5 +116,8 @@ class GpuCodeGenerator:
                 raise CancelledError
             thread.join(ANSWER_POLL_S)
         if not answers:
-            raise CompileEnvironmentError(f"The process that generates code for {self.target.title} ended early.")
+            raise CompileEnvironmentError(
+                f"The process that generates code for {self.target.title} ended early, perhaps for lack of "
+                "memory. Try again."
+            )
         return answers[0]

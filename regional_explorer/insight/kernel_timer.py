@@ -71,6 +71,10 @@ def _measured_times(
     """Return the times of the kernels of equal partitions; None if cancelled before there were enough rounds."""
     if code.problem is not None:
         return ArtifactKernelTimes(code.artifact, problem=code.problem)
+    if others := _devices(switches[0]) - {"cpu"}:
+        # The clocks are the host's, and the bounds are those of the CPU.
+        problem = f"kernels on {' and '.join(sorted(others))} are not timed: ex.benchmark() times the region, "
+        return ArtifactKernelTimes(code.artifact, problem=f"{problem}torch.profiler its kernels")
     recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
     if recorded.switch is None or recorded.args is None or recorded.switch.artifact is None:
         return ArtifactKernelTimes(code.artifact, problem="the call does not reach it: a branch not taken")
@@ -104,6 +108,11 @@ def _measured_times(
         rounds=len(rounds),
         build_s=build_s,
     )
+
+
+def _devices(switch: Switch) -> set[str]:
+    """Return the types of the devices that the inputs and outputs of a partition are on."""
+    return {layout.device.partition(":")[0] for layout in (*(switch.inputs or ()), *switch.outputs) if layout.device}
 
 
 @dataclass

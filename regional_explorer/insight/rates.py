@@ -1,4 +1,4 @@
-"""Measures the best rates of this machine, for bounds of kernel times: bytes copied or read, and matrix products.
+"""Measures the best rates of this CPU, for bounds of kernel times: bytes copied or read, and matrix products.
 
 The rates are kept for the process.
 """
@@ -20,7 +20,7 @@ LARGEST_COPY = 1 << 28
 
 
 def traffic_s(read: int, written: int) -> float:
-    """Return the seconds that this machine needs at least to read and write so many bytes.
+    """Return the seconds that this CPU needs at least to read and write so many bytes.
 
     As much as is written is copied; what is read beyond that is only read, which is faster. Data that fits into a cache
     moves faster, so the rates depend on the size, rounded up to a power of two.
@@ -50,7 +50,7 @@ def _read_rate(size: int, threads: int) -> float:
 
 
 def matrix_s(operations: int, dtype: torch.dtype) -> float:
-    """Return the seconds that this machine needs at least for a matrix product of so many operations."""
+    """Return the seconds that this CPU needs at least for a matrix product of so many operations."""
     return operations / _matrix_rate(dtype, torch.get_num_threads())
 
 

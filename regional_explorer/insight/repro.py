@@ -148,7 +148,9 @@ def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Map
         ReproError: a part of it cannot be written as code; the message names it.
     """
     gm, fakes, symbols = canonical(piece, inputs, fake_mode_with_symbols())
-    names = {symbol.node.expr: f"s{number}" for number, (symbol, _) in enumerate(symbols)}
+    names = {
+        symbol.node.expr: f"s{number}" for number, (symbol, _) in enumerate(symbols) if isinstance(symbol, torch.SymInt)
+    }
     settings = Settings.now()
     return _SCRIPT.format(
         title=title,

@@ -96,7 +96,8 @@ def fake_inputs(fakes: Sequence[Any], symbols: Symbols, names: Mapping[Any, str]
         ReproError: the size of one cannot be written as code.
     """
     for symbol, _ in symbols:
-        yield f"{names[symbol.node.expr]} = size({int(symbol.node.hint)}, {names[symbol.node.expr]!r})"
+        if isinstance(symbol, torch.SymInt):
+            yield f"{names[symbol.node.expr]} = size({int(symbol.node.hint)}, {names[symbol.node.expr]!r})"
     yield "return ["
     for fake in fakes:
         if isinstance(fake, torch.Tensor):

@@ -17,7 +17,8 @@ from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
-from regional_explorer.measure.accuracy.numerics import Reference, compare, run_once
+from regional_explorer.measure.accuracy.numerics import Reference, bitwise_equal, compare, run_once
+from regional_explorer.measure.accuracy.rounding import gap
 from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.region_timing import whole_region_timings
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
@@ -101,7 +102,7 @@ def reached(session: Session) -> tuple[Reach, ...]:
     return tuple(reaches)
 
 
-MEASURE_FIRST = "Call ex.benchmark(), with all variants and regions=True."
+MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional' and 'full'."
 
 
 def region_reaches(session: Session, reach: Reach) -> tuple[RegionReach, ...]:
@@ -150,7 +151,7 @@ class _ComparingInterpreter(fx.Interpreter):
             return result
         difference = self._differences.setdefault(str(n.target), _DifferenceSoFar())
         difference.nodes += 1
-        difference.bitwise += all(torch.equal(tensor, other) for tensor, other in zip(eager, decomposed, strict=True))
+        difference.bitwise += all(map(bitwise_equal, eager, decomposed))
         difference.max_difference = max(difference.max_difference, _largest_gap(eager, decomposed))
         try:
             exact = list(_floating_tensors(n.target(*_in_float64(args), **_in_float64(kwargs))))  # type: ignore[operator]
@@ -168,12 +169,8 @@ def _floating_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _largest_gap(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> float:
-    gaps = [
-        float((tensor.double() - other.double()).abs().nan_to_num(0.0, 0.0).max())
-        for tensor, other in zip(tensors, others, strict=True)
-        if tensor.numel() and tensor.shape == other.shape
-    ]
-    return max(gaps, default=0.0)
+    pairs = zip(tensors, others, strict=True)
+    return max((gap(tensor, other).largest for tensor, other in pairs if tensor.shape == other.shape), default=0.0)
 
 
 def _in_float64(values: Any) -> Any:

@@ -50,7 +50,8 @@ def from_times(
             f"its {count(len(kernels), 'kernel')}: allocating, checking and launching.",
             Severity.INFO,
             upstream="the same, without a warning.",
-            remedy="Mark a larger region, or give it more at once: a small kernel costs as much to launch as a large.",
+            remedy="Mark a larger region, or give it more data per call: a small kernel costs as much to launch as a "
+            "large one.",
             region=region,
             graph=timed_parts[0][0].partition.graph,
             where=timed_parts[0][0].source[:1],

@@ -112,12 +112,18 @@ def _load_record(
     values = _read_json(path, error)
     path = "The plan given as text" if is_plan_text(path) else path
     if not isinstance(values, dict) or values.pop("kind", None) != what:
-        raise error(f"{path} is not a saved {what}; ex.save() writes sessions, ex.save_plan() plans.")
+        raise error(
+            f"{path} is not a saved {what}. rx.load opens what ex.save('x.json') wrote; give what ex.save_plan wrote "
+            "to rx.explore(fn, args, plan=path) or rx.compile(fn, path)."
+        )
     version = values.pop("format", newest)
     if type(version) is not int or version < 1:
         raise error(f"{path} is damaged: format: expected {newest}, found {shown(version)}.")
     if version > newest:
-        raise error(f"{path} was written by a newer version (format {shown(version)}, this one reads {newest}).")
+        raise error(
+            f"{path} was written by a newer version (format {shown(version)}, this one reads {newest}). "
+            "Upgrade regional_explorer, or save the file again with this version."
+        )
     try:
         record = from_json(kind, values)
         check(record)

@@ -102,7 +102,7 @@ def _read_tuple(kinds: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ..
     )
 
 
-_RENAMED_FIELDS = {("Partition", "config_asked"): "config_requested"}
+_RENAMED_FIELDS = {("Partition", "config_asked"): "config_requested", ("SubgraphOptions", "kept"): "followed"}
 """Fields that earlier files have under another name."""
 
 

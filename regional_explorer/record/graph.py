@@ -185,13 +185,13 @@ class Node:
 class SubgraphOptions:
     """The options that ``nested_compile_region(options=…)`` gives to the body it marks.
 
-    ``backward_config`` is None if one config is for both directions. ``kept`` describes options that a plan cannot hold
-    and that shaped the graphs traced here, ``ignored`` those that have no effect here.
+    ``backward_config`` is None if one config is for both directions. ``followed`` describes options that a plan cannot
+    hold and that shaped the graphs traced here, ``ignored`` those that have no effect here.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
     backward_config: Mapping[str, Any] | None = None
-    kept: tuple[str, ...] = ()
+    followed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
 

@@ -1,9 +1,17 @@
-"""Lists the nodes of regions and diagnostics as ``graph:name``, as selections and pages name them."""
+"""Lists the nodes of graphs, regions and diagnostics as ``graph:name``, as selections and pages name them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.graph import Graph
 from regional_explorer.record.session import Session
+
+
+def qualified_names(graphs: Iterable[Graph]) -> Iterator[str]:
+    """Yield the nodes of ``graphs`` as ``graph:name``."""
+    return (f"{graph.id}:{node.name}" for graph in graphs for node in graph.nodes)
 
 
 def nodes_of_region(session: Session, name: str) -> list[str]:

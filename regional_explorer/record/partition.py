@@ -27,8 +27,8 @@ class State(StrEnum):
 class Partition:
     """A piece cut out of one graph for a region, and its state.
 
-    ``nodes`` are names of nodes of the graph ``graph``. ``config_applied`` was read inside the compile and is None
-    before one was seen. ``artifact`` is the key of the compiled callable; partitions of equal structure and config
+    ``nodes`` are the names of its ops in the graph ``graph``. ``config_applied`` was read inside the compile and is
+    None before one was seen. ``artifact`` is the key of the compiled callable; partitions of equal structure and config
     share one. ``compile_s`` is the time of that compile in seconds, ``cache`` says ``cold`` or ``warm``; both are
     None when the artifact was shared with a partition compiled before. ``code_hash`` is that of the generated code,
     which artifacts of different configs may share.

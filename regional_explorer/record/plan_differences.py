@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import config_texts
 
 
 def differences(plans: Sequence[Plan]) -> list[list[str]]:
@@ -22,4 +23,4 @@ def _plan_texts(plan: Plan) -> Iterator[str]:
             yield f"{region.name} off"
         for direction, config in region.configs:
             name = region.name if direction is None else f"{region.name}.{direction}"
-            yield from (f"{name}: {key}={value!r}" for key, value in config.items())
+            yield from (f"{name}: {text}" for text in config_texts(config))

@@ -42,8 +42,7 @@ class Explored:
     @classmethod
     def of(cls, session: Session, partitioner: str) -> Explored:
         """Return the record of a session's plan."""
-        outdated = session.conditions is None or session.conditions.outdated
-        timed = None if outdated else session.whole_timings.get(VariantName.REGIONAL)
+        timed = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
         return cls(
             session.title,
             session.environment,

@@ -106,6 +106,11 @@ def config_of(region: Region, direction: Direction) -> dict[str, Any]:
     return {key: value for key, value in (region.config if config is None else config).items() if value is not DEFAULT}
 
 
+def config_texts(config: Mapping[str, Any]) -> list[str]:
+    """Return a config as texts, one for each key: ``max_fusion_size=16``."""
+    return [f"{key}={value!r}" for key, value in config.items()]
+
+
 def with_config(region: Region, config: Mapping[str, Any], direction: Direction | None = None) -> Region:
     """Return the region with ``config`` for one direction, or for both with None."""
     forward = config if direction is not Direction.BACKWARD else config_of(region, Direction.FORWARD)
@@ -116,7 +121,7 @@ def with_config(region: Region, config: Mapping[str, Any], direction: Direction 
 def require_name(name: object) -> None:
     """Raise PlanError unless ``name`` is a valid name of a region."""
     if not isinstance(name, str) or not name.strip():
-        raise PlanError(f"A region's name is a text that is not blank, such as 'mlp'; got {shown_value(name)}.")
+        raise PlanError(f"A region's name must be a non-blank string, such as 'mlp'; got {shown_value(name)}.")
 
 
 def checked_items(what: str, items: object, kind: type) -> tuple[Any, ...]:

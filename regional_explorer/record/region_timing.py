@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.partition import Partition
+from regional_explorer.record.region import Direction
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 
@@ -75,17 +75,12 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
     """
     by_id = {part.id: part for part in session.partitions}
     timings = current_timings(session)
-    backward_graphs = {graph.id for graph in session.graphs if graph.kind is GraphKind.BACKWARD}
     rows = []
     for region in session.plan.regions:
         of_region = [timing for timing in timings if timing.region == region.name]
         partitions = [part for part in session.partitions if part.region == region.name]
         for phase in Phase:
-            phase_ids = {
-                part.id
-                for part in partitions
-                if phase in (Phase.STEP, Phase.BACKWARD if part.graph in backward_graphs else Phase.FORWARD)
-            }
+            phase_ids = {part.id for part in partitions if phase in (Phase.STEP, Phase(Direction.of_graph(part.graph)))}
             chosen = [timing for timing in of_region if timing.partition in phase_ids]
             if chosen and len(chosen) == len(phase_ids) and (phase is not Phase.STEP or session.grad):
                 rows.append(_summed(region.name, phase, chosen, [by_id[timing.partition] for timing in chosen]))

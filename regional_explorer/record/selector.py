@@ -77,5 +77,5 @@ class Selector:
 def _checked_texts(name: str, texts: object) -> tuple[str, ...]:
     checked = tuple(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else None
     if checked is None or not all(isinstance(text, str) and text for text in checked):
-        raise SelectorError(f"{name}={shown_value(texts)}: give a tuple of texts, such as ('layers.*.mlp',).")
+        raise SelectorError(f"{name}={shown_value(texts)}: give a tuple of strings, such as ('layers.*.mlp',).")
     return checked

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from regional_explorer.record.graph import GraphKind, Node, over_layers
+from regional_explorer.record.graph import Node, over_layers
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, Profile, ProfileKind, ProfileRow
 from regional_explorer.record.selector import Selector, SelectorKind
@@ -114,10 +114,6 @@ class TimeShares:
                 longest = max(names, key=self.own_seconds)
                 by_node[longest] += by_origin.get(origin, 0.0) - sum(map(self.own_seconds, names))
         return by_node
-
-    def is_backward(self, graph_id: str) -> bool:
-        """Return whether a graph is a backward graph, whose boxes show their own time."""
-        return any(graph.id == graph_id and graph.kind is GraphKind.BACKWARD for graph in self.session.graphs)
 
 
 def _common_glob(paths: Sequence[str]) -> str:

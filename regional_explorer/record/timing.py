@@ -21,8 +21,9 @@ US_PER_S = 1e6
 class NumericsVerdict(StrEnum):
     """The result of the numerics check of one tensor, or of several together; the worst comes first.
 
-    ``NOT_COMPARABLE``: eager does not reproduce its own results, or draws other random numbers. ``NOT_COMPARED``: the
-    content of the output is unknown. ``REFERENCE`` is eager, which the others are compared with.
+    ``NOT_COMPARABLE``: eager does not reproduce its own results, or draws other random numbers. ``NOT_CHECKED``: there
+    is nothing to compare, or no way to. ``NOT_COMPARED``: the content of the output is unknown. ``REFERENCE`` is eager,
+    which the others are compared with.
     """
 
     FAILED = "failed"
@@ -115,7 +116,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """One output or gradient of one variant against eager and against a float64 run.
+    """One output or gradient of one variant, or one tensor that it wrote, against eager and against a float64 run.
 
     Differences are root-mean-square over the tensor, in its own unit; ``max_error`` is the largest single
     |variant - eager|. The float64 columns are None if no float64 run was possible; ``judged_by_eager`` says that there

@@ -12,7 +12,8 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.compiler.processes.warmup import warm_toolchain
-from regional_explorer.errors import NotCompiledError
+from regional_explorer.errors import NotCompiledError, RegionCompileError
+from regional_explorer.insight import lowering
 from regional_explorer.record.kernels import KernelKind, normalized
 
 pytestmark = pytest.mark.compiles
@@ -220,7 +221,7 @@ def test_a_region_without_code_is_told_why_and_what_to_do() -> None:
         ex.results.stages("r")
     assert "No code of region 'r' is known here" in str(ex.results.code("r"))
     ex.configure("r", {"max_fusion_size": 1})
-    with pytest.raises(NotCompiledError, match="not been compiled as it stands"):
+    with pytest.raises(NotCompiledError, match="not been compiled in its current form"):
         ex.code("r")
     with pytest.raises(rx.UnknownRegionError, match="Did you mean 'r'"):
         ex.code("rr")
@@ -236,6 +237,21 @@ def test_other_code_when_lowered_again_is_told_not_shown_as_kernels(monkeypatch:
     assert part.kernels == ()
     assert "Inductor wrote other code" in str(ex.code("r"))
     assert "Inductor wrote other code" in ex.code("r")._repr_mimebundle_()["text/html"]
+
+
+def test_code_that_could_not_be_read_is_shown_once_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = explored()
+
+    def no_room(*_args: Any) -> None:
+        raise RegionCompileError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lowering, "_lower_partition", no_room)
+        (part,) = ex.code("r")
+        assert part.code.problem == "no room"
+    (part,) = ex.code("r")
+    assert part.code.problem is None
+    assert part.kernels
 
 
 def test_refused_fusions_name_the_reason_and_what_is_shared() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
+from regional_explorer.compiler.run_context import SameThread
 from regional_explorer.insight import kernel_timer
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.fusion_refused import fusion_remedies
 from regional_explorer.insight.why import from_times, recomputed, wins
+from regional_explorer.measure.timing import measured_rounds
+from regional_explorer.measure.timing.clock import CpuClock
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.partition import Partition, State
@@ -192,6 +195,41 @@ def test_the_budget_is_spent_on_the_remedies_that_change_the_code(monkeypatch: p
     monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timing)
     ex.diagnose("r", 0.4)
     assert shares == [({"max_fusion_size": 512}, 0.2)]
+
+
+@pytest.mark.compiles
+def test_a_remedy_is_timed_by_the_clock_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = []
+
+    def clock_for(device: str) -> CpuClock:
+        devices.append(device)
+        return CpuClock()
+
+    monkeypatch.setattr(measured_rounds, "clock_for", clock_for)
+    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
+    ex.compile()
+    ex.diagnose("r", 0.2)
+    assert devices == [ex.session.environment.device]
+
+
+@pytest.mark.compiles
+def test_an_interrupt_while_a_remedy_is_timed_ends_it_all() -> None:
+    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
+    ex.compile()
+    seen: list[str] = []
+
+    class Interrupted(SameThread):
+        """It is interrupted in timed work of a remedy."""
+
+        def run_timed(self, work: Callable[[], Any]) -> Any:
+            if "measuring a remedy for r" in seen:
+                raise KeyboardInterrupt
+            return work()
+
+    with pytest.raises(KeyboardInterrupt):
+        ex.diagnose("r", 0.4, progress=lambda doing, _: seen.append(doing), executor=Interrupted())
+    assert not [one for one in ex.diagnostics if one.code in ("fusion-refused", "kernel-bound")]
+    assert not ex.results.kernel_times("r").empty, "what was measured is kept"
 
 
 @pytest.mark.compiles

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
+from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.insight.rates import traffic_s
 from regional_explorer.insight.timed_code import timed_code
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
@@ -125,6 +126,19 @@ def test_code_that_cannot_be_timed_says_why() -> None:
         ex.live.codes.found[key] = ArtifactCode(key, "raise RuntimeError('planted')\n" + code.text, code.kernels)
     found = ex.kernel_times("r", 0.1)
     assert all("planted" in problem for problem in found.problem)
+
+
+def test_kernels_on_another_device_are_refused_and_not_timed_by_the_clock_of_the_host() -> None:
+    ex = explored()
+    ex.compile()
+    ex.code("r")
+    for switch in ex.live.program.switches:
+        switch.outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.outputs)
+    ex.live.kernel_times.measure("r", ex.live.codes.found, 0.1, RunContext())
+    for times in ex.live.kernel_times.found.values():
+        assert times.problem == (
+            "kernels on cuda are not timed: ex.benchmark() times the region, torch.profiler its kernels"
+        )
 
 
 def test_a_clock_stands_around_each_launch_and_nothing_else_changes() -> None:

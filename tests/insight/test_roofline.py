@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.errors import MeasureError
+from regional_explorer.insight import whole_graphs
 from regional_explorer.insight.whole_graphs import (
     TRIALS,
     bitwise_trials,
@@ -19,8 +21,18 @@ from regional_explorer.insight.whole_graphs import (
     reached,
     region_reaches,
 )
-from regional_explorer.record.roofline import EAGER_OPS, Reach, borders, eager_ops, roundings
+from regional_explorer.record.roofline import (
+    EAGER_OPS,
+    OpDifference,
+    Reach,
+    Roundings,
+    borders,
+    eager_ops,
+    roundings,
+)
 from regional_explorer.record.timing import Phase, Timing, Verdict
+from regional_explorer.render.report.roofline_tables import ops_table
+from regional_explorer.render.report.text import table_text
 
 ROWS, COLUMNS = 16, 64
 SIZE = 4 * ROWS * COLUMNS
@@ -98,13 +110,37 @@ def test_decompositions_are_measured_and_casts_make_bf16_bitwise() -> None:
     assert bitwise_trials(ex.live.variants, configs, RunContext(cancelled=lambda: True)) == ()
 
 
+def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    def both(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return x.relu()
+
+    inputs = torch.tensor([1.0, torch.nan, torch.inf])
+    ex = rx.explore(both, (inputs,))
+
+    def difference(decomposed: torch.Tensor) -> OpDifference:
+        monkeypatch.setattr(whole_graphs, "decomposition_of", lambda _node: lambda *_args, **_kwargs: decomposed)
+        return next(row for row in op_differences(ex.live.variants) if "relu" in row.op)
+
+    eager = inputs.relu()
+    assert eager.isnan().tolist() == [False, True, False]
+    same = difference(eager)
+    assert (same.bitwise, same.max_difference, same.decomposed_error) == (1, 0.0, same.eager_error)
+    for position, value in enumerate((torch.nan, 0.0, -torch.inf)):
+        other = eager.clone()
+        other[position] = value
+        found = difference(other)
+        assert (found.bitwise, found.max_difference, found.decomposed_error) == (0, math.inf, math.inf)
+    assert "inf" in table_text(ops_table([found], Roundings(0, 0)))
+
+
 @pytest.mark.compiles
 def test_it_shows_itself() -> None:
     ex = explored()
     ex.benchmark(budget_s=0.2)
     found = ex.roofline(bitwise=False)
     text = str(found)
-    assert "What the plan reaches of full Inductor" in text
+    assert "How much of full Inductor's gain the plan reaches" in text
     assert "3 eager ops and 1 kernel of regions; in full Inductor, 2 kernels" in text
     assert "≤" in text
     assert "cannot be measured" in text

@@ -20,6 +20,8 @@ from regional_explorer.errors import PlanError, RegionalExplorerError, SessionEr
 from regional_explorer.exploration.results import SavedSession, load
 from regional_explorer.export.compare import compare
 from regional_explorer.record.codec import dump_plan, dump_session, load_plan
+from regional_explorer.record.decode import from_json
+from regional_explorer.record.graph import SubgraphOptions
 from regional_explorer.record.plan import Cut, Plan
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.profile import Bandwidth, OpTime, Profile, ProfileKind, ProfileRow
@@ -108,6 +110,10 @@ def test_a_state_of_earlier_files_is_read_as_what_it_is_called_now(tmp_path: Pat
     del older["partition_timings"]
     path.write_text(json.dumps(older))
     assert {str(part.state) for part in load(path).session.partitions} == {"compiled"}
+
+
+def test_fields_of_earlier_files_are_read_under_their_new_names() -> None:
+    assert from_json(SubgraphOptions, {"kept": ["partitioner=mine"]}).followed == ("partitioner=mine",)
 
 
 def use_all_of(view: SavedSession, tmp_path: Path) -> None:
@@ -273,7 +279,7 @@ BAD_PLANS = {
     ),
     "config null": (changed(PLAN_JSON, ("regions", 0, "config"), None), "regions[0].config: expected an object"),
     "two regions of one name": (changed(PLAN_JSON, ("regions",), [ENOUGH, ENOUGH]), "Two regions are called 'a'"),
-    "an empty name": (changed(PLAN_JSON, ("regions", 0, "name"), " "), "regions[0]: A region's name is a text"),
+    "an empty name": (changed(PLAN_JSON, ("regions", 0, "name"), " "), "regions[0]: A region's name must be"),
     "10**400": (
         changed(PLAN_JSON, ("regions", 0, "config"), {"max_fusion_size": 10**400}),
         "regions[0].config.max_fusion_size: a number beyond 64 bits",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from regional_explorer.errors import SessionError
 from regional_explorer.export.compare import compare
 from regional_explorer.export.session_changes import changes, speed_change
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
@@ -67,6 +68,9 @@ def test_what_changed_is_named_and_whether_it_is_real() -> None:
 def test_graphs_and_generated_code_are_compared() -> None:
     first, longer = sessions.trained(2), sessions.trained(3)
     assert changes(first, longer)[:2] == ["0/forward: 12 → 18 ops", "0/backward: 8 → 12 ops"]
+    assert changes(first, replace(first, graphs=first.graphs[:1], partitions=first.partitions[:2]))[0] == (
+        "0/backward: 8 → 0 ops"
+    )
     kernel = Kernel("k", KernelKind.POINTWISE)
 
     def coded(text: str, kernels: int) -> Session:
@@ -88,6 +92,20 @@ def test_graphs_and_generated_code_are_compared() -> None:
 def test_what_cannot_be_compared_says_so(fields: dict[str, Any], told: str) -> None:
     first = measured(1.3, 1)
     assert list(compare(first, replace(first, **fields))["difference"]) == ["first", told]
+
+
+def test_the_times_of_another_plan_are_not_shown_as_those_of_this_one() -> None:
+    first = measured(1.3, 1)
+    conditions = sessions.measured().conditions
+    assert conditions is not None
+    changed = replace(first, conditions=replace(conditions, outdated=True))
+    with pytest.raises(SessionError, match=r"B was measured for another plan: .* Call ex\.benchmark\(\)"):
+        speed_change(first, changed)
+    frame = compare(first, changed)
+    assert list(frame["difference"]) == ["first", "measured for another plan"]
+    assert frame[["eager_us", "regional_us", "speedup", "verdict", "slowdown"]].loc[1].isna().all()
+    assert frame["speedup"][0] == 1.3
+    assert list(compare(changed, first)["difference"]) == ["measured for another plan", "not comparable"]
 
 
 def test_nothing_is_faster_where_the_numerics_failed() -> None:
