@@ -203,7 +203,7 @@ def profiled(ex: rx.Exploration, runs: int) -> Times:
             live.implementation = labelled[live.id]
         with torch.profiler.profile(record_shapes=True) as recorded:
             for _ in range(CALLS):
-                with call.kept():
+                with call.restoring():
                     outputs = variant.forward()
                     if variant.backward is not None:
                         variant.backward(outputs)

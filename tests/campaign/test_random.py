@@ -17,7 +17,7 @@ from regional_explorer.record.plan import Cut, Plan
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.cutting.cut import cut_graph, pieces_of, propose_cut
-from regional_explorer.regions.cutting.dependencies import written_arguments
+from regional_explorer.regions.cutting.dependencies import written_inputs
 from regional_explorer.regions.edit import carved, merged, uncarved
 from regional_explorer.regions.select import assign, members
 from regional_explorer.regions.split import split
@@ -99,7 +99,7 @@ def check_cut(gm, graph, plan, how):
         claim = assignment.claim(GRAPH, graph.by_name()[node.name])
         if producer is not None:
             wanted[node.name] = wanted.get(producer.name)
-        elif claim is not None and not written_arguments(node):
+        elif claim is not None and not written_inputs(node):
             wanted[node.name] = claim.region
     assert home == {name: region for name, region in wanted.items() if region is not None}
     return made

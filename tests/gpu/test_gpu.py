@@ -71,6 +71,17 @@ def test_the_state_of_the_device_is_read():
     assert 0 < state.used_bytes <= state.total_bytes
 
 
+def test_a_call_that_takes_gradients_itself_is_explored():
+    """Their backward is compiled when it first runs: while the traced run holds the compile lock."""
+    energy = nn.Sequential(nn.Linear(8, 8), nn.Tanh()).cuda()
+
+    def forces(x):
+        return torch.autograd.grad(energy(x).sum(), x)[0]
+
+    ex = rx.explore(forces, (torch.randn(4, 8, device="cuda", requires_grad=True),))
+    assert ex.session.graphs
+
+
 def test_a_model_is_explored_compiled_and_measured():
     model = nn.Sequential(*(nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512)) for _ in range(3)))
     model = model.cuda()
