@@ -176,7 +176,7 @@ def test_a_refused_fusion_is_found_and_its_remedy_was_measured() -> None:
 @pytest.mark.compiles
 def test_no_config_will_help_is_not_said_where_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_timer, "traffic_s", lambda _read, _written: 1.0)
-    ex = rx.explore(four_loops, (torch.randn(1 << 16),))
+    ex = rx.explore(four_loops, (torch.randn(1 << 20),))  # so many that the kernels take most of the time
     ex.compile()
     for verdict, codes in ((Verdict.SAME, ["kernel-bound"]), (Verdict.FASTER, ["fusion-refused"])):
         monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timed(verdict))
