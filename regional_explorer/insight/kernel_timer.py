@@ -96,18 +96,10 @@ def _measured_times(
         rounds = _timed_rounds(whole_call.forward, timed, untimed, whole_call.before, notes, budget_s, run)
     if len(rounds) < FEWEST_ROUNDS:
         return None
-    return ArtifactKernelTimes(
-        code.artifact,
-        kernels=tuple(
-            _kernel_time(kernel, notes.times.get(number, ()), args) for number, kernel in enumerate(code.kernels)
-        ),
-        whole_s=statistics.median(turn.whole_s for turn in rounds),
-        between_s=statistics.median(turn.clocked_s - turn.kernels_s for turn in rounds),
-        around_s=max(0.0, statistics.median(turn.whole_s - turn.generated_s for turn in rounds)),
-        with_clocks=statistics.median(1.0 + (turn.clocked_s - turn.generated_s) / turn.whole_s for turn in rounds),
-        rounds=len(rounds),
-        build_s=build_s,
+    kernels = tuple(
+        _kernel_time(kernel, notes.times.get(number, ()), args) for number, kernel in enumerate(code.kernels)
     )
+    return times_of_rounds(code.artifact, kernels, rounds, build_s)
 
 
 def _devices(switch: Switch) -> set[str]:
@@ -129,13 +121,31 @@ class _ClockNotes:
 
 
 @dataclass(frozen=True)
-class _Round:
+class Round:
     """The times of one call, of its generated code alone, of that with clocks, and of all kernels of the latter."""
 
     whole_s: float
     generated_s: float
     clocked_s: float
     kernels_s: float
+
+
+def times_of_rounds(
+    artifact: str, kernels: tuple[KernelTime | None, ...], rounds: Sequence[Round], build_s: float
+) -> ArtifactKernelTimes:
+    """Return the medians over rounds; none is below zero, however the machine disturbed single calls."""
+    whole_s = statistics.median(turn.whole_s for turn in rounds)
+    around_s = max(0.0, statistics.median(turn.whole_s - turn.generated_s for turn in rounds))
+    return ArtifactKernelTimes(
+        artifact,
+        kernels,
+        whole_s=whole_s,
+        between_s=statistics.median(turn.clocked_s - turn.kernels_s for turn in rounds),
+        around_s=around_s,
+        with_clocks=(around_s + statistics.median(turn.clocked_s for turn in rounds)) / whole_s,
+        rounds=len(rounds),
+        build_s=build_s,
+    )
 
 
 def _generated_calls(
@@ -174,7 +184,7 @@ def _timed_rounds(
     notes: _ClockNotes,
     budget_s: float,
     run: RunContext,
-) -> list[_Round]:
+) -> list[Round]:
     """Call all three in turn until the budget is spent."""
 
     def seconds(call: Callable[[], Any]) -> float:
@@ -183,14 +193,14 @@ def _timed_rounds(
         call()
         return time.perf_counter() - started
 
-    def turn() -> _Round:
+    def turn() -> Round:
         notes.total_s = 0.0
         clocked_s, generated_s = seconds(timed), seconds(untimed)
-        return _Round(seconds(whole_call), generated_s, clocked_s, notes.total_s)
+        return Round(seconds(whole_call), generated_s, clocked_s, notes.total_s)
 
     run.executor.run_timed(turn)
     notes.times.clear()
-    rounds: list[_Round] = []
+    rounds: list[Round] = []
     ends = time.perf_counter() + budget_s
     while len(rounds) < FEWEST_ROUNDS or (time.perf_counter() < ends and len(rounds) < MOST_ROUNDS):
         if run.cancelled():
