@@ -116,7 +116,7 @@ class Call:
             self._undo.restore()  # before the state is read: see _restore_state
             if self._state.first_run_ended():
                 self._second_run()
-            else:
+            elif self._undo.wrote or self._state.changes:
                 self._note_written(storages_before)
         finally:
             self._restore_state()

@@ -81,9 +81,9 @@ class CodeViews:
             return region_code
         changes = {} if config is None else config
         configured(self._live.program.plan, region, changes)
-        with self._live.turns.turn(run) as has_turn:
+        with self._live.use.compiling(run) as is_free:
             self._live.require_open()
-            if has_turn:
+            if is_free:
                 self._live.program.record_layouts()
         codes = self._live.codes.under(region, changes, gpu, run)
         return RegionCode.under(self._results.session, region, changes, gpu, codes)
@@ -153,9 +153,9 @@ class CodeViews:
         """
         run = RunContext.checked(cancelled, progress, executor)
         budget = BenchmarkOptions(budget_s=budget_s).budget_s
-        with self._live.turns.measuring("kernel_times", run) as has_turn:
+        with self._live.use.measuring("kernel_times", run) as is_free:
             self._live.require_open()
-            if has_turn:
+            if is_free:
                 self.code(name, cancelled=cancelled, progress=progress)
                 self._live.kernel_times.measure(name, self._live.codes.found, budget, run)
         return self._results.kernel_times(name)
@@ -191,9 +191,9 @@ class CodeViews:
         """
         run = RunContext.checked(cancelled, progress, executor)
         half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
-        with self._live.turns.measuring("diagnose", run) as has_turn:
+        with self._live.use.measuring("diagnose", run) as is_free:
             self._live.require_open()
-            if not has_turn:
+            if not is_free:
                 return DiagnosticList()
             self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
             partitions = self._results.code(name).partitions

@@ -10,8 +10,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.compilation import Compiling
+from regional_explorer.compiler.exclusive_use import ExclusiveUse
 from regional_explorer.compiler.partition_records import environment_of
-from regional_explorer.compiler.turns import Turns
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import ClosedError
 from regional_explorer.exploration.benchmarks import Benchmarks
@@ -37,8 +37,8 @@ class Live:
     """The call, its trace and its program, and the objects that compile it, measure it and read its code.
 
     For tools that build on an exploration; none of it is saved, and the classes may change. Whatever traces, compiles
-    or runs the call takes its turn in ``turns``. ``other_ops`` are the regions that this trace gives other ops than the
-    trace before, with their diagnostics.
+    or runs the call does so in a block of ``use``. ``other_ops`` are the regions that this trace gives other ops than
+    the trace before, with their diagnostics.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Live:
         self.profile: Profile | None = None
         self.other_ops: tuple[tuple[Region, Diagnostic], ...] = ()
         self.is_open = True
-        self.turns = Turns()
+        self.use = ExclusiveUse()
         self._snapshot: tuple[Any, Session] | None = None
         note_when_dropped(self, self.capture)
 
@@ -103,7 +103,7 @@ class Live:
         """
         plan, partitioner = self.program.plan, self.capture.partitioner
         live = Live(self.call, self.title, dynamic=dynamic, plan=plan, partitioner=partitioner)
-        live.turns = self.turns
+        live.use = self.use
         return live
 
     def take_over(self, earlier: Live) -> None:
@@ -122,7 +122,7 @@ class Live:
         Raises:
             BusyError: a measurement is running, which would not restore what the call changes.
         """
-        with self.turns.editing():
+        with self.use.editing():
             if self.is_open:
                 self.keep_session()
                 self.call.close()

@@ -53,9 +53,9 @@ class Profiling:
             BusyError: another thread, such as a job of the panel, measures.
         """
         live, run = self._live, RunContext.checked(cancelled, progress, executor)
-        with live.turns.measuring("profile", run) as has_turn:
+        with live.use.measuring("profile", run) as is_free:
             live.require_open()
-            new_profile = profile(live.variants, budget_s, live.environment.device, run) if has_turn else None
+            new_profile = profile(live.variants, budget_s, live.environment.device, run) if is_free else None
             if new_profile is not None:
                 live.profile = new_profile
                 Stop(new_profile.stopped).raise_interrupt()

@@ -61,8 +61,8 @@ class Rooflines:
         """
         check_flag("bitwise", bitwise)
         run = RunContext.checked(cancelled, progress, executor)
-        # Without its turn, because it was cancelled before, it does not run the call.
-        with self._live.turns.measuring("roofline", run):
+        # If it was cancelled before it could begin, it does not run the call.
+        with self._live.use.measuring("roofline", run):
             self._live.require_open()
             reach = reached(self._live.session)
             program = self._live.variants.program

@@ -66,6 +66,6 @@ def require_notebook(what: str, packages: Sequence[str] = NOTEBOOK_PACKAGES) -> 
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingPackageError(
-            f"{what} needs {', '.join(missing)}, not installed here: pip install {' '.join(missing)}. "
-            "Tables, ex.save() and everything else work without."
+            f"{what} needs what is not installed: {', '.join(missing)}. Install it: pip install {' '.join(missing)}. "
+            "Tables, ex.save() and everything else work without it."
         )

@@ -16,7 +16,7 @@ from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.exploration.viewer import is_last, remember_last
 from regional_explorer.record.session import Session
-from regional_explorer.record.variant_name import VariantName
+from regional_explorer.record.variant_name import checked_variants
 from regional_explorer.render.picture.svg import session_svg
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
@@ -84,7 +84,7 @@ class NotebookDisplay:
 
     def set_benchmark(self, variants: Sequence[str], budget_s: float | None) -> None:
         """Set what the panel's next benchmark compares, and its seconds; without variants, or None, it is as before."""
-        names = tuple(name for name in VariantName if name in {*variants, VariantName.EAGER})
+        names = tuple(checked_variants(variants))
 
         def change(state: PanelState) -> PanelState:
             state = replace(state, variants=names) if variants else state

@@ -76,13 +76,18 @@ def test_regions_are_merged_under_the_config_of_the_first(panel: Panel, explorat
     assert "both" in exploration.plan
 
 
-def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
-    panel: Panel, control: Control, exploration: Exploration
-) -> None:
+def relu_of_merged(panel: Panel, control: Control) -> str:
+    """Merge the two regions, and select the result; return its ReLU."""
     pick(panel, "mm", "act")
     panel.press("merge")
     pick(panel, "mm")
-    relu = next(node for node in nodes(control, "mm") if "relu" in node)
+    return next(node for node in nodes(control, "mm") if "relu" in node)
+
+
+def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
+    relu = relu_of_merged(panel, control)
     panel.graph.selection = [relu]
     assert possible(panel) == {"Rename", "Split", "Carve out"}
     panel.press("split")
@@ -100,10 +105,7 @@ def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
 def test_of_several_nodes_a_split_takes_the_one_that_runs_first(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
-    pick(panel, "mm", "act")
-    panel.press("merge")
-    pick(panel, "mm")
-    relu = next(node for node in nodes(control, "mm") if "relu" in node)
+    relu = relu_of_merged(panel, control)
     backward_of_mm = next(node for node in nodes(control, "mm", "0/backward") if "mm" in node)
     panel.graph.selection = [backward_of_mm, relu]
     panel.press("split")

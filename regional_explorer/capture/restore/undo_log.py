@@ -50,9 +50,10 @@ class UndoLog(TorchDispatchMode):
             CaptureError: the write would attach a tensor of the user's to an autograd graph, and it cannot be detached.
         """
         keywords = dict(kwargs or {})
-        attaches = torch.is_grad_enabled() and _any_requires_grad((*args, *keywords.values()))
-        for tensor in written_arguments(func, args, keywords):
-            self._save_storage(tensor, attaches=attaches)
+        if written := written_arguments(func, args, keywords):
+            attaches = torch.is_grad_enabled() and _any_requires_grad((*args, *keywords.values()))
+            for tensor in written:
+                self._save_storage(tensor, attaches=attaches)
         result = func(*args, **keywords)
         self._note_made(result, args)
         return result

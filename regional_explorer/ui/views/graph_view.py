@@ -133,14 +133,6 @@ class GraphView(ElementTree):
         self._overlay_title = title
         self._apply_overlay()
 
-    def selected(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the names of the selected nodes, per graph id."""
-        names_by_graph: dict[str, list[str]] = {}
-        for node in self.selection:
-            graph, _, name = node.partition(":")
-            names_by_graph.setdefault(graph, []).append(name)
-        return {graph: tuple(names) for graph, names in names_by_graph.items()}
-
     def fold(self, key: str, *, opened: bool) -> None:
         """Open or close a fold of the current tab; keys come with the payload."""
         opening, fold_keys = self._opening, [fold_key for fold_key, _ in self._fold_crumbs(key)]
@@ -276,17 +268,13 @@ class GraphView(ElementTree):
             if self._session is None:
                 return
             drawing = picture(self._session, self.tab, self._opening, outlines=self._outlines)
-            number = next(_picture_numbers)
-            payload: Payload = {
-                "number": number,
-                "tab": self.tab,
-                **drawing.facts,
-                "places": places(drawing.scene, layers(drawing.scene)),
-            }
+            number, scene = next(_picture_numbers), drawing.scene
+            first_places = places(scene, layers(scene))
+            payload: Payload = {"number": number, "tab": self.tab, **drawing.facts, "places": first_places}
             self._picture, self._picture_number = drawing, number
-            improve = 0 < len(drawing.scene.boxes) <= MOST_ARRANGED_BOXES and self._background_layout.time_limit_s > 0
+            improve = 0 < len(scene.boxes) <= MOST_ARRANGED_BOXES and self._background_layout.time_limit_s > 0
             if improve:
-                self._background_layout.submit(number, drawing.scene)
+                self._background_layout.submit(number, scene)
             else:
                 self._background_layout.cancel()
             with self.hold_sync():

@@ -11,8 +11,8 @@ from regional_explorer.errors import BusyError
 from regional_explorer.torch_api import acquired
 
 
-class Turns:
-    """Gives one thread at a time its turn to trace, compile or measure an exploration.
+class ExclusiveUse:
+    """The right of one thread at a time to trace, compile or measure an exploration.
 
     Traces and compiles of other threads are waited for. A measurement is not: timed work of a button runs on the main
     thread between cells, so a cell that waited for it would wait forever. While one runs the plan cannot be edited
@@ -25,8 +25,8 @@ class Turns:
         self._measuring = ""
 
     @contextmanager
-    def turn(self, run: RunContext) -> Iterator[bool]:
-        """Context manager: trace or compile. It yields False if ``run`` was cancelled before its turn.
+    def compiling(self, run: RunContext) -> Iterator[bool]:
+        """Context manager: trace or compile. It yields False if ``run`` was cancelled before it could begin.
 
         Raises:
             BusyError: another thread measures.
@@ -40,18 +40,18 @@ class Turns:
             self._refuse_while_measuring()
             return run.cancelled()
 
-        with acquired(self._lock, cancelled, on_wait) as has_turn:
-            yield has_turn
+        with acquired(self._lock, cancelled, on_wait) as is_free:
+            yield is_free
 
     @contextmanager
     def measuring(self, method: str, run: RunContext) -> Iterator[bool]:
-        """Context manager: measure, in a ``method`` of the exploration. It yields False as ``turn`` does.
+        """Context manager: measure, in a ``method`` of the exploration. It yields False as ``compiling`` does.
 
         Raises:
             BusyError: another thread measures.
         """
-        with self.turn(run) as has_turn:
-            if not has_turn:
+        with self.compiling(run) as is_free:
+            if not is_free:
                 yield False
                 return
             with self._editing:  # an edit that has begun is completed first
