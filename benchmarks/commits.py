@@ -30,6 +30,7 @@ PICTURE = "[row.graph, row.kernel_s + row.page_s, 3.0 if '10,000' in row.graph e
 FRAMES = "[f'{row.graph}, seconds for 50 frames', 50 / min(row.near_fps, row.whole_fps), 1.0]"
 ROWS = {
     "edit": ("engine.edit_rows(12, 0.6, 5)", RATIO),
+    "edit48": ("engine.edit_rows(48, 0.35, 1)", RATIO),
     "cold": ("engine.cold_rows(repeats=1)", RATIO),
     "parallel": ("engine.parallel_rows(repeats=1)", RATIO),
     "capture": ("engine.capture_rows(3)", RATIO),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 from regional_explorer.compiler.config.validate import check_plan
 from regional_explorer.compiler.partition_records import preview_of
@@ -281,6 +281,14 @@ class Exploration:
             "An exploration cannot be copied or pickled. To try other plans use ex.draft() and ex.preview(plan), or "
             "make another with rx.explore(fn, args, plan=ex.plan); ex.save('x.json') saves the results."
         )
+
+    def __enter__(self) -> Self:
+        """Return the exploration, which is closed at the end of the ``with`` block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the exploration."""
+        self.close()
 
     def close(self) -> None:
         """Free arguments, traces and artifacts. The session stays readable; nothing can be run after that.

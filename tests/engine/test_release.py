@@ -37,6 +37,14 @@ def test_the_whole_compile_is_given_back_too(growth: dict[str, dict[str, int]]) 
     assert not left, "each exploration leaves something"
 
 
+def test_a_with_block_closes_the_exploration_also_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), rx.explore(straight, pair()) as ex:  # noqa: PT012 - the block is what is tested
+        assert ex.live.is_open
+        raise ZeroDivisionError
+    assert not ex.live.is_open
+    assert ex.session.graphs
+
+
 def test_a_dropped_exploration_is_freed_when_the_next_is_made() -> None:
     gc.collect()
     gc.disable()

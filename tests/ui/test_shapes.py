@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from tests.ui.conftest import elements, enabled, small, text, type_in
 @pytest.fixture
 def exploration() -> Iterator[Exploration]:
     args = torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)
-    with closing(explore(small, args, dynamic=False)) as ex:
+    with explore(small, args, dynamic=False) as ex:
         yield ex.mark("mm", ops="aten.mm*").mark("act", ops="aten.relu*")
 
 
@@ -58,7 +57,7 @@ class SlowRetrace:
 
 @pytest.mark.parametrize(("dynamic", "word"), [(True, "dynamic"), (False, "static"), (None, "automatic")])
 def test_the_field_shows_what_the_call_was_traced_with(*, dynamic: bool | None, word: str) -> None:
-    with closing(explore(torch.nn.SiLU(), (torch.randn(4),), dynamic=dynamic)) as ex:
+    with explore(torch.nn.SiLU(), (torch.randn(4),), dynamic=dynamic) as ex:
         panel = Panel(control_of(ex))
         assert shown(panel) == word
         assert [option[1]["value"] for option in field(panel)[2:]] == ["automatic", "static", "dynamic"]
@@ -138,7 +137,7 @@ def test_nodes_of_a_selected_row_follow_into_the_new_graphs() -> None:
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return (x.sin() * 3).cos() * 2
 
-    with closing(explore(scaled, (torch.ones(4, 4),), dynamic=False).mark("scale", ops="aten.mul*")) as ex:
+    with explore(scaled, (torch.ones(4, 4),), dynamic=False).mark("scale", ops="aten.mul*") as ex:
         panel = Panel(control_of(ex))
         panel.press("pick", "scale")
         before = set(panel.graph.selection)

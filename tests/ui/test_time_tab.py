@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 import torch
@@ -121,7 +120,7 @@ def test_the_button_profiles_and_shows_what_it_found() -> None:
 
 def test_only_what_differs_between_equal_modules_is_a_star() -> None:
     blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.SiLU()) for _ in range(3)))
-    with closing(explore(blocks, (torch.randn(4, 8),), grad=False)) as ex:
+    with explore(blocks, (torch.randn(4, 8),), grad=False) as ex:
         ex.profile(0.1)
         shares = TimeShares.of(ex.session)
         assert shares is not None
