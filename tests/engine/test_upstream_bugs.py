@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from tests.engine.upstream import BEFORE_2_13
+from tests.engine.upstream import BEFORE_2_13, BEFORE_2_15
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "upstream.md"
 
@@ -103,6 +103,13 @@ def test_kernels_that_are_forced_inline_do_not_build(tmp_path):
 def test_a_trace_with_dynamic_sizes_marks_the_arguments(tmp_path):
     with pytest.raises(Exception, match="dynamic sizes"):
         run("A trace with dynamic sizes leaves marks", tmp_path)
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(BEFORE_2_15, reason="2.13 leaves constants as they are")
+def test_emulated_casts_round_constants(tmp_path):
+    with pytest.raises(AssertionError, match="Tensor-likes are not equal"):
+        run("`emulate_precision_casts` rounds constants", tmp_path)
 
 
 @pytest.mark.skipif(torch.__version__.startswith("2.11."), reason="2.11 does not hang")

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.fx.passes import regional_inductor
 
-BEFORE_2_13 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+BEFORE_2_13, BEFORE_2_15 = TORCH < (2, 13), TORCH < (2, 15)
 
 REGION_IDS = "inductor_region" in inspect.getsource(regional_inductor)
 """Whether blocks are told apart by name; torch 2.11 takes all marks for one region."""
