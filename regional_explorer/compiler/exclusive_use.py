@@ -40,8 +40,8 @@ class ExclusiveUse:
             self._refuse_while_measuring()
             return run.cancelled()
 
-        with acquired(self._lock, cancelled, on_wait) as is_free:
-            yield is_free
+        with acquired(self._lock, cancelled, on_wait) as may_begin:
+            yield may_begin
 
     @contextmanager
     def measuring(self, method: str, run: RunContext) -> Iterator[bool]:
@@ -50,8 +50,8 @@ class ExclusiveUse:
         Raises:
             BusyError: another thread measures.
         """
-        with self.compiling(run) as is_free:
-            if not is_free:
+        with self.compiling(run) as may_begin:
+            if not may_begin:
                 yield False
                 return
             with self._editing:  # an edit that has begun is completed first

@@ -81,9 +81,9 @@ class CodeViews:
             return region_code
         changes = {} if config is None else config
         configured(self._live.program.plan, region, changes)
-        with self._live.use.compiling(run) as is_free:
+        with self._live.exclusive_use.compiling(run) as may_begin:
             self._live.require_open()
-            if is_free:
+            if may_begin:
                 self._live.program.record_layouts()
         codes = self._live.codes.under(region, changes, gpu, run)
         return RegionCode.under(self._results.session, region, changes, gpu, codes)
@@ -153,9 +153,9 @@ class CodeViews:
         """
         run = RunContext.checked(cancelled, progress, executor)
         budget = BenchmarkOptions(budget_s=budget_s).budget_s
-        with self._live.use.measuring("kernel_times", run) as is_free:
+        with self._live.exclusive_use.measuring("kernel_times", run) as may_begin:
             self._live.require_open()
-            if is_free:
+            if may_begin:
                 self.code(name, cancelled=cancelled, progress=progress)
                 self._live.kernel_times.measure(name, self._live.codes.found, budget, run)
         return self._results.kernel_times(name)
@@ -191,9 +191,9 @@ class CodeViews:
         """
         run = RunContext.checked(cancelled, progress, executor)
         half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
-        with self._live.use.measuring("diagnose", run) as is_free:
+        with self._live.exclusive_use.measuring("diagnose", run) as may_begin:
             self._live.require_open()
-            if not is_free:
+            if not may_begin:
                 return DiagnosticList()
             self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
             partitions = self._results.code(name).partitions

@@ -107,7 +107,7 @@ class Exploration:
     @plan.setter
     def plan(self, plan: Plan) -> None:
         check_plan(plan)
-        with self.live.use.editing():
+        with self.live.exclusive_use.editing():
             self.live.require_open()
             self.live.program.apply(plan)
 
@@ -159,9 +159,9 @@ class Exploration:
 
     def _compile_stale(self, run: RunContext, *, cold: bool = False) -> set[str]:
         """Compile the stale partitions; return the keys of the new artifacts."""
-        with self.live.use.compiling(run) as is_free:
+        with self.live.exclusive_use.compiling(run) as may_begin:
             self.live.require_open()
-            return self.live.compiling.compile_stale(run, cold=cold) if is_free else set()
+            return self.live.compiling.compile_stale(run, cold=cold) if may_begin else set()
 
     @property
     def compiled(self) -> Callable[..., Any]:
@@ -209,9 +209,9 @@ class Exploration:
             BusyError: another thread, such as a job of the panel, measures.
         """
         run = RunContext.checked(cancelled, progress, executor)
-        with self.live.use.measuring("benchmark", run) as is_free:
+        with self.live.exclusive_use.measuring("benchmark", run) as may_begin:
             self.live.require_open()
-            if is_free:
+            if may_begin:
                 with self.live.capture.generated.collected():
                     self.live.benchmarks.run(
                         variants,

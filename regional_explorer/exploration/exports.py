@@ -89,7 +89,7 @@ class Exports:
             BusyError: another thread, such as a job of the panel, measures.
         """
         saved_keys: set[str] = set()
-        with self._live.use.compiling(RunContext()):
+        with self._live.exclusive_use.compiling(RunContext()):
             self._live.require_open()
             folder = folder_at(path)
             self._live.compiling.compile_stale(RunContext())
@@ -122,7 +122,7 @@ class Exports:
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_argument("partition", partition, (str, type(None)), "the id of a partition")
-        with self._live.use.compiling(RunContext()):
+        with self._live.exclusive_use.compiling(RunContext()):
             self._live.require_open()
             region = self._live.program.plan[name]
             self._live.program.record_layouts()

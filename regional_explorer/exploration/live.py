@@ -37,8 +37,8 @@ class Live:
     """The call, its trace and its program, and the objects that compile it, measure it and read its code.
 
     For tools that build on an exploration; none of it is saved, and the classes may change. Whatever traces, compiles
-    or runs the call does so in a block of ``use``. ``other_ops`` are the regions that this trace gives other ops than
-    the trace before, with their diagnostics.
+    or runs the call does so in a block of ``exclusive_use``. ``other_ops`` are the regions that this trace gives other
+    ops than the trace before, with their diagnostics.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Live:
         self.profile: Profile | None = None
         self.other_ops: tuple[tuple[Region, Diagnostic], ...] = ()
         self.is_open = True
-        self.use = ExclusiveUse()
+        self.exclusive_use = ExclusiveUse()
         self._snapshot: tuple[Any, Session] | None = None
         note_when_dropped(self, self.capture)
 
@@ -103,7 +103,7 @@ class Live:
         """
         plan, partitioner = self.program.plan, self.capture.partitioner
         live = Live(self.call, self.title, dynamic=dynamic, plan=plan, partitioner=partitioner)
-        live.use = self.use
+        live.exclusive_use = self.exclusive_use
         return live
 
     def take_over(self, earlier: Live) -> None:
@@ -122,7 +122,7 @@ class Live:
         Raises:
             BusyError: a measurement is running, which would not restore what the call changes.
         """
-        with self.use.editing():
+        with self.exclusive_use.editing():
             if self.is_open:
                 self.keep_session()
                 self.call.close()

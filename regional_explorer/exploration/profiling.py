@@ -53,9 +53,9 @@ class Profiling:
             BusyError: another thread, such as a job of the panel, measures.
         """
         live, run = self._live, RunContext.checked(cancelled, progress, executor)
-        with live.use.measuring("profile", run) as is_free:
+        with live.exclusive_use.measuring("profile", run) as may_begin:
             live.require_open()
-            new_profile = profile(live.variants, budget_s, live.environment.device, run) if is_free else None
+            new_profile = profile(live.variants, budget_s, live.environment.device, run) if may_begin else None
             if new_profile is not None:
                 live.profile = new_profile
                 Stop(new_profile.stopped).raise_interrupt()

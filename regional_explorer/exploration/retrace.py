@@ -49,10 +49,10 @@ def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
     """
     check_flag("dynamic", dynamic, optional=True)
     run = RunContext.checked(cancelled, progress)
-    with exploration.live.use.compiling(run) as is_free:
+    with exploration.live.exclusive_use.compiling(run) as may_begin:
         earlier = exploration.live
         earlier.require_open()
-        if not is_free or run.cancelled():
+        if not may_begin or run.cancelled():
             return exploration
         run.progress("tracing the call again", 0.0)
         retraced = earlier.traced_again(dynamic=dynamic)

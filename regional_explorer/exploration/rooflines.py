@@ -62,7 +62,7 @@ class Rooflines:
         check_flag("bitwise", bitwise)
         run = RunContext.checked(cancelled, progress, executor)
         # If it was cancelled before it could begin, it does not run the call.
-        with self._live.use.measuring("roofline", run):
+        with self._live.exclusive_use.measuring("roofline", run):
             self._live.require_open()
             reach = reached(self._live.session)
             program = self._live.variants.program

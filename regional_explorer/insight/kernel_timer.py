@@ -121,7 +121,7 @@ class _ClockNotes:
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundTimes:
     """The times of one call, of its generated code alone, of that with clocks, and of all kernels of the latter."""
 
     whole_s: float
@@ -131,18 +131,18 @@ class Round:
 
 
 def times_of_rounds(
-    artifact: str, kernels: tuple[KernelTime | None, ...], rounds: Sequence[Round], build_s: float
+    artifact: str, kernels: tuple[KernelTime | None, ...], rounds: Sequence[RoundTimes], build_s: float
 ) -> ArtifactKernelTimes:
     """Return the medians over rounds; none is below zero, however the machine disturbed single calls."""
-    whole_s = statistics.median(turn.whole_s for turn in rounds)
-    around_s = max(0.0, statistics.median(turn.whole_s - turn.generated_s for turn in rounds))
+    whole_s = statistics.median(one.whole_s for one in rounds)
+    around_s = max(0.0, statistics.median(one.whole_s - one.generated_s for one in rounds))
     return ArtifactKernelTimes(
         artifact,
         kernels,
         whole_s=whole_s,
-        between_s=statistics.median(turn.clocked_s - turn.kernels_s for turn in rounds),
+        between_s=statistics.median(one.clocked_s - one.kernels_s for one in rounds),
         around_s=around_s,
-        with_clocks=(around_s + statistics.median(turn.clocked_s for turn in rounds)) / whole_s,
+        with_clocks=(around_s + statistics.median(one.clocked_s for one in rounds)) / whole_s,
         rounds=len(rounds),
         build_s=build_s,
     )
@@ -184,7 +184,7 @@ def _timed_rounds(
     notes: _ClockNotes,
     budget_s: float,
     run: RunContext,
-) -> list[Round]:
+) -> list[RoundTimes]:
     """Call all three in turn until the budget is spent."""
 
     def seconds(call: Callable[[], Any]) -> float:
@@ -193,19 +193,19 @@ def _timed_rounds(
         call()
         return time.perf_counter() - started
 
-    def turn() -> Round:
+    def time_round() -> RoundTimes:
         notes.total_s = 0.0
         clocked_s, generated_s = seconds(timed), seconds(untimed)
-        return Round(seconds(whole_call), generated_s, clocked_s, notes.total_s)
+        return RoundTimes(seconds(whole_call), generated_s, clocked_s, notes.total_s)
 
-    run.executor.run_timed(turn)
+    run.executor.run_timed(time_round)
     notes.times.clear()
-    rounds: list[Round] = []
+    rounds: list[RoundTimes] = []
     ends = time.perf_counter() + budget_s
     while len(rounds) < FEWEST_ROUNDS or (time.perf_counter() < ends and len(rounds) < MOST_ROUNDS):
         if run.cancelled():
             break
-        rounds.append(run.executor.run_timed(turn))
+        rounds.append(run.executor.run_timed(time_round))
     put_back()
     return rounds
 

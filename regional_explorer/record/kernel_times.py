@@ -41,7 +41,7 @@ class ArtifactKernelTimes:
     ``whole_s`` is the median time of the same call without clocks between the kernels, ``between_s`` the median time
     between the kernels in the generated code with clocks: allocations, checks, and launches. ``around_s`` is the time
     of the wrapper that calls the generated code. ``with_clocks`` is the time of wrapper and code with clocks relative
-    to the call without. All are medians over rounds in which the calls ran one after the other.
+    to the call without. All are of medians over rounds in which the calls ran one after the other.
     ``build_s`` is the time of the build with clocks. ``problem`` says why there are no times.
     """
 

@@ -83,7 +83,7 @@ def test_waiting_is_told_and_can_be_cancelled(which):
     ex, told = explored(), []
 
     def lock():
-        return convert_frame.compile_lock if which == "any compile" else ex.live.use.compiling(RunContext())
+        return convert_frame.compile_lock if which == "any compile" else ex.live.exclusive_use.compiling(RunContext())
 
     def progress(doing, _fraction):
         told.append(doing)
@@ -236,7 +236,7 @@ def test_a_plan_is_kept_while_its_code_is_measured(name):
 
 def test_a_plan_can_be_edited_while_another_thread_compiles_or_traces():
     ex = explored()
-    with held_elsewhere(ex.live.use.compiling(RunContext())):
+    with held_elsewhere(ex.live.exclusive_use.compiling(RunContext())):
         assert ex.disable("a").configure("b", max_fusion_size=4).plan["b"].config == {"max_fusion_size": 4}
 
 
@@ -250,10 +250,10 @@ def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measur
             *arguments, cancelled=cancelled, progress=lambda doing, _fraction: told.append(doing)
         )
 
-    with held_elsewhere(ex.live.use.compiling(RunContext())):
+    with held_elsewhere(ex.live.exclusive_use.compiling(RunContext())):
         assert run(lambda: bool(told)).empty
     assert told == [WAITING]
-    with held_elsewhere(ex.live.use.compiling(RunContext())) as release:
+    with held_elsewhere(ex.live.exclusive_use.compiling(RunContext())) as release:
         threading.Timer(0.3, release).start()
         assert not run(lambda: False).empty
 

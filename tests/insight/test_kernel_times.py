@@ -10,7 +10,7 @@ import torch
 
 import regional_explorer as rx
 from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.insight.kernel_timer import Round, times_of_rounds
+from regional_explorer.insight.kernel_timer import RoundTimes, times_of_rounds
 from regional_explorer.insight.rates import traffic_s
 from regional_explorer.insight.timed_code import timed_code
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
@@ -68,7 +68,7 @@ def test_what_does_not_add_up_is_said() -> None:
 
 
 def test_a_disturbed_machine_gives_no_times_below_zero() -> None:
-    undisturbed = Round(whole_s=1e-3, generated_s=9e-4, clocked_s=1e-3, kernels_s=8e-4)
+    undisturbed = RoundTimes(whole_s=1e-3, generated_s=9e-4, clocked_s=1e-3, kernels_s=8e-4)
     paused_in_generated = dataclasses.replace(undisturbed, generated_s=8e-3)
     times = times_of_rounds("key", (), [undisturbed, *[paused_in_generated] * 4], build_s=1.0)
     assert times.around_s == 0.0
