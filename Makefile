@@ -15,7 +15,9 @@ TORCH ?= 2.15.0
 ROWS ?=
 # How many processes run the tests that need no browser. A file's tests stay together; the browser's run one after the other.
 WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadfile
+PARALLEL := -n $(WORKERS) --dist loadfile --max-worker-restart 0
+# A test that hangs ends with the stacks of all threads, and fails by its name.
+HANGING := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 # More options for pytest, for example: make test PYTEST_ARGS="-k plan -x"
 PYTEST_ARGS ?=
 # What is chosen by hand may lie in one of two runs alone: pytest ends with 5 where it ran nothing.
@@ -75,14 +77,14 @@ lint: $(STAMP) $(NODE_STAMP) ## ruff, mypy, import-linter; eslint, prettier and 
 	$(NODE) npm run --silent lint
 
 test: lint docs cxx chromium ## lint, the documentation, then all tests but the slow ones
-	$(BIN)/python -m pytest -m "not slow and not browser" $(PARALLEL) $(PYTEST_ARGS) $(OR_NONE)
-	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(PYTEST_ARGS) $(OR_NONE)
+	$(BIN)/python -m pytest -m "not slow and not browser" $(PARALLEL) $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
+	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
 
 test-fast: $(STAMP) ## the tests that neither compile nor open a browser: under a minute
 	$(BIN)/python -m pytest -m "not slow" $(FAST) $(PYTEST_ARGS)
 
 test-engine: $(STAMP) cxx ## the tests that trace, compile and measure, without a browser
-	$(BIN)/python -m pytest -m "not slow and not browser" $(addprefix --ignore=,$(FAST)) $(PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not browser" $(addprefix --ignore=,$(FAST)) $(PARALLEL) $(HANGING) $(PYTEST_ARGS)
 
 test-browser: $(STAMP) cxx chromium ## the tests that drive a real JupyterLab in Chromium
 	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(PYTEST_ARGS)

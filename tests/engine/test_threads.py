@@ -81,6 +81,7 @@ def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds):
 @pytest.mark.parametrize("which", ["any compile", "a compile of this exploration"])
 def test_waiting_is_told_and_can_be_cancelled(which):
     ex, told = explored(), []
+    assert set(ex.partitions.state) == {"stale"}  # the graphs are cut now: that waits for other compiles too
 
     def lock():
         return convert_frame.compile_lock if which == "any compile" else ex.live.exclusive_use.compiling(RunContext())

@@ -116,5 +116,5 @@ def test_emulated_casts_round_constants(tmp_path):
 def test_two_threads_that_use_one_parameter_deadlock(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(program("Two threads that use one parameter deadlock"), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(path)], stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([sys.executable, str(path)], stderr=subprocess.PIPE, text=True, check=False, timeout=300)
     assert done.stderr.startswith("Timeout (")
