@@ -45,6 +45,8 @@ def compile_isolated(
         options: dict[str, Any] = {"isolate_recompiles": True}
     else:
         fn, options = _with_fresh_code(fn), {}
+        if backend == "inductor":  # as torch.compile makes it; an object by which its entries are found when released
+            backend = torch._TorchCompileInductorWrapper(None, None, dynamic)
     compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, fullgraph=fullgraph, **options)
     release_when_dropped(compiled, backend)
     return compiled

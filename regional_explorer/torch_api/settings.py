@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils import _config_module
 
 from regional_explorer.torch_api.config import changed_config, changed_functorch_config, set_config
+from regional_explorer.torch_api.lock import compile_lock
+
+_CONFIGS_ARE_PER_THREAD = hasattr(_config_module, "ContextVar")
+"""Not in torch 2.11, where a compile sets some of the configs for all threads while it runs."""
 
 
 class _Knob(NamedTuple):
@@ -68,9 +74,10 @@ class Settings:
 
     @classmethod
     def now(cls) -> Settings:
-        """Return the current settings of this process and context."""
+        """Return the current settings of this process and context. Torch 2.11 lets compiles of other threads end."""
         knobs, underneath = ({name: knob.read() for name, knob in group.items()} for group in (_KNOBS, _MATMUL_KNOBS))
-        return cls(torch.__version__, knobs, changed_config(), underneath, changed_functorch_config())
+        with contextlib.nullcontext() if _CONFIGS_ARE_PER_THREAD else compile_lock():
+            return cls(torch.__version__, knobs, changed_config(), underneath, changed_functorch_config())
 
     def facts(self) -> dict[str, str]:
         """Return the settings that affect the generated code, by name, as texts to compare."""

@@ -118,3 +118,12 @@ def test_two_threads_that_use_one_parameter_deadlock(tmp_path):
     path.write_text(program("Two threads that use one parameter deadlock"), encoding="utf-8")
     done = subprocess.run([sys.executable, str(path)], stderr=subprocess.PIPE, text=True, check=False, timeout=300)
     assert done.stderr.startswith("Timeout (")
+
+
+@pytest.mark.skipif(
+    not BEFORE_2_13 or not torch.version.cuda or torch.cuda.is_available(), reason="no such build of torch"
+)
+def test_fake_tensors_crash_after_the_thread_that_made_the_first(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(program("Fake tensors crash once the thread"), encoding="utf-8")
+    assert subprocess.run([sys.executable, str(path)], check=False).returncode < 0
