@@ -93,6 +93,7 @@ def virtual_gpu(target: GpuTarget) -> Iterator[None]:
             patch(torch.version, "cuda", "12.8")
         patch(torch._C, "_cuda_getCurrentRawStream", lambda _device: 0, create=True)
         patch(fake_tensor.FakeTensorMode, "avoid_device_init", property(lambda _self: True))
+        patch(fake_tensor, "init_gpu_context", lambda _device: None)  # it allocates there
         # They warm up patterns with real tensors on the GPU.
         for module in (joint_graph, post_grad):
             patch(module, "lazy_init", _without_gpu(module.lazy_init))

@@ -275,7 +275,7 @@ def test_modules_of_torch_jit_are_refused(jit):
             rx.explore(module, (X,))
     with pytest.raises(rx.InvalidArgumentError, match=r"The module '0' was made by torch\.jit"):
         rx.explore(torch.nn.Sequential(traced), (X,))
-    with pytest.raises(rx.CaptureError, match=r"Dynamo does not support tracing into torch\.jit\.script"):
+    with pytest.raises(rx.CaptureError, match=r"tracing into torch\.jit\.script|ScriptModules"):
         rx.explore(torch.nn.Sequential(scripted), (X,))
 
 
@@ -292,7 +292,7 @@ def test_what_surrounds_a_scripted_module_is_explored(jit):
 
     ex = rx.explore(called_with, (X,))
     assert [node.target for node in ex.session.graphs[-1].ops] == ["aten.sin.default", "aten.mul.Tensor"]
-    assert "torch.jit.script" in ex.session.breaks[0].reason
+    assert "script" in ex.session.breaks[0].reason.lower()
 
 
 # -------------------------------------------------------------------------------------------------------- config values

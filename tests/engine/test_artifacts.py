@@ -26,7 +26,7 @@ from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanEr
 from regional_explorer.record.selector import SelectorKind
 from regional_explorer.torch_api import Machine
 
-pytestmark = pytest.mark.compiles
+pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 ROOT = Path(__file__).parents[2]
 
 PLAN = rx.Plan(

@@ -21,10 +21,11 @@ import regional_explorer as rx
 from regional_explorer.backend.planned_backend import planned_backend_of, regional_explorer
 from regional_explorer.errors import InvalidArgumentError, PlanError
 from regional_explorer.record.selector import SelectorKind
+from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.engine import programs
 from tests.engine.upstream import needs_region_ids
 
-pytestmark = pytest.mark.compiles
+pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 ROOT = Path(__file__).parents[2]
 
 
@@ -362,6 +363,7 @@ def test_copies_and_pickles_as_torch_compile_does(net, x):
         pickle.dumps(torch.compile(programs.textbook))
 
 
+@pytest.mark.skipif(not ISOLATES, reason="torch 2.11 counts all compiles of one function")
 def test_one_function_under_many_plans_does_not_meet_the_recompile_limit(net, x):
     for size in range(1, 11):
         compiled = rx.compile(net, PLAN.configured("up", {"max_fusion_size": size}))

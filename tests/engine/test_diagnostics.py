@@ -24,7 +24,7 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api import ANNOTATION
 from tests.engine import diagnostics_programs, programs
-from tests.engine.upstream import REGION_IDS, needs_region_ids
+from tests.engine.upstream import BEFORE_2_13, REGION_IDS, needs_region_ids
 
 PACKAGE = Path(rx.__file__).parent
 UPSTREAM = {"upstream-failed", "upstream-merged", "upstream-config", "upstream-ignored"}
@@ -71,6 +71,9 @@ def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path) -> No
     found = [item for item in ex.diagnostics if item.code == code]
     if code == "backward-only" and not REGION_IDS:
         assert codes(ex) == ["region-lost"], "torch 2.11 takes the mark away with the frame, from the backward too"
+        return
+    if code == "upstream-failed" and not REGION_IDS:
+        assert not found, "torch 2.11 takes all marks for one region, which it cuts"
         return
     assert found, codes(ex)
     assert set(codes(ex)) - {code} <= ALSO.get(code, set())
@@ -464,6 +467,7 @@ def test_recompiled_is_one_per_region_and_guard() -> None:
     assert ["dtype mismatch" in item.message for item in found] == [False, False, True, True]
 
 
+@pytest.mark.skipif(BEFORE_2_13, reason="Dynamo does not trace itertools.count yet")
 @pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_one_guard_with_other_values_is_one_cause() -> None:
     numbers = itertools.count(1)

@@ -20,6 +20,7 @@ from regional_explorer.render.report.text import session_text
 from regional_explorer.torch_api import CacheKey, compile_lock, fake_mode_with_symbols
 from regional_explorer.torch_api.compile_notes import Times, noting_compile
 from regional_explorer.torch_api.inductor import run_inductor
+from tests.engine.upstream import BEFORE_2_13
 
 ATEN = torch.ops.aten
 DETERMINISTIC = {
@@ -83,7 +84,10 @@ def deterministic():
         ({"shape": (16, 4)}, None, {"input 0"}),
         ({"stride": (1, 8)}, None, {"input 0"}),
         ({"dtype": torch.float64}, None, {"input 0"}),
-        ({}, default_dtype(torch.float64), {"default dtype"}),
+        pytest.param(
+            *({}, default_dtype(torch.float64), {"default dtype"}),
+            marks=pytest.mark.skipif(BEFORE_2_13, reason="the key does not have it yet"),
+        ),
         (
             {},
             deterministic(),
@@ -257,6 +261,7 @@ def test_a_pass_without_uuid_bypasses_the_cache_and_is_named():
 
 
 @pytest.mark.compiles
+@pytest.mark.skipif(BEFORE_2_13, reason="torch does not say yet when they run")
 def test_when_passes_before_autograd_run():
     with inductor_config.patch(pre_grad_custom_pass=Known()):
         ex = explored()

@@ -33,6 +33,7 @@ from regional_explorer.record.roofline import (
 from regional_explorer.record.timing import Phase, Timing, Verdict
 from regional_explorer.render.report.roofline_tables import ops_table
 from regional_explorer.render.report.text import table_text
+from tests.engine.upstream import BEFORE_2_13
 
 ROWS, COLUMNS = 16, 64
 SIZE = 4 * ROWS * COLUMNS
@@ -106,7 +107,7 @@ def test_decompositions_are_measured_and_casts_make_bf16_bitwise() -> None:
     configs: tuple[dict[str, object], ...] = ({}, {"emulate_precision_casts": True})
     plain, emulated = bitwise_trials(ex.live.variants, configs, RunContext())
     assert not plain.equal
-    assert emulated.equal
+    assert emulated.equal is not BEFORE_2_13, "in torch 2.11 they are not emulated on the CPU"
     assert bitwise_trials(ex.live.variants, configs, RunContext(cancelled=lambda: True)) == ()
 
 
