@@ -15,6 +15,7 @@ from regional_explorer.exploration.explore import explore
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel.panel import Panel
+from tests.engine.upstream import BEFORE_2_15
 from tests.ui.conftest import elements, enabled, small, text, type_in
 
 
@@ -144,7 +145,8 @@ def test_nodes_of_a_selected_row_follow_into_the_new_graphs() -> None:
         choose(panel, "dynamic")
         members = panel.control.session.members["scale"]
         after = {f"{graph}:{name}" for graph, names in members.items() for name in names}
-        assert set(panel.graph.selection) == set(panel.control.state.selection) == after != before
+        assert set(panel.graph.selection) == set(panel.control.state.selection) == after
+        assert (after != before) is BEFORE_2_15, "torch 2.15 gives the new nodes the same names"
         assert panel.control.state.picked == ("scale",)
         panel.close()
 
