@@ -146,7 +146,11 @@ def in_html(session: Session) -> Shown:
             ["".join(cell.itertext()) for cell in line]
             for line in ET.fromstring(found[1]).iter("tr")  # noqa: S314
         )
-        return dict(zip(head, (re.sub(r"^[✓✗!] ", "", cell) for cell in row), strict=True))
+        cells = dict(zip(head, row, strict=True))
+        if "state" in cells:
+            glyph, cells["state"] = cells["state"].split()
+            assert glyph == STATE_GLYPHS[State(cells["state"])]
+        return {name: re.sub(r"^[✓✗] ", "", cell) for name, cell in cells.items()}
 
     return of_tables(table("Regions"), table("Regions alone"))
 

@@ -268,7 +268,7 @@ def test_lines_tell_their_regions(tmp_path: Path) -> None:
     shown = SourceView(session_of(tmp_path / "model.py"))
     (listed, _) = shown.tree
     rows = [row for block in listed[3:] for row in block[3][2:]]
-    chips = {row[4][2]: row[3][2:] for row in rows}
+    chips = {row[5][2]: row[3][2:] for row in rows}
     assert [chip[2] for chip in chips["    return [y * n for n in range(2)]"]] == ["A"]
     assert chips["    y = helper(x)"] == chips["    # nothing here"] == []
 

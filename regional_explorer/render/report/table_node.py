@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.chart import Scale, bar, whisker
 from regional_explorer.render.report.table import Cell, Table
@@ -50,7 +51,7 @@ def _cell_node(cell: Cell, class_: str | None, scale: Scale, region_count: int) 
         return node("td", whisker(cell.timing, scale), class_=class_)
     if cell.bar:
         return node("td", bar(cell.bar), class_=class_)
-    text = toned(cell.text, cell.tone) if cell.tone else cell.text
+    text = toned(cell.text, cell.tone) if cell.tone or isinstance(cell.text, State) else cell.text
     if cell.region is not None and cell.region < region_count:
         return node("td", chip(cell.region), " ", text, class_=class_)
     return node("td", text, class_=class_)

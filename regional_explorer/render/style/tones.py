@@ -6,6 +6,7 @@ from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.partition import State
 from regional_explorer.record.timing import NumericsVerdict, Verdict
 from regional_explorer.render.style.element import Node, node
+from regional_explorer.render.style.formats import STATE_GLYPHS
 
 TONES: dict[str, str] = {
     State.FAILED: "bad",
@@ -30,7 +31,7 @@ TRENDS = {"good": "▲ ", "bad": "▼ "}
 """The sign before a speedup of each tone."""
 
 
-def toned(text: object, tone: str, signs: dict[str, str] | None = None, **attributes: object) -> Node:
-    """Return ``text`` in a tone, behind its sign."""
-    sign_of_tone = SIGNS if signs is None else signs
-    return node("span", f"{sign_of_tone.get(tone, '')}{text}", class_=f"rx-{tone}" if tone else None, **attributes)
+def toned(text: object, tone: str, signs: dict[str, str] = SIGNS, **attributes: object) -> Node:
+    """Return ``text`` in a tone, behind the sign of the state that it is, or else that of the tone."""
+    sign = f"{STATE_GLYPHS[text]} " if isinstance(text, State) else signs.get(tone, "")
+    return node("span", f"{sign}{text}", class_=f"rx-{tone}" if tone else None, **attributes)

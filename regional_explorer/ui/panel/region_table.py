@@ -12,7 +12,7 @@ from regional_explorer.record.region import config_texts
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.render.report.table_node import chip
 from regional_explorer.render.style.element import Node, node
-from regional_explorer.render.style.formats import NONE, STATE_GLYPHS, bounds, duration, ratio
+from regional_explorer.render.style.formats import NONE, bounds, duration, ratio
 from regional_explorer.render.style.tones import TONES, TRENDS, toned
 from regional_explorer.render.style.untrusted import SHORT, clean
 from regional_explorer.ui.panel.controls import button
@@ -145,7 +145,7 @@ def _ops_cell(summary: RegionSummary) -> Node:
 
 def _state_cell(summary: RegionSummary) -> Node:
     details = [count(len(summary.partitions), "partition"), count(summary.artifacts, "artifact"), summary.note]
-    state = toned(f"{STATE_GLYPHS[summary.state]} {summary.state}", TONES.get(summary.state, ""), {})
+    state = toned(summary.state, TONES.get(summary.state, ""))
     return node("td", state, title=", ".join(filter(None, details)))
 
 
