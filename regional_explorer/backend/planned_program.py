@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from regional_explorer.capture.live_graph import Frame
+from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.compiler.config.validate import source_plan
 from regional_explorer.compiler.cut_program import CutProgram, SwitchedGraph
@@ -56,7 +57,7 @@ class PlannedProgram(CutProgram):
 
     def _compiling_first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
         def first_run(args: list[Any]) -> Any:
-            args_copy = list(args)
+            args_copy, random_state = list(args), RandomState()
             for switch in cut.switches:
                 self._first_keys.pop(switch, None)
                 switch.on_eager = functools.partial(self._report_eager, switch)
@@ -64,9 +65,11 @@ class PlannedProgram(CutProgram):
             try:
                 results = cut.run(args)
             except Exception as error:  # noqa: BLE001 - raised again, unless the graph can be repaired
-                results = self._run_repaired(frame, cut, args_copy, error)
-                cut.live.implementation = first_run
-                return results
+                random_state.restore()
+                try:
+                    return self._run_repaired(frame, cut, args_copy, error)
+                finally:
+                    cut.live.implementation = first_run
             args_copy.clear()
             for switch in cut.switches:
                 switch.assume_if_unreached()
@@ -82,6 +85,7 @@ class PlannedProgram(CutProgram):
         try:
             results = cut.live.implementation(args)
         except CaptureError:
+            cut.live.failed_ops = None
             raise error from None
         frame.record(self.capture.names)
         self.cut_again(cut)

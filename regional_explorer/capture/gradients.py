@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, RefusalCode
@@ -92,5 +93,7 @@ def draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
             drawn = torch.ones((), dtype=tensor.dtype, device="cpu")
         else:  # from 1 to 2: near 0, the gradients of a loss would hardly count
             drawn = 1 + torch.rand((), generator=generator, dtype=tensor.dtype, device="cpu")
-        cotangents[path] = drawn.to(tensor.device)
+        drawn = drawn.to(tensor.device)
+        # AOTAutograd wants the gradient of a tensor subclass to be one too.
+        cotangents[path] = torch.zeros_like(tensor) + drawn if is_traceable_wrapper_subclass(tensor) else drawn
     return cotangents

@@ -19,6 +19,7 @@ from regional_explorer.torch_api import (
     as_first_call,
     compile_isolated,
     compile_lock_for_user_code,
+    dispatch_mode,
     graph_breaks,
     noting_marks,
     release_compiled,
@@ -147,6 +148,10 @@ def _nothing_captured(breaks: Sequence[GraphBreak]) -> str:
         )
         do = " Change the lines below, or explore the part of the call that does not need them."
         return f"Nothing was captured: every frame of the call fell back to plain Python.{why if lost else do}{listed}"
+    if (mode := dispatch_mode()) is not None:
+        return (
+            f"Nothing was captured: Dynamo does not trace under {mode}. Explore the call outside of this mode's block."
+        )
     return "Nothing was captured: the call runs no torch operation that Dynamo could trace."
 
 

@@ -1,7 +1,9 @@
-"""Assigns ops of backward graphs that have no origin, mostly sums of gradients, to the instances around them.
+"""Assigns ops of AOTAutograd's graphs that have no origin, mostly sums of gradients, to the instances around them.
 
 Autograd adds up the gradients of a value that is used more than once. Such a sum was not traced from an op of the
-program, so it carries no mark, and between ops of one instance it would cut that instance in two.
+program, so it carries no mark, and between ops of one instance it would cut that instance in two. The same holds in the
+forward for ``x / math.sqrt(x.shape[-1])`` with a dynamic size: AOTAutograd replaces it by ops on a tensor of the size
+(``tensorify_python_scalars``, torch 2.13), and drops its metadata.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ Claims = dict[str, Claim]
 
 
 def claims_of_sums(graphs: Iterable[Graph], claim_of: Callable[[str, Node], Claim | None]) -> dict[str, Claims]:
-    """Return, by graph, the claims on the ops without a forward op; those of no instance are left out.
+    """Return, by graph, the claims on the ops without an origin; those of no instance are left out.
 
     Args:
         graphs: the recorded graphs.
@@ -29,14 +31,14 @@ def claims_of_sums(graphs: Iterable[Graph], claim_of: Callable[[str, Node], Clai
     """
     sums = {}
     for graph in graphs:
-        if graph.kind is GraphKind.BACKWARD:
+        if graph.kind is not GraphKind.DYNAMO:
             claims = {node.name: claim for node in graph.ops if (claim := claim_of(graph.id, node)) is not None}
             sums[graph.id] = _without_cycles(graph, claims, surrounded(graph, claims))
     return sums
 
 
 def surrounded(graph: Graph, claims: Claims) -> Claims:
-    """Return the claims of the instances around ops without a forward op.
+    """Return the claims of the instances around ops without an origin.
 
     Such an op belongs to the instance that all its inputs come from; inputs of the graph do not count. If the op feeds
     the instance too, its other inputs may be values that the instance depends on anyway: the gradient of a residual
@@ -44,7 +46,7 @@ def surrounded(graph: Graph, claims: Claims) -> Claims:
     its only user. So no partition depends on more with the op than without it.
     """
     used = {name for node in graph.nodes for name in node.inputs}
-    loose = {node.name for node in graph.ops if _has_no_forward_op(node)} & used - claims.keys()
+    loose = {node.name for node in graph.ops if _has_no_origin(node)} & used - claims.keys()
     if not loose:
         return {}
     node_claims = {name: claim for name, claim in claims.items() if claim.instance is not None}
@@ -93,7 +95,7 @@ class _Ancestors:
 
 
 def _surrounding_claim(node: Node, node_claims: Claims, ancestors: _Ancestors, fed: AbstractSet[Claim]) -> Claim | None:
-    """Return the claim of the instance around an op without a forward op, by its inputs and what it feeds."""
+    """Return the claim of the instance around an op without an origin, by its inputs and what it feeds."""
     for claim in dict.fromkeys(node_claims[name] for name in node.inputs if name in node_claims):
         own_inputs = [name for name in node.inputs if node_claims.get(name) == claim]
         other_inputs = [name for name in node.inputs if name not in own_inputs and name not in ancestors.free]
@@ -102,8 +104,8 @@ def _surrounding_claim(node: Node, node_claims: Claims, ancestors: _Ancestors, f
     return None
 
 
-def _has_no_forward_op(node: Node) -> bool:
-    """Return whether a backward node is a plain operator that autograd added.
+def _has_no_origin(node: Node) -> bool:
+    """Return whether a node is a plain operator that autograd or AOTAutograd added.
 
     Ops that write, draw random numbers or run a body stay where they are.
     """
@@ -113,7 +115,7 @@ def _has_no_forward_op(node: Node) -> bool:
 
 
 def _fed_claims(graph: Graph, claims: Claims, loose: AbstractSet[str]) -> dict[str, set[Claim]]:
-    """Return the instances that each op without a forward op feeds, directly or through other such ops."""
+    """Return the instances that each op without an origin feeds, directly or through other such ops."""
     fed: dict[str, set[Claim]] = {name: set() for name in loose}
     for node in reversed(graph.nodes):
         reached = fed[node.name] if node.name in loose else {claims[node.name]} if node.name in claims else set()

@@ -20,6 +20,7 @@ from torch._higher_order_ops.triton_kernel_wrap import (
 from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from regional_explorer.torch_api.versions import FALLBACK, BoxedCall
 
@@ -162,6 +163,12 @@ def is_carved(node: fx.Node) -> bool:
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor that a view shows a part of, and a tensor that is no view itself."""
     return tensor if tensor._base is None else tensor._base
+
+
+def dispatch_mode() -> str | None:
+    """Return the class name of the innermost ``TorchDispatchMode`` of the caller, under which Dynamo traces nothing."""
+    mode = _get_current_dispatch_mode()
+    return None if mode is None else type(mode).__name__
 
 
 def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import regional_explorer
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, main
@@ -384,3 +385,8 @@ def test_every_file_that_cannot_be_run_is_refused(tmp_path, capsys, content):
     assert main(["run", str(tmp_path / "model.py"), "f(x)"]) in (EXIT_FAILED, EXIT_MISUSED)
     assert "None" not in capsys.readouterr().err
     assert main(["run", str(tmp_path), "f(x)"]) == EXIT_MISUSED
+
+
+def test_a_mode_under_which_dynamo_traces_nothing_is_named():
+    with FlopCounterMode(display=False), pytest.raises(rx.CaptureError, match="does not trace under _FlopCounterMode"):
+        rx.explore(doubled_sine, (X,))

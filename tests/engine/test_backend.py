@@ -431,3 +431,36 @@ def _install_entry_points(folder):
     groups = project["entry-points"].items()
     text = "\n".join(f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in found.items()) for group, found in groups)
     (info / "entry_points.txt").write_text(text)
+
+
+def test_a_first_run_that_raises_is_made_again():
+    embedding = nn.Embedding(4, 4)
+
+    def looked_up(index):
+        with rx.region("r"):
+            return embedding(index).sin() * 2
+
+    compiled = rx.compile(looked_up, strict=True)
+    with pytest.raises(IndexError):
+        compiled(torch.tensor([9]))
+    torch.testing.assert_close(compiled(torch.tensor([1])), looked_up(torch.tensor([1])))
+    assert "r  1 compiled" in str(rx.status(compiled))
+
+
+def test_a_first_run_that_raises_draws_random_numbers_once():
+    def inverse(x):
+        noise = torch.rand_like(x)
+        with rx.region("r"):
+            noisy = x.sin() + noise
+        return torch.linalg.inv(x) + noisy
+
+    compiled, drawn = rx.compile(inverse), []
+    for function in (inverse, compiled):
+        torch.manual_seed(0)
+        with pytest.raises(torch.linalg.LinAlgError):
+            function(torch.zeros(3, 3))
+        drawn.append(torch.rand(1))
+    assert torch.equal(*drawn)
+    compiled(torch.eye(3))
+    assert "r  1 compiled" in str(rx.status(compiled))
+    assert "aot-eager-failed" not in str(rx.status(compiled))

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 import regional_explorer as rx
 from regional_explorer.capture.tensors import opaque_in, tensors_in
@@ -165,3 +166,11 @@ def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict():
     assert timings.verdict["eager"] == "baseline"
     timings = ex.benchmark(("aot_eager",), budget_s=0.3).set_index("variant")
     assert timings.verdict["aot_eager"] == "no verdict", "Dynamo gave up on it: nothing new was traced"
+
+
+def test_gradients_of_a_tensor_subclass_are_compared():
+    args = TwoTensor(torch.randn(3, 3), torch.randn(3, 3)), torch.randn(3, 3, requires_grad=True)
+    for function in (lambda x, weight: (x @ weight).sin().sum(), lambda x, weight: (x @ weight).sin()):
+        ex = rx.explore(function, args).mark("all", ops="*")
+        ex.benchmark(variants=["regional"], budget_s=0.1)
+        assert ex.numerics[["tensor", "verdict"]].values.tolist() == [["output", "ok"], ["grad args[1]", "ok"]]

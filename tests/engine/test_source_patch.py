@@ -720,3 +720,21 @@ def test_without_libcst_it_says_what_to_install(program, monkeypatch):
     monkeypatch.setitem(sys.modules, "libcst", None)
     with pytest.raises(rx.MissingPackageError, match="pip install libcst"):
         one.ex.to_source()
+
+
+def test_line_numbers_are_said_to_be_those_before_the_change(program):
+    source = """
+        def call(x):
+            x = x.sin()
+            x = x.exp()
+            x = x * 2 + x.cos()
+            return x.relu()
+        """
+
+    def marked(ex):
+        ex.mark("first", lines="call:2-2")
+        ex.mark("off", lines="call:4-4").disable("off")
+
+    said = str(program(HEAD + dedent(source), marked).ex.to_source())
+    assert "Its line numbers are those before this change.\n" in said
+    assert said.index("ex.mark('off', lines='call:4-4')") < said.index("+++ ")

@@ -234,3 +234,20 @@ def test_a_trace_that_does_not_write_is_another_program():
     (found,) = find_reference(ex.live.call, ex.live.program).diagnostics
     assert found.code == "trace-differs"
     assert "written buf" in found.message
+
+
+def test_versions_of_all_tensors_that_share_a_written_storage_stay():
+    linear, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+
+    def averaged(x):
+        with rx.region("r"):
+            y = linear(x).relu()
+        linear.weight.data.mul_(0.99)
+        return y.sum()
+
+    pending = linear(torch.randn(2, 4, requires_grad=True)).sum()
+    version = linear.weight._version
+    ex = rx.explore(averaged, (x,))
+    ex.benchmark(variants=["regional"], budget_s=0.1)
+    assert linear.weight._version == version
+    pending.backward()

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regional_explorer.capture.source_lines import at_line, innermost_user_line
 from regional_explorer.errors import CaptureError, RefusalCode
+from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api import base_of, set_versions, written_arguments
 
 
@@ -20,7 +21,8 @@ class UndoLog(TorchDispatchMode):
     """Watches one call and copies every storage of the user's just before it is first written to.
 
     A tensor is the user's if the call did not make it. ``restore()`` copies the saved content back into the storages
-    and resets the version counters, so that ``backward`` of a loss that the user computed before still works. A write
+    and resets the version counters of all ``tensors`` that share the storage, so that ``backward`` of a loss that the
+    user computed before still works: a write to ``weight.data`` counts for ``weight`` once the call is traced. A write
     of a value that requires grad attaches the tensor to the call's autograd graph: ``restore()`` detaches it. Torch
     cannot detach views, so the call must not attach a tensor of which ``tensors``, the user's, contain views.
     """
@@ -39,7 +41,11 @@ class UndoLog(TorchDispatchMode):
         self._copies: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._versions: dict[int, tuple[torch.Tensor, int]] = {}
         self._leaves: dict[int, torch.Tensor] = {}
+        tensors = list(tensors)
         self._viewed = {id(base): base for tensor in tensors if (base := base_of(tensor)) is not tensor}
+        self._by_storage = grouped(
+            (storage._cdata, tensor) for tensor in tensors if (storage := _storage_of(tensor)) is not None
+        )
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -68,7 +74,8 @@ class UndoLog(TorchDispatchMode):
                 self._refuse_if_undetachable(base)
             if base.is_leaf:
                 self._leaves[id(base)] = base
-            self._versions.setdefault(id(tensor), (tensor, tensor._version))
+            for sharing in (tensor, *self._by_storage.get(storage._cdata, ())):
+                self._versions.setdefault(id(sharing), (sharing, sharing._version))
         if storage._cdata not in self._copies:
             self._copies[storage._cdata] = (storage, storage.clone())
 

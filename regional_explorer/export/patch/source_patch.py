@@ -17,6 +17,7 @@ from regional_explorer.export.patch.source_file import SourceFile
 from regional_explorer.export.patch.working_tree import root_of, write_all
 from regional_explorer.record.graph import Graph, GraphBreak, is_library
 from regional_explorer.record.plan import Plan
+from regional_explorer.record.selector import SelectorKind
 from regional_explorer.render.report.plan_source import plan_source
 
 
@@ -64,11 +65,17 @@ class SourcePatch:
 
     def _comments(self) -> Iterator[str]:
         for name, reason in self.refused.items():
-            yield f"# Region {name!r} is not in the source below: {reason}.\n{plan_source(self.plan, [name])}"
+            note = self._note_on_lines(name)
+            yield f"# Region {name!r} is not in the source below: {reason}.{note}\n{plan_source(self.plan, [name])}"
         if self.kept:
             yield f"# In the source already: {', '.join(map(repr, self.kept))}.\n"
         if any(not change.file.cell and is_library(change.file.path) for change in self.changed):
             yield "# This changes an installed library: make it in a copy of your own.\n"
+
+    def _note_on_lines(self, region: str) -> str:
+        picked = self.plan[region]
+        has_lines = any(selector.kind is SelectorKind.LINES for selector in (*picked.selectors, *picked.carved))
+        return " Its line numbers are those before this change." if has_lines and self.changed else ""
 
     def _cells(self) -> Iterator[str]:
         for change in self.changed:

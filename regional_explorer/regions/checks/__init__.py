@@ -17,7 +17,13 @@ from regional_explorer.regions.checks.configs import (
     check_nested,
     global_config,
 )
-from regional_explorer.regions.checks.cutting import check_cycles, check_joined, check_merged, check_split
+from regional_explorer.regions.checks.cutting import (
+    check_cycles,
+    check_joined,
+    check_merged,
+    check_split,
+    check_staying,
+)
 from regional_explorer.regions.checks.evidence import Evidence
 from regional_explorer.regions.checks.failures import check_failures, check_repaired
 from regional_explorer.regions.checks.kept_state import check_state
@@ -35,6 +41,7 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     check_cycles,
     check_split,
     check_joined,
+    check_staying,
     check_merged,
     check_shared,
     check_moved,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from regional_explorer.errors.texts import count, listing
@@ -91,13 +91,14 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
     for (region, kind, _), cases in causes.items():
         partitions, between, drawn = cases[0]
         carved = bool(between) and all(map(evidence.assignment.is_carved, between))
+        stays = any(node in evidence.staying.get(partitions[0].graph, ()) for node in between)
         via = listing((node.name for node in between), joint=" → ") if between else "a write in place"
         reason = (
             f"random numbers are drawn in the order of the program, and {via} draws between them"
             if drawn
-            else f"a path from one part to the next runs through {via}, outside the region"
+            else f"a path from one part to the next runs through {via}, "
+            + ("which stays eager" if stays else "outside the region")
         )
-        example = f"{partitions[0].graph}:{between[0].name}" if between else ""
         yield Diagnostic(
             DiagnosticCode.REGION_SPLIT,
             f"{count(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "
@@ -110,12 +111,35 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             upstream="one piece, which draws in another order: other numbers with the same seed."
             if drawn
             else "the same.",
-            remedy=(
-                "Nothing, if these ops are to stay eager."
-                if carved or not between
-                else f"Include the ops between in the region, for example ex.mark({region!r}, nodes={example!r})."
-            ),
+            remedy="Nothing, if these ops are to stay eager."
+            if carved or stays or not between
+            else _how_to_include(region, partitions[0].graph, between),
         )
+
+
+def _how_to_include(region: str, graph: str, ops: Sequence[Node]) -> str:
+    """Return the call that adds ops to a region: selectors match only those with an origin."""
+    if (name := next((node.name for node in ops if node.origin is not None), None)) is None:
+        return "Nothing: torch added these ops while tracing, and no selector matches them."
+    return f"Include the ops between in the region, for example ex.mark({region!r}, nodes='{graph}:{name}')."
+
+
+def check_staying(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-shrunk`` per region and graph with ops that cannot be part of a partition."""
+    for graph, staying in evidence.staying.items():
+        claims = evidence.claims[graph]
+        for region, nodes in grouped((claims[node.name].region, node) for node in staying).items():
+            yield Diagnostic(
+                DiagnosticCode.REGION_SHRUNK,
+                f"Region {region!r} leaves {count(len(nodes), 'op')} to eager: {listing(node.name for node in nodes)}. "
+                "A partition takes tensors and sizes, no other numbers, writes to none of its inputs, and addresses no "
+                "storage by as_strided behind its start.",
+                region=region,
+                graph=graph,
+                nodes=tuple(node.name for node in nodes),
+                where=lines(nodes),
+                remedy="Nothing, if they are to stay eager; a number that .item() gives can stay a tensor instead.",
+            )
 
 
 def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -151,7 +175,6 @@ def _separate_piece(
             between = [evidence.nodes[graph.id][name] for name in path[1:-1]]
     path_text = listing((node.name for node in between), joint=" → ")
     why = f"{path_text} lies between" if between else "no path connects them"
-    example = f"ex.mark({region.name!r}, nodes='{graph.id}:{between[0].name}')" if between else ""
     return Diagnostic(
         DiagnosticCode.REGION_SPLIT,
         f"What {region.selectors[number]} picks stays a separate piece in the merged region {region.name!r}: it "
@@ -162,7 +185,7 @@ def _separate_piece(
         where=lines(between),
         upstream="blocks with the same name that do not feed each other directly are merged only if they lie side by "
         "side.",
-        remedy=f"Include the ops between in the region, for example {example}." if between else "Keep them separate.",
+        remedy=_how_to_include(region.name, graph.id, between) if between else "Keep them separate.",
     )
 
 

@@ -60,6 +60,20 @@ class Evidence:
         }
 
     @cached_property
+    def staying(self) -> dict[str, list[Node]]:
+        """The ops that a region claims and no partition has, by graph; those of bodies are left out."""
+        inside = {(part.graph, name) for part in self.partitions for name in part.nodes}
+        return {
+            graph: [
+                node
+                for node in self.by_id[graph].ops
+                if node.values and node.name in claims and (graph, node.name) not in inside
+            ]
+            for graph, claims in self.claims.items()
+            if self.by_id[graph].parent is None
+        }
+
+    @cached_property
     def origins(self) -> dict[int, Node]:
         """The Dynamo node of each origin."""
         return {

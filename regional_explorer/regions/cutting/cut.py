@@ -13,7 +13,13 @@ from torch import fx
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Cut
-from regional_explorer.regions.cutting.partition import NodeGroup, Proposal, propose, propose_upstream
+from regional_explorer.regions.cutting.partition import (
+    NodeGroup,
+    Proposal,
+    computed_from_sizes,
+    propose,
+    propose_upstream,
+)
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import schedule
 from regional_explorer.regions.select import Assignment
@@ -196,15 +202,13 @@ def _take(values: Sequence[Any], index: int) -> Any:
 def _piece_of_partition(proposed: Proposed, part: NodeGroup, known_pieces: Mapping[PieceContent, Piece]) -> Piece:
     """Return a partition as a piece: a known one with the same content, or a new one."""
     inside = set(part.nodes)
-    sources = dict.fromkeys(source for node in part.nodes for source in node.all_input_nodes if source not in inside)
-    holders = [source for source in sources if _names_body(proposed.gm, source)]
-    inputs = [source for source in sources if source not in holders]
+    inputs, copied = _inputs_and_copied(proposed.gm, part.nodes)
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
     carved = [node for node in part.nodes if node in proposed.carved]
     content = (proposed.graph_id, _names_of(part.nodes), _names_of(inputs), _names_of(outputs), _names_of(carved))
     if content in known_pieces:
         return known_pieces[content].claimed_by(part.claim)
-    gm = fx.GraphModule(proposed.gm, _piece_graph(part.nodes, inputs, holders, outputs, carved), class_name="Piece")
+    gm = fx.GraphModule(proposed.gm, _piece_graph([*copied, *part.nodes], inputs, outputs, carved), class_name="Piece")
     return Piece(part.claim, proposed.graph_id, gm, *content[1:])
 
 
@@ -217,21 +221,36 @@ def _names_body(gm: fx.GraphModule, node: fx.Node) -> bool:
     return node.op == "get_attr" and isinstance(resolve(gm, node), fx.GraphModule)
 
 
+def _inputs_and_copied(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
+    """Return what a partition takes, and what it has copies of instead: names of bodies, numbers that sizes imply."""
+    inside = set(nodes)
+    inputs: dict[fx.Node, None] = {}
+    copied: dict[fx.Node, None] = {}
+
+    def add_sources(node: fx.Node) -> None:
+        for source in node.all_input_nodes:
+            if source in inside or source in copied:
+                continue
+            if _names_body(gm, source) or computed_from_sizes(source):
+                add_sources(source)
+                copied[source] = None
+            else:
+                inputs[source] = None
+
+    for node in nodes:
+        add_sources(node)
+    return list(inputs), list(copied)
+
+
 def _piece_graph(
-    nodes: Sequence[fx.Node],
-    inputs: Sequence[fx.Node],
-    holders: Sequence[fx.Node],
-    outputs: Sequence[fx.Node],
-    carved: Sequence[fx.Node],
+    nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], carved: Sequence[fx.Node]
 ) -> fx.Graph:
-    """Return nodes as a graph of their own, with the ``get_attr`` nodes that it holds itself."""
+    """Return nodes as a graph of their own."""
     graph = fx.Graph()
     new_nodes: dict[fx.Node, fx.Node] = {}
     for source in inputs:
         new_nodes[source] = graph.placeholder(source.name)
         new_nodes[source].meta = {key: source.meta[key] for key in ("val",) if key in source.meta}
-    for source in holders:
-        new_nodes[source] = graph.node_copy(source)
     for node in nodes:
         new_nodes[node] = graph.node_copy(node, new_nodes.__getitem__)
     for node in carved:

@@ -20,6 +20,8 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import Edges, cycles, in_order, levels, part_of_node
 from regional_explorer.torch_api import propose_partitions
 
+_SYMBOLIC_SCALARS = (torch.SymFloat, torch.SymBool)
+
 
 @dataclass
 class NodeGroup:
@@ -101,16 +103,46 @@ def _is_getitem(node: fx.Node) -> bool:
 
 def _can_move(node: fx.Node) -> bool:
     """Return whether an op can move into a call that takes and returns only tensors and sizes."""
-    if node.op != "call_function" or written_inputs(node):
+    if node.op != "call_function" or isinstance(node.meta.get("val"), _SYMBOLIC_SCALARS):
+        return False
+    if written_inputs(node) or _reads_storage(node):
         return False
     if isinstance(node.meta.get("val"), (list, tuple)) and not all(_is_getitem(user) for user in node.users):
         return False
     sources = [source for source in node.all_input_nodes if source.op != "get_attr"]
-    return all(_passable(source) or isinstance(source.meta.get("val"), (list, tuple)) for source in sources)
+    return all(
+        _passable(source) or computed_from_sizes(source) or isinstance(source.meta.get("val"), (list, tuple))
+        for source in sources
+    )
 
 
 def _passable(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), (torch.Tensor, torch.SymInt, torch.SymFloat, int, float))
+    return isinstance(node.meta.get("val"), (torch.Tensor, torch.SymInt, int, float))
+
+
+def _reads_storage(node: fx.Node) -> bool:
+    """Return whether an op addresses the storage of a tensor that does not start where the storage does.
+
+    Inductor compiles a piece for inputs that do (torch 2.13: the offset is not part of its cache's key either).
+    """
+    offsets = [source.meta["val"].storage_offset() for source in node.all_input_nodes if _is_strided(source)]
+    return "as_strided" in str(node.target) and any(isinstance(offset, torch.SymInt) or offset for offset in offsets)
+
+
+def _is_strided(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def computed_from_sizes(node: fx.Node) -> bool:
+    """Return whether a node is a symbolic float or bool that follows from sizes, as in ``x / math.sqrt(x.shape[0])``.
+
+    Inductor takes and returns no such numbers, so every partition that uses one computes it from the sizes.
+    """
+    if node.op != "call_function" or not isinstance(node.meta.get("val"), _SYMBOLIC_SCALARS):
+        return False
+    sources = node.all_input_nodes
+    return all(isinstance(source.meta.get("val"), torch.SymInt) or computed_from_sizes(source) for source in sources)
 
 
 def _connected_groups(group: NodeGroup) -> list[NodeGroup]:
