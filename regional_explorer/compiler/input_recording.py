@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,17 +57,5 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
 
 def copied(values: Sequence[Any]) -> tuple[Any, ...]:
     """Return copies of the tensors among ``values``: those that shared a storage still do, at the same offsets."""
-    storages: dict[int, torch.UntypedStorage] = {}
-    return tuple(_copied(value, storages) for value in values)
-
-
-def _copied(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    if value.layout is not torch.strided or value.is_conj() or value.is_neg():
-        return value.detach().clone()
-    storage = value.untyped_storage()
-    if storage._cdata not in storages:
-        storages[storage._cdata] = storage.clone()
-    empty = torch.empty(0, dtype=value.dtype, device=value.device)
-    return empty.set_(storages[storage._cdata], value.storage_offset(), value.size(), value.stride())
+    memo: dict[int, Any] = {}  # has each storage that is copied already
+    return tuple(copy.deepcopy(value.detach(), memo) if isinstance(value, torch.Tensor) else value for value in values)
