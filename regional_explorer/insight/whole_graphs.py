@@ -154,7 +154,9 @@ class _ComparingInterpreter(fx.Interpreter):
         difference.bitwise += all(map(bitwise_equal, eager, decomposed))
         difference.max_difference = max(difference.max_difference, _largest_gap(eager, decomposed))
         try:
-            exact = list(_floating_tensors(n.target(*_in_float64(args), **_in_float64(kwargs))))  # type: ignore[operator]
+            exact_args: Any = fx.node.map_aggregate(args, _in_float64)
+            exact_kwargs: Any = fx.node.map_aggregate(kwargs, _in_float64)
+            exact = list(_floating_tensors(n.target(*exact_args, **exact_kwargs)))  # type: ignore[operator]
         except Exception:  # noqa: BLE001 - not every kernel has float64
             return result
         if len(exact) == len(eager):
@@ -173,12 +175,8 @@ def _largest_gap(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
     return max((gap(tensor, other).largest for tensor, other in pairs if tensor.shape == other.shape), default=0.0)
 
 
-def _in_float64(values: Any) -> Any:
-    if isinstance(values, torch.Tensor):
-        return values.double() if values.is_floating_point() else values
-    if isinstance(values, Mapping):
-        return {key: _in_float64(value) for key, value in values.items()}
-    return type(values)(map(_in_float64, values)) if type(values) in (tuple, list) else values
+def _in_float64(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def op_differences(variants: Variants) -> tuple[OpDifference, ...]:

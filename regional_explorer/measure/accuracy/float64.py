@@ -118,8 +118,8 @@ def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
             copy.target = f"float64_{len(attributes)}"
             attributes[copy.target] = _attribute_in_float64(attr)
         elif node.op == "call_function":
-            copy.args = _with_float64_dtypes(copy.args)
-            copy.kwargs = _with_float64_dtypes(copy.kwargs)
+            copy.args = fx.node.map_aggregate(copy.args, _float64_if_lower)
+            copy.kwargs = fx.node.map_aggregate(copy.kwargs, _float64_if_lower)
             if draws_random(node):
                 copy.args = (node.target, [_traced_dtype(source) for source in node.args], *copy.args)
                 copy.kwargs = dict(node.kwargs)
@@ -134,14 +134,8 @@ def _attribute_in_float64(attr: Any) -> Any:
     return attr.detach().double() if isinstance(attr, torch.Tensor) and attr.dtype in LOW_DTYPES else attr
 
 
-def _with_float64_dtypes(value: Any) -> Any:
-    if isinstance(value, torch.dtype):
-        return torch.float64 if value in LOW_DTYPES else value
-    if isinstance(value, (list, tuple)):
-        return type(value)(_with_float64_dtypes(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _with_float64_dtypes(item) for key, item in value.items()}
-    return value
+def _float64_if_lower(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in LOW_DTYPES else value
 
 
 def _draw_as_before(target: Any, dtypes: Sequence[torch.dtype | None], *args: Any, **kwargs: Any) -> Any:
