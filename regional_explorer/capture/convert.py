@@ -12,7 +12,6 @@ import torch
 from torch import fx
 
 from regional_explorer.capture.body_callers import BodyContext, with_callers
-from regional_explorer.capture.json_safe import json_safe
 from regional_explorer.capture.source_lines import parse_stack_trace
 from regional_explorer.record.graph import (
     Chain,
@@ -24,6 +23,7 @@ from regional_explorer.record.graph import (
     SubgraphOptions,
     TensorSpec,
 )
+from regional_explorer.record.json_safe import json_safe
 from regional_explorer.torch_api import (
     ANNOTATION,
     FALLBACK,

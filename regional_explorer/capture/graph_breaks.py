@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regional_explorer.capture.json_safe import json_safe
 from regional_explorer.capture.source_lines import is_internal, original_function, source_line
 from regional_explorer.record.graph import GraphBreak, MarkedBlock, SourceLine
+from regional_explorer.record.json_safe import json_safe
 from regional_explorer.torch_api import Break, OpenMark
 
 _ESCAPED_MARK = "torch.fx.traceback.annotate escaped"

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from regional_explorer.capture.json_safe import json_safe
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, main
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.results import SavedSession, load
@@ -22,6 +21,7 @@ from regional_explorer.export.compare import compare
 from regional_explorer.record.codec import dump_plan, dump_session, load_plan
 from regional_explorer.record.decode import from_json
 from regional_explorer.record.graph import SubgraphOptions
+from regional_explorer.record.json_safe import json_safe
 from regional_explorer.record.plan import Cut, Plan
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.profile import Bandwidth, OpTime, Profile, ProfileKind, ProfileRow

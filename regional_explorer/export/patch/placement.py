@@ -17,6 +17,7 @@ from regional_explorer.export.patch.source_file import Statement
 from regional_explorer.export.patch.spans import StatementRange, is_loop
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.json_safe import json_safe
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Direction, Region, config_of
@@ -116,7 +117,7 @@ class _Placer:
             if origins
             and (mark := site.mark) is not None
             and mark.value is not None
-            and annotation_key(_as_recorded(mark.value)) not in kept_keys
+            and annotation_key(json_safe(mark.value)) not in kept_keys
             and id(mark) not in reused
         ]
 
@@ -224,10 +225,3 @@ class _Placer:
 def _loops_around(block: StatementRange) -> tuple[Statement, ...]:
     """Return the loops around a block in its function, outermost first."""
     return tuple(statement for statement in reversed(list(block.statements[0].around)) if is_loop(statement))
-
-
-def _as_recorded(value: Any) -> Any:
-    """Return the value of a mark as the record has it: JSON has no tuples."""
-    if isinstance(value, Mapping):
-        return {str(key): _as_recorded(item) for key, item in value.items()}
-    return [_as_recorded(item) for item in value] if isinstance(value, (list, tuple)) else value
