@@ -1,8 +1,9 @@
-"""Words for messages and tables: a number with its noun, a list cut to its first items, ranges of numbers."""
+"""Words for messages and tables: a number with its noun, a list cut short, ranges of numbers, new names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Container, Iterable, Iterator
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
@@ -26,3 +27,9 @@ def number_ranges(numbers: Iterable[int]) -> str:
         else:
             ranges.append([number, number])
     return listing([f"{low}–{high}" if high > low else str(low) for low, high in ranges])
+
+
+def fresh_names(base: str, used: Container[str]) -> Iterator[str]:
+    """Return an iterator over ``base``, ``base_2``, ``base_3`` and so on, without the names in ``used``."""
+    names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
+    return (name for name in names if name not in used)

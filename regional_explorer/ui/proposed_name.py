@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
-from itertools import count
+from collections.abc import Mapping
 from typing import Any
 
+from regional_explorer.errors.texts import fresh_names
 from regional_explorer.record.session import Session
 
 COMMON_SHARE = 0.5
@@ -24,7 +24,7 @@ def proposed_name(selector: Mapping[str, Any], session: Session) -> str:
         return ""
     (kind, argument), *_ = selector.items()
     word = _word_of_nodes(set(argument), session) if kind == "nodes" else _word_of_pattern(kind, str(argument))
-    return _unused_name(word or "region", {region.name for region in session.plan.regions})
+    return next(fresh_names(word or "region", {region.name for region in session.plan.regions}))
 
 
 def _word_of_pattern(kind: str, pattern: str) -> str:
@@ -51,12 +51,3 @@ def _word_of_nodes(node_names: set[str], session: Session) -> str:
 
 def _last_word(path: str) -> str:
     return next((word for word in reversed(path.split(".")) if word and not word.isdigit()), "")
-
-
-def _unused_name(word: str, used_names: Container[str]) -> str:
-    return next(name for name in _numbered_names(word) if name not in used_names)
-
-
-def _numbered_names(word: str) -> Iterator[str]:
-    yield word
-    yield from (f"{word}_{number}" for number in count(2))

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import libcst as cst
+
+from regional_explorer.errors.texts import fresh_names
 
 EVALUATED_ONCE = (
     *(cst.Return, cst.Expr, cst.Assign, cst.AnnAssign, cst.AugAssign),
@@ -85,12 +87,6 @@ def hoisted(call: cst.Call, module: str, used: Collection[str]) -> Hoisted:
         inputs.append(_assignment(name, argument.value))
         arguments.append(argument.with_changes(value=name))
     return Hoisted(inputs, _assignment(output, call.with_changes(args=arguments)), output)
-
-
-def fresh_names(base: str, used: Collection[str]) -> Iterator[str]:
-    """Return an iterator over ``base``, ``base_2``, ``base_3`` and so on, without the names in ``used``."""
-    names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
-    return (name for name in names if name not in used)
 
 
 def _assignment(name: cst.Name, value: cst.BaseExpression) -> cst.SimpleStatementLine:

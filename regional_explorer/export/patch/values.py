@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from regional_explorer.export.patch.hoist import fresh_names
+from regional_explorer.errors.texts import fresh_names
 from regional_explorer.export.patch.new_marks import NewMark
 from regional_explorer.export.patch.source_file import REGION_KEY, Mark, Statement, dotted_name
 from regional_explorer.record.region import Direction, Region, config_of
