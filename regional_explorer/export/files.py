@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.errors.arguments import shown_value
+from regional_explorer.record.atomic_file import replacing
 from regional_explorer.render.style.untrusted import sendable
 
 
@@ -40,7 +40,8 @@ def write_bytes(target: Path, content: bytes, error: type[RegionalExplorerError]
         if destination.exists() and not destination.is_file():
             destination.write_bytes(content)  # a device or a pipe is written to, not replaced
         else:
-            _replace_file(destination, content)
+            with replacing(destination, _file_permissions(destination)) as file:
+                file.write(content)
     except OSError as problem:
         raise error(f"Cannot write {target}: {problem.strerror or problem}.") from problem
 
@@ -60,22 +61,6 @@ def writable_path(target: Path, error: type[RegionalExplorerError]) -> Path:
         reason = getattr(problem, "strerror", None) or problem
         raise error(f"Cannot write {sendable(str(target))!r}: {reason}.") from problem
     return destination
-
-
-def _replace_file(destination: Path, content: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=".regional-explorer-", dir=destination.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        temporary.chmod(_file_permissions(destination))
-        temporary.replace(destination)
-    except BaseException:  # an interrupt too leaves no half-written file behind
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def _file_permissions(destination: Path) -> int:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import pickle
-import tempfile
 import time
 import zipfile
 import zlib
@@ -20,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from regional_explorer.record.atomic_file import replacing
 from regional_explorer.torch_api import Machine, Settings, Shipment, inductor_cache_directory
 
 ARTIFACT_FORMAT = 1
@@ -146,8 +145,6 @@ def _library_path(content: bytes) -> Path:
     if path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
-    with os.fdopen(descriptor, "wb") as file:
+    with replacing(path, 0o600) as file:
         file.write(content)
-    Path(temporary).replace(path)
     return path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from regional_explorer.compiler.artifacts.artifact_file import (
 from regional_explorer.compiler.artifacts.file_lock import is_held, locked
 from regional_explorer.errors import ArtifactError
 from regional_explorer.errors.arguments import shown_value
+from regional_explorer.record.atomic_file import replacing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.torch_api import ShipmentError
 
@@ -151,18 +151,8 @@ class ArtifactFolder:
             OSError: it cannot be written.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=self.path)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                write_archive(file, label, packed)
-                file.flush()
-                os.fsync(descriptor)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(self.path / label.name)
-        except BaseException:  # no half-written file stays behind, not even after an interrupt
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-            raise
+        with replacing(self.path / label.name, 0o644) as file:
+            write_archive(file, label, packed)
 
     @functools.cached_property
     def _initial_labels(self) -> list[Label]:
