@@ -17,12 +17,13 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.rates import matrix_s, traffic_s
-from regional_explorer.insight.timed_code import build_timed, build_untimed
+from regional_explorer.insight.timed_code import CLOCK, NOTE, timed_code
 from regional_explorer.measure.partition_benchmark import as_in_the_call, timed_calls
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.torch_api import fake_mode_with_symbols
+from regional_explorer.torch_api.load_code import load_code
 
 FEWEST_ROUNDS = 5
 MOST_ROUNDS = 500
@@ -154,7 +155,8 @@ def _generated_calls(
     """Return calls of the generated code with clocks and without."""
     with program.store.generated.collected():
         config = program.config_for(switch)
-        timed, untimed = build_timed(code, config, time.perf_counter, notes.note), build_untimed(code, config)
+        timed = load_code(timed_code(code), config, {CLOCK: time.perf_counter, NOTE: notes.note}).call
+        untimed = load_code(code.text, config, {}).call
         # Dynamic sizes come first, as in the code.
         _, _, symbols = canonical(switch.piece, switch.inputs or (), fake_mode_with_symbols())
     sizes = [args[argument].shape[dim] for _, (argument, dim) in symbols if dim >= 0]
