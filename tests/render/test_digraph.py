@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from regional_explorer.render.picture import graphviz_process
+from regional_explorer.render.picture.compose import compose
 from regional_explorer.render.picture.digraph import digraph
-from regional_explorer.render.picture.dot import graph_dot
+from regional_explorer.render.picture.dot import scene_dot
 from tests.render import sessions
 from tests.render.parsing import parse
 
@@ -24,7 +25,7 @@ def test_it_is_a_digraph_that_says_the_same_as_the_dot_text() -> None:
     made = digraph(session)
     assert isinstance(made, graphviz.Digraph)
     said = [line.strip() for line in made.source.splitlines()]
-    assert said == [line.strip() for line in graph_dot(session).splitlines()]
+    assert said == [line.strip() for line in scene_dot(compose(session)).splitlines()]
 
 
 def test_it_shows_itself_with_an_empty_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture import graphviz_process
 from regional_explorer.render.picture.compose import compose, shown_graphs
-from regional_explorer.render.picture.dot import graph_dot, quoted
+from regional_explorer.render.picture.dot import quoted, scene_dot
 from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.payload import picture
 from regional_explorer.render.picture.pieces import pieces
@@ -191,13 +191,13 @@ def test_the_legend_names_the_config_of_each_direction() -> None:
 
 
 def test_dot_has_clusters_edges_and_legend() -> None:
-    dot = graph_dot(sessions.trained(1), "0/forward")
+    dot = scene_dot(compose(sessions.trained(1), "0/forward"))
     assert dot.startswith("digraph regional_explorer {")
     assert 'label="mlp · 3 ops"' in dot
     assert dot.count("subgraph cluster_") == 2
     assert dot.count(" -> ") == 6
     assert "mlp · max_autotune=True · compiled" in dot
-    assert "mlp · max_autotune" not in graph_dot(sessions.trained(1), legend=False)
+    assert "mlp · max_autotune" not in scene_dot(compose(sessions.trained(1)), legend=False)
 
 
 def test_quoted_keeps_backslashes_quotes_and_entities_literal() -> None:
@@ -207,7 +207,7 @@ def test_quoted_keeps_backslashes_quotes_and_entities_literal() -> None:
 @needs_graphviz
 @pytest.mark.parametrize("text", sessions.HOSTILE, ids=lambda text: ascii(text[:12]))
 def test_hostile_names_stay_text_in_dot(text: str) -> None:
-    dot = graph_dot(sessions.hostile(text))
+    dot = scene_dot(compose(sessions.hostile(text)))
     svg = graphviz_process.graphviz(dot)
     assert svg is not None, dot
     root = parse(svg)

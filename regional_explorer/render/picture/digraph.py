@@ -9,7 +9,6 @@ from regional_explorer.record.session import Session
 from regional_explorer.render.picture.compose import compose
 from regional_explorer.render.picture.dot import dot_lines
 from regional_explorer.render.picture.graphviz_process import graphviz as lay_out
-from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.placement import place
 from regional_explorer.render.picture.scene import Scene
 from regional_explorer.render.picture.svg import draw, picture_html
@@ -18,18 +17,13 @@ if TYPE_CHECKING:
     import graphviz
 
 
-def digraph(
-    session: Session,
-    graph_id: str | None = None,
-    *,
-    detail: Detail | str = Detail.MODULES,
-) -> graphviz.Digraph:
-    """Return the graphs of ``session`` as a ``graphviz.Digraph``; the arguments are those of ``graph_dot``.
+def digraph(session: Session, graph_id: str | None = None) -> graphviz.Digraph:
+    """Return one graph of ``session``, or all that run, side by side, as a ``graphviz.Digraph``.
 
     Jupyter displays it with the layout of pygraphviz, or with our own if that is missing or too slow; ``render`` and
     ``pipe`` are graphviz's own and need its ``dot`` executable.
     """
-    return _scene_digraph(compose(session, graph_id, detail=detail))
+    return _scene_digraph(compose(session, graph_id))
 
 
 def _scene_digraph(scene: Scene) -> graphviz.Digraph:

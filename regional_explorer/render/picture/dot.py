@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from regional_explorer.record.session import Session
-from regional_explorer.render.picture.compose import compose
-from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.scene import Box, BoxGroup, Look, Scene, Section
 from regional_explorer.render.picture.text_size import box_size
 from regional_explorer.render.style.palette import LIGHT, paint
@@ -19,26 +16,8 @@ FONT = "Helvetica,Arial,sans-serif"
 POINTS_PER_INCH = 72
 
 
-def graph_dot(
-    session: Session,
-    graph_id: str | None = None,
-    *,
-    detail: Detail | str = Detail.MODULES,
-    legend: bool = True,
-) -> str:
-    """Return the DOT text of one graph of ``session``, or of all that run, side by side.
-
-    Args:
-        session: The record.
-        graph_id: Draw this graph alone.
-        detail: ``"modules"``, ``"ops"`` for every op, or ``"pieces"`` for a box per piece of a region.
-        legend: Explain colours and signs below the picture.
-    """
-    return scene_dot(compose(session, graph_id, detail=detail), legend=legend)
-
-
 def scene_dot(scene: Scene, *, legend: bool = True) -> str:
-    """Return the DOT text of ``scene``."""
+    """Return the DOT text of ``scene``, with or without the legend that explains colours and signs."""
     return "\n".join(
         ["digraph regional_explorer {", *(f"  {line}" for line in dot_lines(scene, legend=legend)), "}", ""]
     )

@@ -14,8 +14,6 @@ from math import hypot
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.compose import compose
-from regional_explorer.render.picture.graphviz_process import LAYOUT_LIMIT_S
-from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.placement import Placement, Point, Rect, place
 from regional_explorer.render.picture.scene import Box, BoxGroup, Look, Scene
 from regional_explorer.render.picture.text_size import text_width
@@ -32,16 +30,10 @@ _LOOK_CLASSES = {Look.MODULE: "k", Look.VIEW: "v", Look.INPUT: "i", Look.BAD: "x
 _DASH_CLASSES = {"dashed": "n", "dotted": "o"}
 
 
-def session_svg(
-    session: Session,
-    graph_id: str | None = None,
-    *,
-    detail: Detail | str = Detail.MODULES,
-    time_limit_s: float = LAYOUT_LIMIT_S,
-) -> str:
-    """Return a picture of ``session``; the arguments are those of ``graph_dot``, with a limit on the layout's time."""
-    scene = compose(session, graph_id, detail=detail)
-    return draw(scene, place(scene, time_limit_s=time_limit_s))
+def session_svg(session: Session, graph_id: str | None = None) -> str:
+    """Return a picture of one graph of ``session``, or of all that run, side by side."""
+    scene = compose(session, graph_id)
+    return draw(scene, place(scene))
 
 
 def draw(scene: Scene, placement: Placement) -> str:
