@@ -278,7 +278,7 @@ def test_graphviz_places_every_box_and_keeps_groups_around_theirs() -> None:
     scene = compose(sessions.trained(3))
     placed = place(scene)
     assert set(placed.boxes) == {box.id for box in scene.boxes}
-    assert len(placed.edges) == sum(len(section.edges) for section in scene.sections)
+    assert len(placed.curves) == sum(len(section.edges) for section in scene.sections)
     for section in scene.sections:
         for group in section.groups:
             outer = placed.groups[group.id]

@@ -173,7 +173,6 @@ def places(scene: Scene, placement: Placement) -> Payload:
     """
     in_columns = columns(scene, placement)
     rects, group_rects, curve_points, curve_ends = array("f"), array("f"), array("f"), array("I")
-    curve_of_edge = dict(zip(in_columns.ends, in_columns.edges, strict=True))
     for box in scene.boxes:
         rect = in_columns.boxes[box.id]
         rects.extend((rect.x, rect.y, rect.width, rect.height))
@@ -182,7 +181,7 @@ def places(scene: Scene, placement: Placement) -> Payload:
             rect = in_columns.groups[group.id]
             group_rects.extend((rect.x, rect.y, rect.width, rect.height))
         for edge in section.edges:
-            for point in curve_of_edge.get(edge, ()):
+            for point in in_columns.curves.get(edge, ()):
                 curve_points.extend(point)
             curve_ends.append(len(curve_points))
     return {

@@ -26,7 +26,6 @@ def columns(scene: Scene, placement: Placement) -> Placement:
     groups: dict[str, Rect] = {}
     titles: dict[str, Point] = {}
     curves: dict[tuple[str, str], tuple[Point, ...]] = {}
-    curve_of_edge = dict(zip(placement.ends, placement.edges, strict=True))
     left = bottom = 0.0
     for section in scene.sections:
         box_rects = {box.id: placement.boxes[box.id] for box in section.boxes}
@@ -35,11 +34,9 @@ def columns(scene: Scene, placement: Placement) -> Placement:
         boxes |= {box_id: cut.moved_rect(rect) for box_id, rect in box_rects.items()}
         groups |= {group_id: cut.moved_rect(rect) for group_id, rect in group_rects.items()}
         titles[section.id] = (left, 0.0)
-        curves |= {edge: cut.moved_curve(curve_of_edge[edge]) for edge in section.edges if edge in curve_of_edge}
+        curves |= {edge: cut.moved_curve(placement.curves[edge]) for edge in section.edges if edge in placement.curves}
         left, bottom = cut.right + 2 * COLUMN_GAP, max(bottom, cut.bottom)
-    return Placement(
-        max(left - 2 * COLUMN_GAP, 1.0), bottom + BOX_GAP, boxes, groups, titles, tuple(curves.values()), tuple(curves)
-    )
+    return Placement(max(left - 2 * COLUMN_GAP, 1.0), bottom + BOX_GAP, boxes, groups, titles, curves)
 
 
 class _ColumnCut:

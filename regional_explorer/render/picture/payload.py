@@ -30,7 +30,7 @@ from regional_explorer.render.picture.opening import Detail, Opening, ShownFold,
 from regional_explorer.render.picture.outline import Fold
 from regional_explorer.render.picture.outlines import Outlines
 from regional_explorer.render.picture.pieces import RegionPiece
-from regional_explorer.render.picture.scene import Badge, Entry, Scene
+from regional_explorer.render.picture.scene import Entry, Scene
 from regional_explorer.render.picture.strokes import stroke_arrays
 from regional_explorer.render.picture.tooltip import tooltip_arrays
 from regional_explorer.render.style.formats import STATE_GLYPHS, bounds, config_text, duration, ratio
@@ -114,11 +114,10 @@ def picture(session: Session, tab: str, opening: Opening | None = None, *, outli
     texts = Texts()
     facts = facts_of(session, tab_graphs, texts)
     states = {piece.state for tab_graph in tab_graphs for piece in tab_graph.pieces}
-    used_badges = {badge for tab_graph in tab_graphs for box in tab_graph.section.boxes for badge in box.marks}
     legend: tuple[Entry | str, ...] = (
         *scene.entries,
         *(f"{glyph} {state}{HULL_WORDS.get(state, '')}" for state, glyph in STATE_GLYPHS.items() if state in states),
-        *(f"{badge} {badge.meaning}" for badge in Badge if badge in used_badges),
+        *(f"{badge} {badge.meaning}" for badge in scene.marks),
     )
     crumbs = {key: chain for tab_graph in tab_graphs for key, chain in _crumbs_by_key(tab_graph, tab_graph.folds)}
     return Picture(scene, {**facts, "texts": texts.all}, _node_reads(tab_graphs), legend, crumbs)

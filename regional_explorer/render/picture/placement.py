@@ -35,9 +35,9 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Rectangles of boxes and groups, points of section titles, and each edge as the points of a cubic Bézier curve.
+    """Rectangles of boxes and groups, points of section titles, and edges as the points of cubic Bézier curves.
 
-    ``ends`` names the two boxes of each edge.
+    An edge is named by the boxes at its two ends.
     """
 
     width: float
@@ -45,8 +45,7 @@ class Placement:
     boxes: Mapping[str, Rect]
     groups: Mapping[str, Rect] = field(default_factory=dict)
     titles: Mapping[str, Point] = field(default_factory=dict)
-    edges: tuple[tuple[Point, ...], ...] = ()
-    ends: tuple[tuple[str, str], ...] = ()
+    curves: Mapping[tuple[str, str], tuple[Point, ...]] = field(default_factory=dict)
 
 
 def place(
@@ -90,11 +89,13 @@ def read_json(text: bytes) -> Placement:
             x, y = map(float, item["pos"].split(","))
             wide, tall = float(item["width"]) * 72, float(item["height"]) * 72
             boxes[name] = Rect(x - wide / 2, height - y - tall / 2, wide, tall)
-    placed_edges = [edge for edge in drawing.get("edges", []) if "pos" in edge]
-    edges = tuple(tuple(_graphviz_curve(edge["pos"], height)) for edge in placed_edges)
     name_of_id = {item["_gvid"]: item["name"] for item in drawing.get("objects", [])}
-    ends = tuple((name_of_id[edge["tail"]], name_of_id[edge["head"]]) for edge in placed_edges)
-    return Placement(width, height, boxes, groups, titles, edges, ends)
+    curves = {
+        (name_of_id[edge["tail"]], name_of_id[edge["head"]]): tuple(_graphviz_curve(edge["pos"], height))
+        for edge in drawing.get("edges", [])
+        if "pos" in edge
+    }
+    return Placement(width, height, boxes, groups, titles, curves)
 
 
 def layers(scene: Scene) -> Placement:
@@ -105,18 +106,18 @@ def layers(scene: Scene) -> Placement:
     boxes: dict[str, Rect] = {}
     groups: dict[str, Rect] = {}
     titles: dict[str, Point] = {}
-    edges: dict[tuple[str, str], tuple[Point, ...]] = {}
+    curves: dict[tuple[str, str], tuple[Point, ...]] = {}
     left = bottom = 0.0
     for section in scene.sections:
         box_rects, group_rects = _section_layers(section, left)
         boxes |= box_rects
         groups |= group_rects
         titles[section.id] = (left, 0.0)
-        edges |= {(tail, head): _layer_curve(box_rects[tail], box_rects[head]) for tail, head in section.edges}
+        curves |= {(tail, head): _layer_curve(box_rects[tail], box_rects[head]) for tail, head in section.edges}
         rects = [*box_rects.values(), *group_rects.values()]
         left = max((rect.x + rect.width for rect in rects), default=left) + 3 * BOX_GAP
         bottom = max(bottom, *(rect.y + rect.height for rect in rects), 0.0)
-    return Placement(left, bottom + BOX_GAP, boxes, groups, titles, tuple(edges.values()), tuple(edges))
+    return Placement(left, bottom + BOX_GAP, boxes, groups, titles, curves)
 
 
 def _section_layers(section: Section, left: float) -> tuple[dict[str, Rect], dict[str, Rect]]:

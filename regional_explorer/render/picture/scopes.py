@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from regional_explorer.record.graph import Graph, Node, SourceLine
 from regional_explorer.render.picture.drawn import drawn, sources
@@ -87,12 +87,7 @@ def _common_scopes(chains: Iterable[Chain]) -> Chain:
 
 def shared(chain: Chain, other: Chain) -> int:
     """Return how many of their outermost scopes two chains share."""
-    depth = 0
-    for left, right in zip(chain, other, strict=False):
-        if left != right:
-            break
-        depth += 1
-    return depth
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chain, other, strict=False)))
 
 
 def _with_runs(chains: Mapping[str, Chain]) -> dict[str, Chain]:

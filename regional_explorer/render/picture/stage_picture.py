@@ -12,12 +12,12 @@ from regional_explorer.record.region import Region
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import Stage
-from regional_explorer.render.picture.compose import SectionBuilder
+from regional_explorer.render.picture.compose import SectionBuilder, scene_of
 from regional_explorer.render.picture.graphviz_process import LAYOUT_LIMIT_S
 from regional_explorer.render.picture.opening import Detail, Opening, shown
 from regional_explorer.render.picture.outline import outline
 from regional_explorer.render.picture.placement import place
-from regional_explorer.render.picture.scene import Badge, Entry, Scene
+from regional_explorer.render.picture.scene import Entry
 from regional_explorer.render.picture.svg import draw
 from regional_explorer.render.style.untrusted import SHORT, clean
 
@@ -50,11 +50,9 @@ def stage_svg(
     detail = Detail.OPS if len(stage.ops) <= MOST_OPEN_OPS else Detail.MODULES
     section = builder.build(leaf.fold for leaf in shown(outline(graph, builder.pieces), Opening(detail)))
     section = replace(section, title=f"{clean(stage.title, SHORT)} · {count(len(stage.ops), 'node')}")
-    used_badges = {badge for box in section.boxes for badge in box.marks}
-    scene = Scene(
+    scene = replace(
+        scene_of(stage_session, [section]),
         title=clean(stage.title, SHORT),
-        sections=(section,),
         entries=(Entry(0, clean(title or FOLLOWED_REGION, SHORT), "", None),) if followed else (),
-        marks=tuple(badge for badge in Badge if badge in used_badges),
     )
     return draw(scene, place(scene, time_limit_s=time_limit_s))

@@ -81,9 +81,9 @@ def _group_element(group: BoxGroup, rect: Rect) -> str:
 
 
 def _edge_elements(placement: Placement) -> Iterator[str]:
-    if placement.edges:
-        yield f'<path class="e" d="{"".join(map(_curve_path, placement.edges))}"/>'
-        yield f'<path class="a" d="{"".join(map(_arrow_path, placement.edges))}"/>'
+    if placement.curves:
+        yield f'<path class="e" d="{"".join(map(_curve_path, placement.curves.values()))}"/>'
+        yield f'<path class="a" d="{"".join(map(_arrow_path, placement.curves.values()))}"/>'
 
 
 def _box_elements(scene: Scene, placement: Placement) -> Iterator[str]:
