@@ -6,10 +6,9 @@ import functools
 import platform
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -39,12 +38,6 @@ class Machine:
             cpu=_instruction_sets(),
             gpu=_gpu_text() if "cuda" in device_types else "",
         )
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Machine:
-        """Return the machine of a JSON object."""
-        texts = {name: str(data[name]) for name in ("system", "python", "torch", "gpu")}
-        return cls(cpu=tuple(map(str, data["cpu"])), **texts)
 
     def mismatch(self, here: Machine) -> str:
         """Return why code compiled on this machine cannot run on ``here``; an empty text if it can."""

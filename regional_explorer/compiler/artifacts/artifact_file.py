@@ -14,11 +14,12 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from regional_explorer.record.atomic_file import replacing
+from regional_explorer.record.decode import from_json
 from regional_explorer.torch_api import Machine, Settings, Shipment, inductor_cache_directory
 
 ARTIFACT_FORMAT = 1
@@ -108,8 +109,7 @@ def read_label(archive: zipfile.ZipFile) -> Label:
         raise ValueError("it was not written by this package")
     if head["format"] != ARTIFACT_FORMAT:
         raise ValueError(f"it has format {head['format']}; this version reads format {ARTIFACT_FORMAT}")
-    texts = {name: str(head[name]) for name in ("key", "region", "fingerprint")}
-    return Label(**texts, config=head["config"], settings=head["settings"], machine=Machine.from_json(head["machine"]))
+    return from_json(Label, {field.name: head[field.name] for field in fields(Label)})
 
 
 def write_archive(file: Any, label: Label, packed: Packed) -> None:
