@@ -8,6 +8,7 @@ import json
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,7 @@ def _compare_sessions(options: argparse.Namespace) -> int:
     limit = None if options.fail_if_slower is None else read_limit(options.fail_if_slower)
     change = compare_speed(load_session(options.before), load_session(options.after))
     failed = limit is not None and (bool(change.problem) or change.is_slower(limit))
-    _print((json.dumps({**change.as_json(), "limit": limit, "failed": failed}) if options.json else str(change)) + "\n")
+    _print((json.dumps({**asdict(change), "limit": limit, "failed": failed}) if options.json else str(change)) + "\n")
     if failed and not change.problem:
         _print_error(f"regional-explorer: B is slower than A by more than {limit:.1%}.")
     return EXIT_NO if failed else EXIT_DONE
@@ -233,7 +234,7 @@ def _print_findings(options: argparse.Namespace) -> int:
     from regional_explorer.command.doctor import examine
 
     findings = list(examine())
-    text = json.dumps([finding.as_json() for finding in findings]) if options.json else "\n".join(map(str, findings))
+    text = json.dumps([asdict(finding) for finding in findings]) if options.json else "\n".join(map(str, findings))
     _print(f"{text}\n")
     return EXIT_NO if any(finding.needed and not finding.works for finding in findings) else EXIT_DONE
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from regional_explorer.command.options import CommandError
 from regional_explorer.export.session_changes import CONFIDENCE, SpeedChange, changes, speed_change
@@ -21,10 +20,6 @@ class SpeedComparison(SpeedChange):
     after: float | None = None
     plans_differ: tuple[tuple[str, ...], ...] = ()
     changed: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return asdict(self)
 
     def __str__(self) -> str:
         """Return the comparison in one line, and how the plans differ."""

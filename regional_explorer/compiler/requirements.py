@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from regional_explorer.errors import RegionalExplorerError
 
@@ -21,10 +20,6 @@ class Finding:
     found: str
     remedy: str = ""
     needed: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return asdict(self)
 
     def __str__(self) -> str:
         """Return one line."""
