@@ -45,10 +45,6 @@ class CaptureError(RegionalExplorerError):
         return f"[{self.code}] {self.message}"
 
 
-class NoRegionsError(RegionalExplorerError):
-    """An operation needs a region, and there is none."""
-
-
 class UnknownRegionError(RegionalExplorerError):
     """No region of this name; near matches are listed."""
 
