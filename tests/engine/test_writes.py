@@ -246,8 +246,6 @@ def test_versions_of_all_tensors_that_share_a_written_storage_stay():
         return y.sum()
 
     pending = linear(torch.randn(2, 4, requires_grad=True)).sum()
-    version = linear.weight._version
     ex = rx.explore(averaged, (x,))
     ex.benchmark(variants=["regional"], budget_s=0.1)
-    assert linear.weight._version == version
-    pending.backward()
+    pending.backward()  # raises if a version is another
