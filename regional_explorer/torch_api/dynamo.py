@@ -41,12 +41,14 @@ def compile_isolated(
     away the user's own compiled functions. ``isolate_recompiles`` (2.12 and newer) isolates our entries; on 2.11 a
     fresh code object does, except behind graph breaks. What Dynamo keeps for the result is released with it.
     """
+    if backend == "inductor":
+        # Isolated or not, a compile runs what was compiled before for an equal backend, under whatever config that was
+        # (torch 2.13 and 2.15, docs/upstream.md). This object is wrapped once more, so it is equal to none.
+        backend = torch._TorchCompileInductorWrapper(None, None, dynamic)
     if ISOLATES:
         options: dict[str, Any] = {"isolate_recompiles": True}
     else:
         fn, options = _with_fresh_code(fn), {}
-        if backend == "inductor":  # as torch.compile makes it; an object by which its entries are found when released
-            backend = torch._TorchCompileInductorWrapper(None, None, dynamic)
     compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, fullgraph=fullgraph, **options)
     release_when_dropped(compiled, backend)
     return compiled

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.engine.upstream import BEFORE_2_13, BEFORE_2_15
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "upstream.md"
@@ -127,3 +128,10 @@ def test_fake_tensors_crash_after_the_thread_that_made_the_first(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(program("Fake tensors crash once the thread"), encoding="utf-8")
     assert subprocess.run([sys.executable, str(path)], check=False).returncode < 0
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(not ISOLATES, reason="this torch isolates no compile")
+def test_an_isolated_compile_runs_what_another_one_compiled(tmp_path):
+    with pytest.raises(AssertionError, match="nothing was compiled under this config"):
+        run("An isolated compile runs what was compiled before", tmp_path)

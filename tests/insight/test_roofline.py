@@ -167,3 +167,26 @@ def test_every_op_left_to_eager_is_bitwise_marks_or_not() -> None:
     assert not plain.problem
     assert not plain.equal
     assert eager.equal, eager
+
+
+@pytest.mark.compiles
+def test_the_users_own_compile_of_the_call_is_not_what_is_compared() -> None:
+    def dropped(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return F.dropout(x, 0.5)
+
+    x = torch.ones(64)
+    torch.compile(dropped)(x)
+    ex = rx.explore(dropped, (x,))
+    ex.compile()
+    (trial,) = bitwise_trials(ex.live.variants, ({},), RunContext())
+    assert trial.config == {"fallback_random": True}
+    assert trial.equal
+
+
+def test_memory_that_nothing_was_written_to_is_not_compared() -> None:
+    def unwritten(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)[:0].sum() + x.sin().mean()
+
+    ex = rx.explore(unwritten, (torch.ones(64),))
+    assert not [row.op for row in op_differences(ex.live.variants) if "empty" in row.op]
