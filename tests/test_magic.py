@@ -724,3 +724,16 @@ def test_a_measured_training_step_keeps_a_small_result(monkeypatch: pytest.Monke
     )[1]
     assert "Nothing measured yet" not in outputs[0].data["text/html"]
     assert size(outputs) <= LARGEST_OUTPUT
+
+
+def test_a_built_in_of_python_is_not_the_call(refused: Callable[[str], str]) -> None:
+    said = refused("%%regional_compile --no-bench\ny = f(x)\nprint(y.sum())")
+    assert "print(y.sum()) calls Python's own print, in which there is nothing to compile." in said
+
+
+def test_an_optimizer_that_is_the_call_is_blamed_on_no_line_of_ipython(refused: Callable[[str], str]) -> None:
+    said = refused(
+        "%%regional_compile --no-bench\nw = torch.ones(3, requires_grad=True)\nw.sum().backward()\n"
+        "torch.optim.SGD([w]).step()"
+    )
+    assert "The call itself runs an optimizer step. Pass the function that returns the loss instead" in said

@@ -83,7 +83,8 @@ class PlannedBackend:
         """Return the differences from the exploration that a saved plan comes from."""
         if self.loaded.explored is None:
             return []
-        return differences_from(self.loaded.explored, environment_of(self.traced.graphs), partitions(self.program))
+        here = environment_of(self.traced.graphs)
+        return differences_from(self.loaded.explored, here, partitions(self.program), self.traced.late_graphs)
 
     def report(self, diagnostic: Diagnostic) -> None:
         """Warn, once per region and code, that something does not run as planned.

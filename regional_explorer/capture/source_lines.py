@@ -80,8 +80,10 @@ def user_line(error: BaseException) -> SourceLine | None:
 
 
 def innermost_user_line(frames: traceback.StackSummary) -> SourceLine | None:
-    """Return the innermost line of the user's program in a stack, or None."""
+    """Return the innermost line of the user's program in a stack, or None: the caller of a magic is not part of it."""
     for frame in reversed(frames):
+        if f"{os.sep}IPython{os.sep}" in frame.filename:
+            return None
         if not is_internal(frame.filename):
             return SourceLine(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
     return None

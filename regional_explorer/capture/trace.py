@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -53,6 +54,7 @@ class Capture(TracedGraphs):
         self.closed = self.complete = False
         self.run = compile_isolated(traceable(call.fn), _backend_of(self), dynamic=dynamic)
         vars(self.run)[_CAPTURE_ATTRIBUTE] = self
+        linecache.checkcache()  # torch takes the lines of its stack traces from there, also after a module was reloaded
         with (
             _CAPTURE_LOCK,
             compile_lock_for_user_code(),

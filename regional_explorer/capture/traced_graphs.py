@@ -70,6 +70,11 @@ class TracedGraphs:
         return [graph for frame in self.frames for graph in (*frame.dynamo, *frame.records)]
 
     @property
+    def late_graphs(self) -> frozenset[str]:
+        """The ids of the graphs of late frames: a later call, on other shapes, repeats what the first one has."""
+        return frozenset(graph.id for frame in self.frames if frame.late for graph in frame.records)
+
+    @property
     def live(self) -> list[LiveGraph]:
         """All graphs that AOTAutograd runs."""
         return [live for frame in self.frames for live in frame.live]

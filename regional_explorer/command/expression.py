@@ -33,7 +33,7 @@ class CallText:
         """Evaluate and return the function, the positional and the keyword arguments, without making the call.
 
         Raises:
-            CommandError: a name in it does not exist, or evaluating a part of it raises.
+            CommandError: a name in it does not exist, evaluating a part of it raises, or it calls a built-in.
         """
         # The call with ``_collect_call`` as its function, so that Python itself handles stars, keywords and order.
         collecting = ast.Call(ast.Name(_COLLECTOR, ast.Load()), [self.call.func, *self.call.args], self.call.keywords)
@@ -49,6 +49,11 @@ class CallText:
             raise CommandError(
                 f"Evaluating {self.text} raised {type(error).__name__} before the call: {error}"
             ) from error
+        if getattr(fn, "__module__", None) == "builtins":
+            raise CommandError(
+                f"{self.text} calls Python's own {fn.__name__}, in which there is nothing to compile. Give the call of "
+                f"your function alone: {EXAMPLE}"
+            )
         return fn, args, kwargs
 
 

@@ -75,7 +75,9 @@ class Exports:
             PlanError: the file cannot be written.
         """
         live = self._live
-        return save_plan(live.program.plan, path, Explored.of(live.session, live.capture.partitioner))
+        return save_plan(
+            live.program.plan, path, Explored.of(live.session, live.capture.partitioner, live.capture.late_graphs)
+        )
 
     def save_artifacts(self, path: str | Path) -> Path:
         """Write the compiled partitions of the plan to a directory, for ``rx.compile(fn, plan, artifacts=path)``.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import pandas as pd
 
 from regional_explorer.record.session import Session
@@ -28,15 +30,16 @@ def profile_frame(session: Session) -> pd.DataFrame:
     Then come rows ``by`` ``around``: what runs around the graphs. Together with these, the rows of all lines add up to
     the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its
     part of the call, and ``copy_us`` the time that the measured copy bandwidth needs to move ``moved_bytes``. Filled by
-    ``ex.profile()``.
+    ``ex.profile()``; the bounds are NaN if it had fewer than 5 rounds.
     """
+    has_intervals = session.profile is not None and session.profile.has_intervals
     rows = [
         {
             "by": str(row.kind),
             "name": row.name,
             "eager_us": row.seconds * US_PER_S,
-            "low_us": row.low_s * US_PER_S,
-            "high_us": row.high_s * US_PER_S,
+            "low_us": row.low_s * US_PER_S if has_intervals else nan,
+            "high_us": row.high_s * US_PER_S if has_intervals else nan,
             "share": row.share,
             "forward_us": row.forward_s * US_PER_S,
             "backward_us": row.backward_s * US_PER_S,

@@ -11,6 +11,10 @@ DIAGNOSTIC_COLUMNS = ("severity", "code", "message", "where", "what to do")
 class DiagnosticList(list[Diagnostic]):
     """The diagnostics, most severe first; a list like any other."""
 
+    def __repr__(self) -> str:
+        """Return a paragraph per diagnostic."""
+        return "\n".join(map(str, self)) or "No diagnostics."
+
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
         rows = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from regional_explorer.errors.texts import count
@@ -40,15 +40,15 @@ class Explored:
     numerics: str | None = None
 
     @classmethod
-    def of(cls, session: Session, partitioner: str) -> Explored:
-        """Return the record of a session's plan."""
+    def of(cls, session: Session, partitioner: str, late_graphs: Collection[str] = ()) -> Explored:
+        """Return the record of a session's plan; ``late_graphs`` are those of calls after the captured one."""
         timed = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
         return cls(
             session.title,
             session.environment,
             session.grad,
             partitioner,
-            count_partitions(session.partitions),
+            count_partitions(session.partitions, late_graphs),
             *((timed.speedup, timed.speedup_low, timed.speedup_high, timed.verdict, timed.numerics) if timed else ()),
         )
 
@@ -71,21 +71,25 @@ class PlanFile:
         return Plan(self.regions, self.cut)
 
 
-def count_partitions(partitions: Sequence[Partition]) -> dict[str, dict[str, int]]:
-    """Return how many partitions each region gave, by direction."""
-    counts = Counter((part.region, str(Direction.of_graph(part.graph))) for part in partitions)
+def count_partitions(partitions: Sequence[Partition], late_graphs: Collection[str] = ()) -> dict[str, dict[str, int]]:
+    """Return how many partitions each region gave in one call, by direction; those of ``late_graphs`` do not count."""
+    counts = Counter(
+        (part.region, str(Direction.of_graph(part.graph))) for part in partitions if part.graph not in late_graphs
+    )
     by_region: dict[str, dict[str, int]] = {}
     for (region, direction), number in sorted(counts.items()):
         by_region.setdefault(region, {})[direction] = number
     return by_region
 
 
-def differences_from(explored: Explored, here: Environment, partitions: Sequence[Partition]) -> list[Diagnostic]:
+def differences_from(
+    explored: Explored, here: Environment, partitions: Sequence[Partition], late_graphs: Collection[str] = ()
+) -> list[Diagnostic]:
     """Return a ``plan-differs`` per region whose partition count has changed, and one if the machine has.
 
     Directions that have not been traced here are left out.
     """
-    counts = count_partitions(partitions)
+    counts = count_partitions(partitions, late_graphs)
     traced = {direction for by_direction in counts.values() for direction in by_direction}
     diagnostics = []
     for region, counts_before in explored.partitions.items():

@@ -11,6 +11,9 @@ OUTSIDE = "(outside modules)"
 UNKNOWN_LINE = "(no source line)"
 """The name of the row for ops without a known source line, such as sums of gradients."""
 
+FEWEST_ROUNDS = 5
+"""From fewer rounds no CI is shown, as from fewer samples of a benchmark."""
+
 
 class ProfileKind(StrEnum):
     """What a row of a profile sums: the ops of a module, line or operator, or the time around the graphs."""
@@ -92,6 +95,11 @@ class Profile:
     stopped: str
     confidence: float
     bandwidth: Bandwidth
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there were enough rounds for the CIs to mean something."""
+        return self.rounds >= FEWEST_ROUNDS
 
     @property
     def around_s(self) -> float:

@@ -83,7 +83,8 @@ def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], amon
     plain = pattern.replace("*", "").strip(".")
     if kind is SelectorKind.MODULES and (hint := _deeper_glob_hint(pattern, choices)):
         return hint
-    if similar := did_you_mean(plain, choices):
+    short_names = {node.op for graph in graphs for node in graph.ops} if kind is SelectorKind.OPS else ()
+    if similar := did_you_mean(plain, [*choices, *short_names]):
         return similar
     tail = re.split(r"[.:/]", plain)[-1]
     same_tail = [name for name in choices if tail and tail in re.split(r"[.:/]", name)]

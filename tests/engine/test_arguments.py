@@ -19,6 +19,7 @@ from regional_explorer.compiler.config.catalogue import catalogue, check_value
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.edits import Draft
 from regional_explorer.record.codec import dump_plan, load_plan
+from regional_explorer.record.selector import SelectorKind
 from tests.engine.upstream import BEFORE_2_13
 from tests.record.test_files import PLAN, run_mutations
 
@@ -390,3 +391,15 @@ def test_every_file_that_cannot_be_run_is_refused(tmp_path, capsys, content):
 def test_a_mode_under_which_dynamo_traces_nothing_is_named():
     with FlopCounterMode(display=False), pytest.raises(rx.CaptureError, match="does not trace under _FlopCounterMode"):
         rx.explore(doubled_sine, (X,))
+
+
+def test_a_misspelled_op_is_answered_by_its_short_name():
+    with pytest.raises(rx.SelectorError, match="Did you mean 'sin'"):
+        rx.explore(doubled_sine, (X,)).mark("r", ops="sinn")
+
+
+def test_diagnostics_print_as_paragraphs():
+    ex = rx.explore(doubled_sine, (X,))
+    assert repr(ex.diagnostics) == "No diagnostics."
+    ex.plan = rx.Plan((rx.Region("r", (rx.Selector(SelectorKind.OPS, ("cos",)),)),))
+    assert repr(ex.diagnostics).startswith("[region-empty] Region 'r' has no op in any graph")

@@ -464,3 +464,23 @@ def test_a_first_run_that_raises_draws_random_numbers_once():
     compiled(torch.eye(3))
     assert "r  1 compiled" in str(rx.status(compiled))
     assert "aot-eager-failed" not in str(rx.status(compiled))
+
+
+@torch.no_grad()
+def test_a_call_with_other_sizes_changes_no_count_of_partitions(tmp_path):
+    linear = nn.Linear(8, 8)
+
+    def activated(x):
+        return F.gelu(linear(x))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ex = rx.explore(activated, (torch.randn(4, 8),)).mark("r", ops="gelu")
+        ex.compile()
+        ex.compiled(torch.randn(6, 8))
+        assert len(ex.partitions) == 2
+    path = ex.save_plan(tmp_path / "plan.json")
+    compiled = rx.compile(activated, path)
+    for rows in (4, 6):
+        compiled(torch.randn(rows, 8))
+    assert "plan-differs" not in str(rx.status(compiled))

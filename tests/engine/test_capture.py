@@ -1,6 +1,7 @@
 """Capturing: what is recorded, and that nothing of the user's changes."""
 
 import gc
+import importlib
 import random
 import weakref
 from pathlib import Path
@@ -456,3 +457,18 @@ def test_who_drops_an_exploration_drops_its_arguments():
     del run
     gc.collect()
     assert seen() is None
+
+
+def test_the_lines_of_a_reloaded_module_are_its_new_ones(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "reloaded_model.py"
+    path.write_text("def call(x):\n    return x.sin()\n")
+    module = importlib.import_module("reloaded_model")
+    rx.explore(module.call, (torch.ones(3),))
+    path.write_text("# more\n\ndef call(x):\n    return x.cos() * 2  # as of now\n")
+    module = importlib.reload(module)
+    ex = rx.explore(module.call, (torch.ones(3),))
+    lines = {line.text for graph in ex.session.graphs for node in graph.ops for line in node.stack}
+    assert lines == {"return x.cos() * 2  # as of now"}
+    ex.mark("r", lines="call:2")
+    assert "torch.fx.traceback.annotate" in ex.to_source()

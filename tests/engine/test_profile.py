@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import fx
 import regional_explorer as rx
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.results import load
+from regional_explorer.export.profile_frame import profile_frame
 from regional_explorer.measure.around_graphs import around
 from regional_explorer.measure.bandwidth import COPIED_BYTES, copy_bandwidth
 from regional_explorer.measure.op_bytes import OpBytes, moved_bytes
@@ -227,6 +229,14 @@ def test_parts_over_the_middle_rounds_add_up_to_the_whole_where_medians_do_not()
     assert all(low <= mean <= high for mean, low, high in figures)
     wholes[3] += 1000.0
     assert MiddleRounds.of(wholes, 0.99, 0).mean(wholes) == pytest.approx(15.0), "a disturbed round does not count"
+
+
+def test_few_rounds_give_no_interval(stack: rx.Exploration) -> None:
+    profile = stack.session.profile
+    assert profile is not None
+    few = replace(stack.session, profile=replace(profile, rounds=4))
+    assert profile_frame(few)["low_us"].isna().all()
+    assert not profile_frame(replace(few, profile=replace(profile, rounds=5)))["low_us"].isna().any()
 
 
 def test_a_single_round_is_its_own_middle() -> None:

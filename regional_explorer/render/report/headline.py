@@ -5,9 +5,9 @@ from __future__ import annotations
 from regional_explorer.errors.texts import listing
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Timing, Verdict
+from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
 from regional_explorer.record.variant_name import VariantName
-from regional_explorer.render.style.formats import bounds, failed_numerics, ratio, speedup
+from regional_explorer.render.style.formats import bounds, failed_numerics, speedup
 from regional_explorer.render.style.untrusted import SHORT, clean
 
 MOST_REGIONS = 3
@@ -30,11 +30,12 @@ def _variant_text(timing: Timing) -> str:
     if middle is None:
         return f"{timing.variant}: {timing.verdict}"
     between = f" ({ci})" if (ci := bounds(low, high)) else ""
+    if timing.numerics is NumericsVerdict.NOT_COMPARABLE:
+        return f"{timing.variant} against eager: {timing.verdict}, {speedup(timing)}{between}"
     if timing.verdict is Verdict.FASTER:
         return f"{timing.variant} {speedup(timing)} faster than eager{between}"
     if timing.verdict is Verdict.SLOWER and low and high:
-        slower = ratio(1 / middle, timing.numerics)
-        return f"{timing.variant} {slower} slower than eager ({bounds(1 / high, 1 / low)})"
+        return f"{timing.variant} {1 / middle:.2f}× slower than eager ({bounds(1 / high, 1 / low)})"
     return f"{timing.variant} {speedup(timing)} against eager{between}: {timing.verdict}"
 
 

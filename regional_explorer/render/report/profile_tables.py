@@ -35,19 +35,19 @@ def _profile_table(profile: Profile, kind: ProfileKind) -> Table:
     return Table(
         _KIND_TITLES[kind],
         (str(kind), "share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"),
-        tuple(map(_profile_row, rows[:MOST_PROFILE_ROWS])),
+        tuple(_profile_row(row, has_interval=profile.has_intervals) for row in rows[:MOST_PROFILE_ROWS]),
         "Not profiled yet. ex.profile() measures every op.",
         "\n".join(notes),
         figures=frozenset({"share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"}),
     )
 
 
-def _profile_row(row: ProfileRow) -> tuple[Cell, ...]:
+def _profile_row(row: ProfileRow, *, has_interval: bool) -> tuple[Cell, ...]:
     return (
         Cell(clean(row.name)),
         Cell(percent(row.share)),
         Cell(duration(row.seconds)),
-        Cell(f"{duration(row.low_s)} to {duration(row.high_s)}", "quiet"),
+        Cell(f"{duration(row.low_s)} to {duration(row.high_s)}" if has_interval else NONE, "quiet"),
         Cell(duration(row.forward_s) if row.forward_s else NONE),
         Cell(duration(row.backward_s) if row.backward_s else NONE),
         Cell(f"{row.ops:,}" if row.ops else NONE),

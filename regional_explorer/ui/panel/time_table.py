@@ -55,7 +55,8 @@ def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool
     rows = rows_of(shares, kind)
     heads = (kind, "share", "eager", "")
     head = node("tr", *(node("th", text, class_=None if text == kind else "rxt-figure") for text in heads))
-    body = (_share_row(share, number, plan, busy=busy) for number, share in enumerate(rows))
+    has_intervals = shares.profile.has_intervals
+    body = (_share_row(share, number, plan, busy=busy, has_interval=has_intervals) for number, share in enumerate(rows))
     table = node("table", node("thead", head), node("tbody", *body), aria_label=f"Time by {kind}")
     total = len(shares.by(kind))
     more = [node("p", f"The longest {len(rows)} of {total}.", class_="rx-quiet")] if total > len(rows) else []
@@ -66,13 +67,13 @@ def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool
     return [node("details", node("summary", f"By {kind}"), table, *more)]
 
 
-def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
+def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool, has_interval: bool) -> Node:
     row, key = share.row, f"{share.row.kind} {number}"
     name = clean(row.name)
     times = f" × {share.times}" if share.times > 1 else ""
     marked = share.selector is not None and is_marked(share.selector, plan)
     facts = [
-        f"CI {duration(row.low_s)} to {duration(row.high_s)}",
+        f"CI {duration(row.low_s)} to {duration(row.high_s)}" if has_interval else "",
         f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
         count(row.ops, "op") if row.ops else "",
         f"moves {size(row.moved_bytes)}; copying that much takes {duration(row.copy_s)}" if row.moved_bytes else "",
