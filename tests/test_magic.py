@@ -737,3 +737,13 @@ def test_an_optimizer_that_is_the_call_is_blamed_on_no_line_of_ipython(refused: 
         "torch.optim.SGD([w]).step()"
     )
     assert "The call itself runs an optimizer step. Pass the function that returns the loss instead" in said
+
+
+def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(run: Run, outputs: Outputs) -> None:
+    cell = "ex = %regional_compile --no-bench f(x)"
+    run(cell)
+    run("ex.mark('made', ops='sin')")
+    run(cell)
+    assert "without the earlier region &#x27;made&#x27;: ex.plan = earlier_plan takes" in str(outputs.shown)
+    run("ex.plan = earlier_plan")
+    assert run("[region.name for region in ex.plan.regions]") == ["made"]

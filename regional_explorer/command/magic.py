@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.error import UsageError
@@ -20,6 +21,8 @@ from regional_explorer.command.options import CommandError, help_text, read_opti
 from regional_explorer.command.preload import Preload
 from regional_explorer.compiler.processes import toolchain
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.errors.texts import listing
+from regional_explorer.record.plan import Plan
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -44,6 +47,9 @@ Example
     %{MAGIC} -r mlp=modules:layers.*.mlp -c mlp:max_fusion_size=8 --budget 3 -o ex model(x)
 """
 
+EARLIER_PLAN = "earlier_plan"
+"""The variable that gets the plan of an earlier exploration of the same call, if that had more regions."""
+
 INTERRUPTED_TEXT = "Interrupted. The results so far are shown."
 
 
@@ -52,6 +58,10 @@ class RegionalMagics(Magics):
     """The magics class: parses the line, explores the call, and displays the results."""
 
     shell: Any  # IPython sets it
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._explored: WeakValueDictionary[str, Exploration] = WeakValueDictionary()
 
     @no_var_expand
     @needs_local_scope
@@ -71,7 +81,7 @@ class RegionalMagics(Magics):
         # Not inside: exceptions of the user's own lines are shown unchanged, with their traceback.
         self._run_source(source_before)
         with _as_usage_error(verbose=verbose):
-            exploration = self._explore_and_show(command, call, local_ns)
+            exploration = self._explore_and_show(command, call, local_ns, source=f"{line}\n{cell}")
         return exploration if self._is_assigned(line) else None
 
     def _parse_line_and_cell(self, line: str, cell: str | None) -> tuple[Command, str, CallText]:
@@ -96,7 +106,9 @@ class RegionalMagics(Magics):
         tree = self.shell.transform_ast(ast.parse(source))
         exec(compile(tree, name, "exec"), self.shell.user_ns)  # noqa: S102 - the user's cell
 
-    def _explore_and_show(self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None) -> Exploration:
+    def _explore_and_show(
+        self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None, *, source: str
+    ) -> Exploration:
         from regional_explorer.ui.display import display_for
 
         fn, args, kwargs = call.evaluate(self.shell.user_ns, local_ns)
@@ -121,7 +133,22 @@ class RegionalMagics(Magics):
         display.finish()
         if (saved_path := command.finish(exploration)) is not None:
             display.show_note(f"Saved to {saved_path}.")
+        if note := self._note_on_earlier_plan(source, exploration):
+            display.show_note(note)
         return exploration
+
+    def _note_on_earlier_plan(self, source: str, exploration: Exploration) -> str:
+        """Return how to get back regions that were made, perhaps in the panel, after the same source ran before."""
+        earlier, self._explored[source] = self._explored.get(source), exploration
+        plan = Plan() if earlier is None else earlier.plan
+        lost = [repr(region.name) for region in plan.regions if region.name not in exploration.plan]
+        if not lost:
+            return ""
+        self.shell.user_ns[EARLIER_PLAN] = plan
+        return (
+            f"The call was explored anew, without the earlier {'region' if len(lost) == 1 else 'regions'} "
+            f"{listing(lost)}: ex.plan = {EARLIER_PLAN} takes the earlier plan over."
+        )
 
     def _is_assigned(self, line: str) -> bool:
         """Return whether the running cell assigns the magic's result; IPython would display an unassigned one again."""

@@ -48,6 +48,9 @@ def _numerics_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, An
     )
 
 
+AROUND = "the wrappers that a step with regions has around its graphs (ex.reconciliation)"
+
+
 def region_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for the others."""
     timings = sorted(whole_region_timings(session).values(), key=lambda timing: -(timing.gain_s or 0.0))
@@ -84,7 +87,13 @@ def _worth_diagnostic(rows: list[RegionTiming]) -> list[Diagnostic]:
         f"; no difference: {listing(same, MOST_ADVISED)}" if same else "",
         f"; inconclusive (try a larger budget_s): {listing(unsure, MOST_ADVISED)}" if unsure else "",
     ]
-    return [Diagnostic(DiagnosticCode.REGION_WORTH, f"{''.join(clauses)}. Each was measured alone.", Severity.INFO)]
+    return [
+        Diagnostic(
+            DiagnosticCode.REGION_WORTH,
+            f"{''.join(clauses)}. Each was measured alone, without {AROUND}.",
+            Severity.INFO,
+        )
+    ]
 
 
 def _numerics_note(row: RegionTiming) -> str:
