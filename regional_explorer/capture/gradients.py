@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, RefusalCode
+from regional_explorer.torch_api import as_subclass_of
 
 COTANGENT_SEED = 20_251_016
 """Seed of the generator that draws the fixed random cotangents."""
@@ -93,7 +93,5 @@ def draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
             drawn = torch.ones((), dtype=tensor.dtype, device="cpu")
         else:  # from 1 to 2: near 0, the gradients of a loss would hardly count
             drawn = 1 + torch.rand((), generator=generator, dtype=tensor.dtype, device="cpu")
-        drawn = drawn.to(tensor.device)
-        # AOTAutograd wants the gradient of a tensor subclass to be one too.
-        cotangents[path] = torch.zeros_like(tensor) + drawn if is_traceable_wrapper_subclass(tensor) else drawn
+        cotangents[path] = as_subclass_of(tensor, drawn.to(tensor.device))
     return cotangents

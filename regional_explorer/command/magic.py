@@ -133,11 +133,11 @@ class RegionalMagics(Magics):
         display.finish()
         if (saved_path := command.finish(exploration)) is not None:
             display.show_note(f"Saved to {saved_path}.")
-        if note := self._note_on_earlier_plan(source, exploration):
+        if note := self._note_on_earlier_plan(source, exploration, command.output or "ex"):
             display.show_note(note)
         return exploration
 
-    def _note_on_earlier_plan(self, source: str, exploration: Exploration) -> str:
+    def _note_on_earlier_plan(self, source: str, exploration: Exploration, name: str) -> str:
         """Return how to get back regions that were made, perhaps in the panel, after the same source ran before."""
         earlier, self._explored[source] = self._explored.get(source), exploration
         plan = Plan() if earlier is None else earlier.plan
@@ -147,7 +147,7 @@ class RegionalMagics(Magics):
         self.shell.user_ns[EARLIER_PLAN] = plan
         return (
             f"The call was explored anew, without the earlier {'region' if len(lost) == 1 else 'regions'} "
-            f"{listing(lost)}: ex.plan = {EARLIER_PLAN} takes the earlier plan over."
+            f"{listing(lost)}: {name}.plan = {EARLIER_PLAN} takes the earlier plan over."
         )
 
     def _is_assigned(self, line: str) -> bool:

@@ -48,9 +48,6 @@ def _numerics_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, An
     )
 
 
-AROUND = "the wrappers that a step with regions has around its graphs (ex.reconciliation)"
-
-
 def region_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for the others."""
     timings = sorted(whole_region_timings(session).values(), key=lambda timing: -(timing.gain_s or 0.0))
@@ -90,7 +87,8 @@ def _worth_diagnostic(rows: list[RegionTiming]) -> list[Diagnostic]:
     return [
         Diagnostic(
             DiagnosticCode.REGION_WORTH,
-            f"{''.join(clauses)}. Each was measured alone, without {AROUND}.",
+            f"{''.join(clauses)}. Each was measured alone, without the wrappers that a step with regions has around "
+            "its graphs (ex.reconciliation).",
             Severity.INFO,
         )
     ]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from regional_explorer.record.timing import LEAST_SAMPLES
+
 OUTSIDE = "(outside modules)"
 """The name of the row for ops that belong to no module."""
 
 UNKNOWN_LINE = "(no source line)"
 """The name of the row for ops without a known source line, such as sums of gradients."""
-
-FEWEST_ROUNDS = 5
-"""From fewer rounds no CI is shown, as from fewer samples of a benchmark."""
 
 
 class ProfileKind(StrEnum):
@@ -99,7 +98,7 @@ class Profile:
     @property
     def has_intervals(self) -> bool:
         """Whether there were enough rounds for the CIs to mean something."""
-        return self.rounds >= FEWEST_ROUNDS
+        return self.rounds >= LEAST_SAMPLES
 
     @property
     def around_s(self) -> float:

@@ -44,6 +44,7 @@ from regional_explorer.torch_api.config import (
 from regional_explorer.torch_api.folding import Folded
 from regional_explorer.torch_api.graphs import (
     AUTOCAST_DEVICES,
+    as_subclass_of,
     base_of,
     bodies,
     boxed,
@@ -132,6 +133,7 @@ __all__ = [
     "annotation_of",
     "aot_backend",
     "as_first_call",
+    "as_subclass_of",
     "backend_of",
     "base_of",
     "bodies",

@@ -20,7 +20,7 @@ from torch._higher_order_ops.triton_kernel_wrap import (
 from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode, is_traceable_wrapper_subclass
 
 from regional_explorer.torch_api.versions import FALLBACK, BoxedCall
 
@@ -163,6 +163,11 @@ def is_carved(node: fx.Node) -> bool:
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor that a view shows a part of, and a tensor that is no view itself."""
     return tensor if tensor._base is None else tensor._base
+
+
+def as_subclass_of(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Return ``values`` as a tensor of the subclass of ``tensor``, if it has one: AOTAutograd wants such gradients."""
+    return torch.zeros_like(tensor) + values if is_traceable_wrapper_subclass(tensor) else values
 
 
 def dispatch_mode() -> str | None:

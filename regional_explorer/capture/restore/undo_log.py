@@ -44,7 +44,9 @@ class UndoLog(TorchDispatchMode):
         tensors = list(tensors)
         self._viewed = {id(base): base for tensor in tensors if (base := base_of(tensor)) is not tensor}
         self._by_storage = grouped(
-            (storage._cdata, tensor) for tensor in tensors if (storage := _storage_of(tensor)) is not None
+            (storage._cdata, tensor)
+            for tensor in tensors
+            if (storage := _storage_of(tensor)) is not None and not tensor.is_inference()  # those have no version
         )
 
     def __torch_dispatch__(

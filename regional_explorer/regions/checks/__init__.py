@@ -20,9 +20,9 @@ from regional_explorer.regions.checks.configs import (
 from regional_explorer.regions.checks.cutting import (
     check_cycles,
     check_joined,
+    check_left_to_eager,
     check_merged,
     check_split,
-    check_staying,
 )
 from regional_explorer.regions.checks.evidence import Evidence
 from regional_explorer.regions.checks.failures import check_failures, check_repaired
@@ -41,7 +41,7 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     check_cycles,
     check_split,
     check_joined,
-    check_staying,
+    check_left_to_eager,
     check_merged,
     check_shared,
     check_moved,

@@ -91,7 +91,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
     for (region, kind, _), cases in causes.items():
         partitions, between, drawn = cases[0]
         carved = bool(between) and all(map(evidence.assignment.is_carved, between))
-        stays = any(node in evidence.staying.get(partitions[0].graph, ()) for node in between)
+        stays = any(node in evidence.left_to_eager.get(partitions[0].graph, ()) for node in between)
         via = listing((node.name for node in between), joint=" → ") if between else "a write in place"
         reason = (
             f"random numbers are drawn in the order of the program, and {via} draws between them"
@@ -124,11 +124,11 @@ def _how_to_include(region: str, graph: str, ops: Sequence[Node]) -> str:
     return f"Include the ops between in the region, for example ex.mark({region!r}, nodes='{graph}:{name}')."
 
 
-def check_staying(evidence: Evidence) -> Iterator[Diagnostic]:
+def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-shrunk`` per region and graph with ops that cannot be part of a partition."""
-    for graph, staying in evidence.staying.items():
+    for graph, left in evidence.left_to_eager.items():
         claims = evidence.claims[graph]
-        for region, nodes in grouped((claims[node.name].region, node) for node in staying).items():
+        for region, nodes in grouped((claims[node.name].region, node) for node in left).items():
             yield Diagnostic(
                 DiagnosticCode.REGION_SHRUNK,
                 f"Region {region!r} leaves {count(len(nodes), 'op')} to eager: {listing(node.name for node in nodes)}. "

@@ -60,7 +60,7 @@ class Evidence:
         }
 
     @cached_property
-    def staying(self) -> dict[str, list[Node]]:
+    def left_to_eager(self) -> dict[str, list[Node]]:
         """The ops that a region claims and no partition has, by graph; those of bodies are left out."""
         inside = {(part.graph, name) for part in self.partitions for name in part.nodes}
         return {

@@ -105,7 +105,7 @@ def _can_move(node: fx.Node) -> bool:
     """Return whether an op can move into a call that takes and returns only tensors and sizes."""
     if node.op != "call_function" or isinstance(node.meta.get("val"), _SYMBOLIC_SCALARS):
         return False
-    if written_inputs(node) or _reads_storage(node):
+    if written_inputs(node) or _addresses_storage(node):
         return False
     if isinstance(node.meta.get("val"), (list, tuple)) and not all(_is_getitem(user) for user in node.users):
         return False
@@ -120,13 +120,15 @@ def _passable(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (torch.Tensor, torch.SymInt, int, float))
 
 
-def _reads_storage(node: fx.Node) -> bool:
+def _addresses_storage(node: fx.Node) -> bool:
     """Return whether an op addresses the storage of a tensor that does not start where the storage does.
 
     Inductor compiles a piece for inputs that do (torch 2.13: the offset is not part of its cache's key either).
     """
+    if "as_strided" not in str(node.target):
+        return False
     offsets = [source.meta["val"].storage_offset() for source in node.all_input_nodes if _is_strided(source)]
-    return "as_strided" in str(node.target) and any(isinstance(offset, torch.SymInt) or offset for offset in offsets)
+    return any(isinstance(offset, torch.SymInt) or offset for offset in offsets)
 
 
 def _is_strided(node: fx.Node) -> bool:
