@@ -13,11 +13,13 @@ VENV ?= .venv
 TORCH ?= 2.15.0
 # Which rows `make bench` runs; all when empty.
 ROWS ?=
-# How many processes run the tests that need no browser. A file's tests stay together; the browser's run one after the other.
+# How many processes run the tests that need no browser; the browser's run one after the other.
 WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadfile --max-worker-restart 0
+PARALLEL := -n $(WORKERS) --dist worksteal --max-worker-restart 0
 # A test that hangs ends with the stacks of all threads, and fails by its name.
 HANGING := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
+# What the tests compile is kept for the next run; a fresh clone has nothing, `make clean` removes it.
+export REGIONAL_EXPLORER_TEST_CACHE ?= $(CURDIR)/build/compile-cache
 # More options for pytest, for example: make test PYTEST_ARGS="-k plan -x"
 PYTEST_ARGS ?=
 # What is chosen by hand may lie in one of two runs alone: pytest ends with 5 where it ran nothing.
@@ -32,8 +34,8 @@ NOTEBOOK := notebooks/quickstart.ipynb
 # Jupyter shall take the kernel of the virtual environment, whatever other kernels there are.
 OWN_KERNEL := env -u JUPYTER_PATH JUPYTER_PREFER_ENV_PATH=1
 
-.PHONY: help demo gallery lab docs test test-fast test-engine test-browser test-all test-torch test-python dist bench lint clean cxx \
-	chromium
+.PHONY: help demo gallery lab docs test test-rest test-fast test-browser test-all test-torch test-python dist bench lint clean \
+	cxx chromium
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1\t/' | expand -t 16
@@ -76,18 +78,19 @@ lint: $(STAMP) $(NODE_STAMP) ## ruff, mypy, import-linter; eslint, prettier and 
 	$(BIN)/lint-imports
 	$(NODE) npm run --silent lint
 
-test: lint docs cxx chromium ## lint, the documentation, then all tests but the slow ones
+# Each of the three that run beside shows what it printed when it ends.
+test: $(STAMP) cxx chromium ## lint, the documentation, and all tests but the slow ones, side by side
+	rest=0; $(MAKE) --keep-going --jobs=3 --output-sync=target --no-print-directory lint docs test-browser & \
+		$(MAKE) --no-print-directory test-rest || rest=$$?; wait $$!; exit $$rest
+
+test-rest: $(STAMP) cxx ## all tests but the slow ones and the browser's
 	$(BIN)/python -m pytest -m "not slow and not browser" $(PARALLEL) $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
-	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
 
 test-fast: $(STAMP) ## the tests that neither compile nor open a browser: under a minute
 	$(BIN)/python -m pytest -m "not slow" $(FAST) $(PYTEST_ARGS)
 
-test-engine: $(STAMP) cxx ## the tests that trace, compile and measure, without a browser
-	$(BIN)/python -m pytest -m "not slow and not browser" $(addprefix --ignore=,$(FAST)) $(PARALLEL) $(HANGING) $(PYTEST_ARGS)
-
 test-browser: $(STAMP) cxx chromium ## the tests that drive a real JupyterLab in Chromium
-	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
 
 test-all: lint cxx chromium ## lint, then all tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -105,8 +108,8 @@ test-torch: .venv-$(TORCH)/.stamp cxx ## all but the browser tests with another 
 	touch $@
 
 # An environment of its own for each Python, with the pinned versions: the classifiers name those that pass.
-test-python: cxx ## the fast and the engine tests with another Python: make test-python PYTHON=python3.13
-	$(MAKE) VENV=.venv-$(notdir $(PYTHON)) test-fast test-engine
+test-python: cxx ## all but the slow and the browser tests with another Python: make test-python PYTHON=python3.13
+	$(MAKE) VENV=.venv-$(notdir $(PYTHON)) test-rest
 
 dist: cxx ## build the sdist and the wheel into dist/, check them, and use the wheel in an empty environment
 	$(if $(PYTHON),,$(error no Python 3.11 or newer; name one: make PYTHON=/path/to/python))

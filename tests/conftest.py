@@ -1,10 +1,11 @@
-"""Shared by all tests: one Inductor cache per run, the same seeds for each test, no compiling without a compiler.
+"""Shared by all tests: one Inductor cache, the same seeds for each test, no compiling without a compiler.
 
 torch is not imported here, so tests of the record alone start at once.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
@@ -19,8 +20,6 @@ KEPT_CACHE = "REGIONAL_EXPLORER_TEST_CACHE"
 """Environment variable: a directory for Inductor's cache that stays, so that the next run finds it warm."""
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-WORKER = "PYTEST_XDIST_WORKER"
-"""Environment variable by which pytest-xdist names the process that a part of the tests runs in."""
 
 ReplaceBenchmark = Callable[[Callable[..., object]], None]
 
@@ -30,18 +29,18 @@ OWN_CACHE = pytest.StashKey[Path]()
 def pytest_configure(config: pytest.Config) -> None:
     """Name Inductor's cache directory before anything imports torch; child processes inherit it.
 
-    Nothing is built or imported ahead of time, but where a test asks for it.
+    All processes of a run share it, as Inductor allows; a test that clears its cache has one of its own. Nothing is
+    built or imported ahead of time, but where a test asks for it. Threads of OpenMP sleep while they wait: those of
+    two workers on two cores would spin against each other.
     """
     os.environ.setdefault("REGIONAL_EXPLORER_WARM", "0")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if kept := os.environ.get(KEPT_CACHE):
         os.environ[INDUCTOR_CACHE] = str(Path(kept).expanduser().resolve())
     elif not os.environ.get(INDUCTOR_CACHE):
         own = Path(tempfile.mkdtemp(prefix="regional-explorer-tests-"))
         config.stash[OWN_CACHE] = own
         os.environ[INDUCTOR_CACHE] = str(own)
-    if worker := os.environ.get(WORKER):
-        # A test may clear its cache, so none is shared by two processes.
-        os.environ[INDUCTOR_CACHE] = str(Path(os.environ[INDUCTOR_CACHE]) / worker)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -62,6 +61,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "compiles" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_heap() -> None:
+    """Leave what lives when a file begins out of later garbage collections: torch alone is 420,000 objects."""
+    if "torch" in sys.modules:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Documents that are made from the code are up to date, and the code has the shape they describe."""
+"""Documents say what is so, and the code has the shape they describe."""
 
 from __future__ import annotations
 
@@ -8,20 +8,10 @@ from pathlib import Path
 
 from regional_explorer.errors import RefusalCode
 from regional_explorer.record.diagnostic import DiagnosticCode
-from scripts import code_facts, draw_architecture
+from scripts import code_facts
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "regional_explorer"
-
-
-def test_the_drawing_and_the_list_of_files_are_up_to_date() -> None:
-    page = draw_architecture.PAGE.read_text(encoding="utf-8")
-    assert draw_architecture.up_to_date(page) == page, "run: python -m scripts.draw_architecture"
-
-
-def test_packages_do_not_import_each_other_in_a_circle() -> None:
-    edges = code_facts.package_imports(PACKAGE)
-    assert not [edge for edge in edges if draw_architecture.reaches(edges, edge[1], edge[0])]
 
 
 def test_files_do_not_import_each_other_in_a_circle() -> None:
@@ -38,15 +28,11 @@ def test_files_do_not_import_each_other_in_a_circle() -> None:
 
 
 def test_every_package_stands_in_the_table_of_packages() -> None:
-    page = draw_architecture.PAGE.read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:\w+/)+)`", page))
     packages = {f"{path.parent.relative_to(PACKAGE)}/" for path in PACKAGE.rglob("__init__.py")} - {"./"}
     subdivided = {"render/"}
     assert packages - subdivided <= named
-
-
-def test_arrows_that_others_imply_are_left_out() -> None:
-    assert draw_architecture.without_implied({("a", "b"), ("b", "c"), ("a", "c")}) == {("a", "b"), ("b", "c")}
 
 
 def test_logical_lines_are_statements(tmp_path: Path) -> None:
@@ -59,3 +45,15 @@ def test_every_diagnostic_code_has_its_section() -> None:
     page = (ROOT / "docs" / "diagnostics.md").read_text(encoding="utf-8")
     codes = [*map(str, DiagnosticCode), *map(str, RefusalCode)]
     assert re.findall(r"^## ([a-z-]+)$", page, re.MULTILINE) == codes
+
+
+def test_the_readme_shows_both_commands_and_how_long_they_take() -> None:
+    """Under Start, each with what it does and its time; and the Makefile has them."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    start = page.partition("\n## Start\n")[2].partition("\n## ")[0]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for command in ("make demo", "make test"):
+        line = re.search(rf"^{command} +# (?P<what>.+)$", start, re.MULTILINE)
+        assert line, f"README.md, Start: no line for {command}"
+        assert re.search(r"\d+ minutes", line["what"]), f"how long does {command} take?"
+        assert re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE)

@@ -10,22 +10,22 @@ import pytest
 from scripts.demo import PRINT_TABLES, run
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
-ALWAYS = ("quickstart", "reading_diagnostics")
-"""Run by `make test`; the others, which measure for minutes, with the slow tests."""
+ALWAYS = "quickstart"
+"""Run by `make test`; the others with the slow tests."""
 
 pytestmark = pytest.mark.compiles
 
 
 def notebooks() -> list[object]:
     names = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
-    return [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in names]
+    return [pytest.param(name, marks=() if name == ALWAYS else pytest.mark.slow) for name in names]
 
 
 @pytest.mark.parametrize("name", notebooks())
 def test_it_runs(name: str) -> None:
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    printed = run(notebook, NOTEBOOKS, PRINT_TABLES if name == "quickstart" else "")
-    assert ("Diagnostics" in printed and "aot_eager" in printed) == (name == "quickstart")
+    printed = run(notebook, NOTEBOOKS, PRINT_TABLES if name == ALWAYS else "")
+    assert ("Diagnostics" in printed and "aot_eager" in printed) == (name == ALWAYS)
     ran = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in ran)
     assert any(cell.outputs for cell in ran)

@@ -11,6 +11,8 @@ from benchmarks import libraries as campaign
 from tests.campaign.libraries import DRAWN, drawn, installed
 from tests.campaign.library_case import Built, Case
 
+pytestmark = pytest.mark.slow
+
 ARCHITECTURES = [(library, index) for library, count in DRAWN.items() for index in range(count)]
 
 
@@ -73,7 +75,6 @@ def test_a_crash_is_no_sound_result(replace_benchmark):
     assert not any(row.sound for row in rows)
 
 
-@pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize(("library", "index"), ARCHITECTURES)

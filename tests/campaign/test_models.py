@@ -12,14 +12,10 @@ from benchmarks import round_trips  # noqa: E402 - they import transformers
 from benchmarks.architectures import ARCHITECTURES  # noqa: E402
 from benchmarks.models import run  # noqa: E402
 
-QUICK = {"gpt", "bert", "resnet"}
-
-pytestmark = pytest.mark.compiles
+pytestmark = [pytest.mark.compiles, pytest.mark.slow]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ARCHITECTURES]
-)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_training_is_right(name):
     row = run(name, training=True)
     assert row.partitions
@@ -31,7 +27,6 @@ def test_training_is_right(name):
     assert "region-failed" not in row.diagnostics, row
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_inference_is_right(name):
     row = run(name, training=False)
@@ -42,16 +37,13 @@ def test_inference_is_right(name):
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "gpt" else pytest.mark.slow) for name in ARCHITECTURES]
-)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_session_and_plan_are_read_as_they_were_written(name, training):
     row = round_trips.run(name, training=training)
     assert row.partitions
     assert row.differs == ()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("masked", [True, False])
 def test_layers_that_a_speech_model_drops_otherwise_when_traced(masked):
     """HuBERT draws its masks from NumPy, and Dynamo from torch: other layers are dropped after them."""
@@ -78,6 +70,6 @@ def test_layers_that_a_speech_model_drops_otherwise_when_traced(masked):
         return
     (told,) = found
     assert told.code == "trace-differs"
-    assert "where the random states part: the state of NumPy's generator" in told.message
+    assert "where the random states differ: the state of NumPy's generator" in told.message
     assert "The same under torch.compile(backend='eager')" in told.message
     assert [line.function for line in told.where] == ["_compute_mask_indices"]

@@ -25,6 +25,8 @@ from regional_explorer.torch_api import ORIGIN
 from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 from tests.campaign.random_programs import REGIONS, function, inputs, programs
 
+pytestmark = pytest.mark.slow
+
 GRAPH = "0/inference"
 
 
@@ -127,7 +129,6 @@ def test_cut_graphs_compute_what_the_whole_did(steps, pattern):
     check_graph(steps, pattern)
 
 
-@pytest.mark.slow
 @examples(2000)
 @given(programs(writes=True, longest=30), assignments)
 def test_cut_graphs_compute_what_the_whole_did_2000(steps, pattern):
@@ -213,7 +214,6 @@ def test_edited_regions_keep_their_ops(steps, pattern, changes):
     check_edits(steps, pattern, changes)
 
 
-@pytest.mark.slow
 @examples(1000)
 @given(programs(writes=True, shortest=6, longest=30), assignments, edits)
 def test_edited_regions_keep_their_ops_1000(steps, pattern, changes):
@@ -226,14 +226,12 @@ def test_calls_compute_what_the_whole_did(steps, pattern):
     check_call(steps, pattern, grad=True)
 
 
-@pytest.mark.slow
 @examples(300)
 @given(programs(writes=False, longest=30), assignments)
 def test_calls_compute_what_the_whole_did_300(steps, pattern):
     check_call(steps, pattern, grad=True)
 
 
-@pytest.mark.slow
 @examples(100)
 @given(programs(writes=True, longest=30), assignments)
 def test_calls_that_write_to_their_inputs_100(steps, pattern):
@@ -254,7 +252,6 @@ def test_compiled_calls_are_right(steps):
 
 
 @pytest.mark.compiles
-@pytest.mark.slow
 @examples(30)
 @given(programs(writes=False))
 def test_compiled_calls_are_right_30(steps):

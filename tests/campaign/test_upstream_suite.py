@@ -15,6 +15,8 @@ from torch.fx.traceback import annotate, preserve_node_meta
 from tests.campaign import upstream_shim
 from tests.engine.upstream import needs_region_ids
 
+pytestmark = pytest.mark.slow
+
 CHECKOUT = "REGIONAL_EXPLORER_PYTORCH"
 
 
@@ -62,7 +64,6 @@ def test_a_graph_that_is_looked_at_is_cut_and_compared(monkeypatch):
         upstream_shim.looked_at(gm)
 
 
-@pytest.mark.slow
 @pytest.mark.compiles
 @needs_region_ids
 @pytest.mark.skipif(not os.environ.get(CHECKOUT), reason=f"no checkout of PyTorch in {CHECKOUT}")

@@ -190,7 +190,7 @@ print("mended")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits as POSIX has them")
-@pytest.mark.parametrize("how", ["full", "no directory"])
+@pytest.mark.parametrize("how", [pytest.param("full", marks=pytest.mark.slow), "no directory"])
 def test_no_file_can_be_written(how, tmp_path):
     """No file may grow, as on a full disk; or Inductor's cache directory is below a file."""
     assert_mended(FULL, how, tmp_path)
