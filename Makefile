@@ -7,7 +7,7 @@ SHELL := bash
 
 # Which Python builds the virtual environments, for example: make PYTHON=python3.12 test
 PYTHON ?= $(shell scripts/find_python.sh)
-# Another place for .venv, one that exists included: make VENV=/path/to/venv test
+# Another place for .venv: make VENV=/path/to/venv test. One that exists and was not made here is used as it is.
 VENV ?= .venv
 # Which torch `make test-torch` takes.
 TORCH ?= 2.15.0
@@ -28,7 +28,8 @@ OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 FAST := tests/test_architecture.py tests/render tests/ui_graph tests/measure
 
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.stamp
+FOREIGN := $(if $(filter file,$(origin VENV)),,$(if $(wildcard $(BIN)/python),$(if $(wildcard $(VENV)/install.log),,yes)))
+STAMP := $(if $(FOREIGN),,$(VENV)/.stamp)
 CODE := regional_explorer scripts tests $(if $(wildcard benchmarks/*.py),benchmarks)
 NOTEBOOK := notebooks/quickstart.ipynb
 # Jupyter shall take the kernel of the virtual environment, whatever other kernels there are.
@@ -40,7 +41,7 @@ OWN_KERNEL := env -u JUPYTER_PATH JUPYTER_PREFER_ENV_PATH=1
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1\t/' | expand -t 16
 
-$(STAMP): pyproject.toml constraints.txt
+$(VENV)/.stamp: pyproject.toml constraints.txt
 	$(if $(PYTHON),,$(error no Python 3.11 or newer; name one: make PYTHON=/path/to/python))
 	scripts/install.sh $(VENV) $(PYTHON) constraints.txt dev
 	touch $@

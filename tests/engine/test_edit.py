@@ -370,7 +370,6 @@ def test_a_preview_tells_what_would_be_and_changes_nothing(ex):
 
 
 @pytest.mark.compiles
-@pytest.mark.compiles
 def test_compile_tells_only_what_it_compiled(ex):
     ex.mark("up", modules="layers.*.up")
     assert set(ex.compile().region) == {"up"}
@@ -379,6 +378,7 @@ def test_compile_tells_only_what_it_compiled(ex):
     assert ex.compile().empty
 
 
+@pytest.mark.compiles
 def test_edited_regions_compile_under_their_configs_and_compute_the_same(ex):
     ex.mark("layer", modules="layers.*").split("layer", at="gelu").carve("layer.2", nodes="add")
     ex.mark("loss", ops="aten.pow*").mark("mean", ops="aten.mean*").merge("loss", "mean", config={"max_fusion_size": 5})
