@@ -21,7 +21,7 @@ class ExclusiveUse:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._editing = threading.Lock()
+        self._editing = threading.RLock()
         self._measuring = ""
 
     @contextmanager
@@ -47,6 +47,8 @@ class ExclusiveUse:
     def measuring(self, method: str, run: RunContext) -> Iterator[bool]:
         """Context manager: measure, in a ``method`` of the exploration. It yields False as ``compiling`` does.
 
+        A method that calls another one keeps its name: it is the one that was called.
+
         Raises:
             BusyError: another thread measures.
         """
@@ -55,7 +57,7 @@ class ExclusiveUse:
                 yield False
                 return
             with self._editing:  # an edit that has begun is completed first
-                outer, self._measuring = self._measuring, method
+                outer, self._measuring = self._measuring, self._measuring or method
             try:
                 yield True
             finally:
@@ -63,7 +65,7 @@ class ExclusiveUse:
 
     @contextmanager
     def editing(self) -> Iterator[None]:
-        """Context manager: change the plan.
+        """Context manager: change the plan, from reading it to replacing it; edits of other threads wait.
 
         Raises:
             BusyError: a measurement is running.
@@ -76,5 +78,5 @@ class ExclusiveUse:
         if self._measuring:
             raise BusyError(
                 f"ex.{self._measuring}() is measuring. Until it ends, nothing else can edit, trace, compile, measure "
-                "or close the exploration: wait for it, or cancel it (Cancel in the panel), then try again."
+                "or close the exploration: wait for it, or cancel it where it was started, then try again."
             )

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 from regional_explorer.compiler.config.validate import checked_direction, configured
 from regional_explorer.errors import SelectorError
 from regional_explorer.errors.arguments import check_argument, check_flag
+from regional_explorer.exploration.live import LiveOwner
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.presets import preset
@@ -211,8 +212,8 @@ class Draft:
         return self
 
 
-class PlanOwner(Protocol):
-    """An object with a plan and drafts of it."""
+class PlanOwner(LiveOwner, Protocol):
+    """An object with live objects, a plan and drafts of it."""
 
     plan: Plan
 
@@ -228,7 +229,9 @@ def edit_of_plan(edit: Callable[Concatenate[Draft, P], Draft]) -> Callable[Conca
 
     @functools.wraps(edit)
     def method(owner: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Owner:
-        owner.plan = edit(owner.draft(), *args, **kwargs).plan
+        # From reading the plan until it is replaced: an edit of another thread in between would be lost.
+        with owner.live.exclusive_use.editing():
+            owner.plan = edit(owner.draft(), *args, **kwargs).plan
         return owner
 
     return method

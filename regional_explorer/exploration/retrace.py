@@ -59,10 +59,11 @@ def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
         if run.cancelled():
             retraced.free_trace()
             return exploration
-        retraced.program.apply(earlier.program.plan)  # another thread may have edited it
-        retraced.other_ops = tuple(_changed_regions(earlier, retraced))
-        exploration.live = retraced
-        retraced.take_over(earlier)
+        with earlier.exclusive_use.editing():
+            retraced.program.apply(earlier.program.plan)  # another thread may have edited it
+            retraced.other_ops = tuple(_changed_regions(earlier, retraced))
+            exploration.live = retraced
+            retraced.take_over(earlier)
     return exploration
 
 

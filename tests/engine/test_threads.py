@@ -221,6 +221,22 @@ def test_a_progress_callback_cannot_change_what_is_measured():
 
 
 @pytest.mark.compiles
+def test_who_is_kept_out_is_told_the_method_that_was_called():
+    """While ``ex.diagnose`` runs, which times the kernels first, and where there is no panel to cancel it in."""
+    ex, raised = explored(), []
+    ex.compile()
+
+    def progress(doing, _fraction):
+        if doing.startswith("timing the kernels"):
+            raised.extend(raised_elsewhere(lambda: ex.disable("a")))
+
+    ex.diagnose("a", 0.05, progress=progress)
+    assert raised
+    assert all(str(error).startswith("ex.diagnose() is measuring.") for error in raised)
+    assert not any("panel" in str(error) for error in raised)
+
+
+@pytest.mark.compiles
 @pytest.mark.parametrize("name", ["kernel_times", "diagnose", "roofline"])
 def test_a_plan_is_kept_while_its_code_is_measured(name):
     ex, raised = explored(), []
@@ -239,6 +255,53 @@ def test_a_plan_can_be_edited_while_another_thread_compiles_or_traces():
     ex = explored()
     with held_elsewhere(ex.live.exclusive_use.compiling(RunContext())):
         assert ex.disable("a").configure("b", max_fusion_size=4).plan["b"].config == {"max_fusion_size": 4}
+
+
+def test_edits_of_several_threads_are_all_kept():
+    ex = explored()
+    names = [[f"r{thread}.{number}" for number in range(10)] for thread in range(4)]
+    begin = threading.Barrier(len(names))
+
+    def mark(own_names):
+        begin.wait()
+        for name in own_names:
+            ex.mark(name, ops="aten.sin*")
+
+    threads = [threading.Thread(target=mark, args=(own_names,)) for own_names in names]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    marked = {region.name for region in ex.plan.regions}
+    assert marked == {"a", "b", *(name for own_names in names for name in own_names)}
+
+
+def test_an_edit_while_the_call_is_traced_again_is_kept(monkeypatch):
+    """One that comes after the new trace has read the plan waits until the exploration has that trace."""
+    ex, waiting, threads = explored(), threading.Event(), []
+    apply = Program.apply
+
+    def edit():
+        waiting.set()
+        ex.configure("b", max_fusion_size=4)
+
+    def edited_meanwhile(program, plan):
+        apply(program, plan)
+        if program is not ex.live.program:
+            threads.append(threading.Thread(target=edit))
+            threads[0].start()
+            waiting.wait()
+            threads[0].join(0.2)
+
+    monkeypatch.setattr(Program, "apply", edited_meanwhile)
+    ex.retrace(dynamic=True)
+    threads[0].join()
+    assert ex.plan["b"].config == {"max_fusion_size": 4}
 
 
 @pytest.mark.parametrize("measure", ["benchmark", "profile"])

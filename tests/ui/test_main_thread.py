@@ -158,7 +158,7 @@ def test_cells_between_two_rounds_of_a_button_cannot_change_what_is_measured() -
         lambda: exploration.benchmark(("eager",), 0.05),
     ]
     for cell in cells:
-        with pytest.raises(BusyError, match="Cancel in the panel"):
+        with pytest.raises(BusyError, match="wait for it, or cancel it where it was started"):
             cell()
     panel.press("cancel")
     loop.run_until(lambda: panel.control.jobs.wait(0.0))

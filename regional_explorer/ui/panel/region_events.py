@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.editing import partly_selected
@@ -73,13 +74,12 @@ def _split_region(control: Control, _event: Event) -> None:
 def _carve_nodes(control: Control, _event: Event) -> None:
     nodes_by_region = partly_selected(control.session, control.state.selection)
 
-    def carve_all(ex: Exploration) -> None:
-        draft = ex.draft()
+    def carve_all(draft: Draft) -> Draft:
         for name, nodes in nodes_by_region.items():
             draft.carve(name, nodes=nodes)
-        ex.plan = draft.plan  # in one step: if one is invalid, none is carved
+        return draft
 
-    _edit_picked(control, carve_all)
+    _edit_picked(control, edit_of_plan(carve_all))  # in one step: if one is invalid, none is carved
 
 
 def _uncarve_region(control: Control, _event: Event) -> None:
